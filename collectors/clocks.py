@@ -10,8 +10,6 @@ import polars as pl
 from deepprof.collectors.times import EARLIEST_UNIX_NS, TIME_LIMIT_NS
 from deepprof.collectors.trace import RECORD_TABLES, Trace
 
-__all__ = ["TIMES", "TraceClock", "extremes", "fits", "read_clock", "shift", "to_unix", "within_limit"]
-
 TIMES = ("start_ns", "end_ns", "time_ns")
 
 
@@ -24,12 +22,12 @@ def shift(trace: Trace, offset_ns: int) -> Trace:
         return trace
     if not fits(trace, offset_ns):
         raise ValueError(f"an offset of {offset_ns} ns takes times beyond {TIME_LIMIT_NS}")
-    tables = {table: moved(getattr(trace, table), offset_ns) for table in RECORD_TABLES}
+    tables = {table: _moved(getattr(trace, table), offset_ns) for table in RECORD_TABLES}
     breaks_ns = tuple(time + offset_ns for time in trace.breaks_ns)
     return replace(trace, breaks_ns=breaks_ns, **tables)  # type: ignore[arg-type]
 
 
-def moved(rows: pl.DataFrame, offset_ns: int) -> pl.DataFrame:
+def _moved(rows: pl.DataFrame, offset_ns: int) -> pl.DataFrame:
     """Return `rows` with `offset_ns` added to their times."""
     return rows.with_columns(pl.col(time) + offset_ns for time in TIMES if time in rows.columns)
 
@@ -73,10 +71,10 @@ class TraceClock:
 
     def on_unix(self) -> TraceClock:
         """Return the clock of the same trace on unix time; `lead_ns` must not be None."""
-        return self if self.clock == "unix" else TraceClock("unix", None, moved_times(self.times, self.lead_ns or 0))
+        return self if self.clock == "unix" else TraceClock("unix", None, _moved_times(self.times, self.lead_ns or 0))
 
 
-def moved_times(times: tuple[int, int] | None, offset_ns: int) -> tuple[int, int] | None:
+def _moved_times(times: tuple[int, int] | None, offset_ns: int) -> tuple[int, int] | None:
     """Return the two times with `offset_ns` added."""
     return None if times is None else (times[0] + offset_ns, times[1] + offset_ns)
 

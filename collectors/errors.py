@@ -7,8 +7,6 @@ DeepProfError
 
 from __future__ import annotations
 
-__all__ = ["DeepProfError", "TraceError", "UsageError", "escaped"]
-
 
 class DeepProfError(Exception):
     """Base of every error caused by the input and not by a bug: shown as one line, never as a traceback."""

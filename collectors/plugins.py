@@ -13,8 +13,6 @@ from typing import TypeVar
 
 from deepprof.collectors.errors import escaped
 
-__all__ = ["REPORT_IT", "PlugIn", "PlugInWarning", "load"]
-
 REPORT_IT = "uninstall or report it to its author"
 FAILURES = (Exception, SystemExit)  # whatever a plug-in can raise; Ctrl-C is the user's
 LONGEST_TEXT = 200  # characters of what it says
@@ -58,27 +56,27 @@ def load(group: str, builtins: tuple[str, ...], fence: Callable[[object, PlugIn]
     own = {value: EntryPoint(value.rpartition(":")[2], value, group) for value in builtins}
     points = sorted(entry_points(group=group), key=lambda point: (point.name, point.value))
     installed = {point.value: point for point in reversed(points) if point.value not in own}
-    loaded = [load_builtin(point) for point in own.values()]
-    loaded += [load_plugin(point, fence) for point in reversed(installed.values())]
+    loaded = [_load_builtin(point) for point in own.values()]
+    loaded += [_load_plugin(point, fence) for point in reversed(installed.values())]
     return [extension for extension in loaded if extension is not None]
 
 
-def load_builtin(point: EntryPoint) -> object | None:
+def _load_builtin(point: EntryPoint) -> object | None:
     """Return the object that `point` names, or warn and return None, as where an installation is incomplete."""
     try:
-        return make(point)
+        return _make(point)
     except Exception as error:
         warnings.warn(f"{point.group}: {point.value} does not load: {type(error).__name__}: {error}", stacklevel=3)
         return None
 
 
-def load_plugin(point: EntryPoint, fence: Callable[[object, PlugIn], object]) -> object | None:
+def _load_plugin(point: EntryPoint, fence: Callable[[object, PlugIn], object]) -> object | None:
     """Return the fenced object that `point` names, or warn and return None."""
     plugin = PlugIn(point)
-    return plugin.attempt(lambda: fence(make(point), plugin), None)
+    return plugin.attempt(lambda: fence(_make(point), plugin), None)
 
 
-def make(point: EntryPoint) -> object:
+def _make(point: EntryPoint) -> object:
     """Return the object that `point` names, an instance if it is a class."""
     extension: object = point.load()
     return extension() if isinstance(extension, type) else extension

@@ -15,8 +15,6 @@ from deepprof.collectors.importers.flags import flag_events
 from deepprof.collectors.time_range import ROW, SIDE_TABLES, join_again
 from deepprof.collectors.trace import RECORD_TABLES, Accounting, Process, Trace
 
-__all__ = ["session_of", "split_all", "split_processes"]
-
 OWNER = "owner"
 
 
@@ -33,11 +31,11 @@ def split_processes(trace: Trace) -> list[Trace]:
     """
     if len(trace.processes) < 2:
         return [trace]
-    owners = {table: find_owners(trace, table) for table in RECORD_TABLES}
-    return [make_part(trace, number, process, owners) for number, process in enumerate(trace.processes)]
+    owners = {table: _find_owners(trace, table) for table in RECORD_TABLES}
+    return [_make_part(trace, number, process, owners) for number, process in enumerate(trace.processes)]
 
 
-def find_owners(trace: Trace, table: str) -> pl.Series:
+def _find_owners(trace: Trace, table: str) -> pl.Series:
     """Return for each row of a record table the number of the process to whose part it goes."""
     if table == "device_events":
         numbers = {context: n for n, process in enumerate(trace.processes) for context in process.contexts}
@@ -50,7 +48,7 @@ def find_owners(trace: Trace, table: str) -> pl.Series:
     return rows.select(owner.alias(OWNER)).to_series()
 
 
-def make_part(trace: Trace, number: int, process: Process, owners: Mapping[str, pl.Series]) -> Trace:
+def _make_part(trace: Trace, number: int, process: Process, owners: Mapping[str, pl.Series]) -> Trace:
     """Return the trace of `process`, which has that `number`."""
     numbered = {table: getattr(trace, table).with_row_index(ROW).filter(owners[table] == number) for table in owners}
     sides = {side: join_again(getattr(trace, side), numbered[of]) for side, of in SIDE_TABLES.items()}

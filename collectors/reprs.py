@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from deepprof.collectors.errors import escaped
 
-__all__ = ["LONGEST_REPR", "in_milliseconds", "one_line", "shorten_path"]
-
 LONGEST_REPR = 120  # characters
 LONGEST_PATH = 40
 

@@ -11,8 +11,6 @@ from typing import Self
 
 import polars as pl
 
-__all__ = ["ROW", "Columns", "TableJoin", "TableSchema"]
-
 Columns = Mapping[str, tuple[pl.DataType, str]]  # data type and meaning
 ROW = "(row number)"  # in place of a column: rows of the other table are counted from 0
 

@@ -11,8 +11,6 @@ import polars as pl
 from deepprof.collectors.importers.flags import flag_events
 from deepprof.collectors.trace import RECORD_TABLES, Accounting, Trace
 
-__all__ = ["OUT_OF_RANGE", "ROW", "SIDE_TABLES", "Range", "account_part", "cut", "cut_tables", "join_again"]
-
 OUT_OF_RANGE = "out-of-range"
 SIDE_TABLES = {"collectives": "device_events", "operands": "host_events"}  # joined by the row number in `event`
 ROW, PLACE = "row", "place"
@@ -34,7 +32,7 @@ def cut(trace: Trace, start_ns: int | None = None, end_ns: int | None = None) ->
     return replace(trace, accounting=account_part(trace.accounting, tables), **tables)  # type: ignore[arg-type]
 
 
-class Scan(Protocol):
+class _Scan(Protocol):
     """A function that returns a table as a lazy frame, with row numbers in the column `row` if one is named."""
 
     def __call__(self, table: str, row: str | None = None) -> pl.LazyFrame:
@@ -42,10 +40,10 @@ class Scan(Protocol):
         ...
 
 
-def cut_tables(scan: Scan, within: Range) -> dict[str, pl.DataFrame]:
+def cut_tables(scan: _Scan, within: Range) -> dict[str, pl.DataFrame]:
     """Return the record tables that `scan` returns, cut to the range, and the side tables that go with them."""
     numbered = {
-        table: scan(table, ROW if table in SIDE_TABLES.values() else None).filter(*overlap(table, within)).collect()
+        table: scan(table, ROW if table in SIDE_TABLES.values() else None).filter(*_overlap(table, within)).collect()
         for table in RECORD_TABLES
     }
     sides = {side: join_again(scan(side).collect(), numbered[of]) for side, of in SIDE_TABLES.items()}
@@ -59,7 +57,7 @@ def join_again(side: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     return joined.with_columns(event=pl.col(PLACE).cast(pl.UInt32)).drop(PLACE)
 
 
-def overlap(table: str, within: Range) -> list[pl.Expr]:
+def _overlap(table: str, within: Range) -> list[pl.Expr]:
     """Return the conditions under which a row of `table` overlaps the range."""
     start, end = within
     time = "time_ns" if table == "memory_events" else "start_ns"

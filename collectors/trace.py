@@ -17,25 +17,6 @@ from deepprof.collectors.reprs import one_line, shorten_path
 from deepprof.collectors.table_schema import ROW, TableJoin, TableSchema
 from deepprof.plurals import counted
 
-__all__ = [
-    "ACTIVITIES",
-    "ANNOTATIONS",
-    "COLLECTIVES",
-    "COPY_KINDS",
-    "DEVICES",
-    "DEVICE_EVENTS",
-    "HOST_CATEGORIES",
-    "HOST_EVENTS",
-    "MEMORY_EVENTS",
-    "OPERANDS",
-    "STACKS",
-    "TRACE_JOINS",
-    "Accounting",
-    "Process",
-    "Trace",
-    "empty_table",
-]
-
 ACTIVITIES = ("kernel", "memcpy", "memset", "graph", "sync")
 COPY_KINDS = ("HtoD", "DtoH", "DtoD", "PtoP", "HtoH")
 HOST_CATEGORIES = ("op", "runtime", "python", "dataloader", "overhead", "other")

@@ -11,8 +11,6 @@ from typing import BinaryIO
 
 from deepprof.collectors.errors import UsageError
 
-__all__ = ["check_target", "open_file", "write_file"]
-
 OPEN = ("/dev/stdout", "/dev/stderr", "/dev/fd/", "/proc/self/fd/")  # names of files that are open already
 
 
@@ -20,7 +18,7 @@ def check_target(path: str | Path) -> None:
     """Raise `UsageError` when `path` cannot be written, before time is spent on a report that could not be saved."""
     if str(path) in {"", "-"}:
         raise UsageError(f"{str(path)!r}: -o names no file; give it a name")
-    target = follow_links(path)
+    target = _follow_links(path)
     folder = target.parent
     if target.is_dir():
         raise UsageError(f"{path}: is a directory; name a file in it")
@@ -43,17 +41,17 @@ def open_file(path: str | Path) -> Iterator[BinaryIO]:
     Pipes, devices and files that are open already are appended to, because renaming over `/dev/null` would replace it.
     Raises `OSError`, and `UsageError` for a path or links that cannot be resolved.
     """
-    target = follow_links(path)
+    target = _follow_links(path)
     if str(path).startswith(OPEN) or (target.exists() and not target.is_file()):
         with open(path, "ab") as file:
             yield file
     else:
-        with replace_file(target) as file:
+        with _replace_file(target) as file:
             yield file
 
 
 @contextmanager
-def replace_file(target: Path) -> Iterator[BinaryIO]:
+def _replace_file(target: Path) -> Iterator[BinaryIO]:
     """Open a file that becomes `target` when complete; until then, and after an error, `target` is unchanged."""
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
@@ -67,7 +65,7 @@ def replace_file(target: Path) -> Iterator[BinaryIO]:
         raise
 
 
-def follow_links(path: str | Path) -> Path:
+def _follow_links(path: str | Path) -> Path:
     """Return where `path` leads, whether that exists or not; raises `UsageError` where it cannot be resolved."""
     try:
         target = Path(os.path.realpath(path))

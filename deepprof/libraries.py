@@ -9,8 +9,6 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Signatures", "find", "load"]
-
 Signatures = Mapping[str, tuple[Any, Sequence[Any] | None]]
 """Result and arguments of every function; the first one returns the library's version."""
 

@@ -8,8 +8,6 @@ import stat
 import struct
 from pathlib import Path
 
-__all__ = ["find_fault", "find_peer", "is_trusted"]
-
 ROOT = 0
 OTHERS = stat.S_IWGRP | stat.S_IWOTH
 CREDENTIALS = struct.Struct("3i")  # pid, uid, gid of SO_PEERCRED
@@ -45,10 +43,10 @@ def is_trusted(connection: socket.socket, path: Path) -> bool:
     """
     _, user = find_peer(connection)
     return user in {ROOT, os.geteuid()} or (
-        is_of(path.parent.lstat(), user) and is_of((path.parent / "..").stat(), ROOT)
+        _is_of(path.parent.lstat(), user) and _is_of((path.parent / "..").stat(), ROOT)
     )
 
 
-def is_of(found: os.stat_result, user: int) -> bool:
+def _is_of(found: os.stat_result, user: int) -> bool:
     """Return whether a directory belongs to a user and no other may write to it; False for a link."""
     return found.st_uid == user and not found.st_mode & OTHERS

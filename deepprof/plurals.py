@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["counted", "verb"]
-
 
 def counted(number: float, noun: str, plural: str | None = None) -> str:
     """Return `1 kernel`, `12,345 kernels`; a number that is not whole is rounded.

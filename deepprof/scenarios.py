@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-__all__ = ["SCENARIOS", "Scenario", "describe_scenarios"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["read_version"]
-
 
 def read_version() -> str:
     """Return the installed version, or `unknown` in a tree that was never installed."""

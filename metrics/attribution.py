@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import polars as pl
 
-__all__ = ["attribute_events"]
-
 PLACE = ("rank", "device")
 
 

@@ -17,8 +17,6 @@ from deepprof.metrics.breakdown.host_states import on_threads
 from deepprof.metrics.host import WAITS, read_launches
 from deepprof.metrics.names import rows_named
 
-__all__ = ["on_one_clock"]
-
 WORK = ("kernel", "memcpy", "memset", "graph")
 LATENCY_NS = 5_000  # the least time from a launch call to an idle device's first kernel
 MOST_LATENCY_NS = 40_000  # the most time from such a launch call: 5 to 12 µs on NVIDIA, up to 30 on AMD
@@ -45,13 +43,13 @@ def on_one_clock(trace: Trace) -> Trace:
     return replace(
         trace,
         host_events=trace.host_events.with_columns(pl.col("start_ns") + lead, pl.col("end_ns") + lead),
-        annotations=move_ranges(trace.annotations, lead),
+        annotations=_move_ranges(trace.annotations, lead),
         memory_events=trace.memory_events.with_columns(pl.col("time_ns") + lead),
         notes=(*trace.notes, note),
     )
 
 
-def move_ranges(annotations: pl.DataFrame, lead: int) -> pl.DataFrame:
+def _move_ranges(annotations: pl.DataFrame, lead: int) -> pl.DataFrame:
     """Return the ranges, those of the host moved by `lead`."""
     host = pl.col("side") == "host"
     moved = [pl.when(host).then(pl.col(name) + lead).otherwise(name).alias(name) for name in ("start_ns", "end_ns")]
@@ -60,14 +58,14 @@ def move_ranges(annotations: pl.DataFrame, lead: int) -> pl.DataFrame:
 
 def measure_lead(trace: Trace) -> int:
     """Return by how many nanoseconds the device's clock is ahead of the host's (negative: behind), 0 if not clear."""
-    linked = link(trace)
+    linked = _link(trace)
     if linked.height < MIN_CLOCK_EVENTS:
         return 0
-    lead = lead_behind(linked) or lead_ahead(linked)
-    return lead if abs(lead) <= MOST_LEAD_NS and (lead <= 0 or waits_agree(trace, linked)) else 0
+    lead = _lead_behind(linked) or _lead_ahead(linked)
+    return lead if abs(lead) <= MOST_LEAD_NS and (lead <= 0 or _waits_agree(trace, linked)) else 0
 
 
-def link(trace: Trace) -> pl.DataFrame:
+def _link(trace: Trace) -> pl.DataFrame:
     """Return a row per launch, in order.
 
     Columns: process, thread, launch_ns, latency_ns until its work began, the idle gap_ns before the work, and end_ns.
@@ -85,14 +83,14 @@ def link(trace: Trace) -> pl.DataFrame:
     )
 
 
-def lead_behind(linked: pl.DataFrame) -> int:
+def _lead_behind(linked: pl.DataFrame) -> int:
     """Return the (negative) lead that explains kernels which begin before their launch, 0 if none do."""
     latency = linked["latency_ns"].sort()
     least = int(latency[max(MIN_CLOCK_EVENTS - 1, int(BEHIND * len(latency)))])
     return least - LATENCY_NS if least < -ROUNDING_NS else 0
 
 
-def lead_ahead(linked: pl.DataFrame) -> int:
+def _lead_ahead(linked: pl.DataFrame) -> int:
     """Return the lead that makes the latency at the end of much of the idle time a usual one, 0 if it already is."""
     ends = linked.filter(pl.col("gap_ns") > 0).sort("latency_ns")
     if ends.height < MIN_CLOCK_EVENTS or int(ends["latency_ns"][0]) <= MOST_LATENCY_NS:
@@ -102,10 +100,10 @@ def lead_ahead(linked: pl.DataFrame) -> int:
     clear = alike.height >= MIN_CLOCK_EVENTS and int(alike["gap_ns"].sum()) >= MIN_LATENCY_SHARE * int(
         ends["gap_ns"].sum()
     )
-    return least - LATENCY_NS if clear and follows_launches(alike) else 0
+    return least - LATENCY_NS if clear and _follows_launches(alike) else 0
 
 
-def follows_launches(alike: pl.DataFrame) -> bool:
+def _follows_launches(alike: pl.DataFrame) -> bool:
     """Return whether the device followed the launches, and not the previous work in a queue that is always full.
 
     After launches, gaps are longer than a device needs between two queued kernels, or vary more than the latency; in a
@@ -113,16 +111,16 @@ def follows_launches(alike: pl.DataFrame) -> bool:
     """
     long = alike.filter(pl.col("gap_ns") >= STARTUP_NS)
     return int(long["gap_ns"].sum()) >= MIN_LATENCY_SHARE * int(alike["gap_ns"].sum()) or (
-        spread(alike["latency_ns"]) < spread(alike["gap_ns"])
+        _spread(alike["latency_ns"]) < _spread(alike["gap_ns"])
     )
 
 
-def spread(values: pl.Series) -> float:
+def _spread(values: pl.Series) -> float:
     """Return the distance between the quartiles."""
     return float(values.quantile(0.75) or 0) - float(values.quantile(0.25) or 0)
 
 
-def waits_agree(trace: Trace, linked: pl.DataFrame) -> bool:
+def _waits_agree(trace: Trace, linked: pl.DataFrame) -> bool:
     """Return whether, by the recorded times, the host's waits ended before the device was done.
 
     True without waits: nothing can be compared then.

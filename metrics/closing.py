@@ -18,8 +18,6 @@ from deepprof.metrics.loop import Loop
 from deepprof.metrics.sequence import Sequence
 from deepprof.metrics.spans import covered, union
 
-__all__ = ["close_last"]
-
 FEW_USUAL = 5  # usual iterations: if there are as many, one more adds nothing
 ALIKE = 2.0  # times as long or as short as the others: beyond, the marker is of something else
 
@@ -30,7 +28,7 @@ def close_last(loop: Loop, trace: Trace, sequence: Sequence, host: HostSide) -> 
     known = table["iteration_ns"].drop_nulls()
     if not 1 <= len(known) < FEW_USUAL or not table["complete"][-1] or table["iteration_ns"][-1] is not None:
         return loop
-    until_ns = find_end(host, sequence, int(table["start_ns"][-1]))
+    until_ns = _find_end(host, sequence, int(table["start_ns"][-1]))
     if until_ns is None:
         return loop
     start_ns, end_ns = int(table["start_ns"][-1]), int(table["end_ns"][-1])
@@ -38,10 +36,10 @@ def close_last(loop: Loop, trace: Trace, sequence: Sequence, host: HostSide) -> 
     usual_ns = float(known.median())  # type: ignore[arg-type]
     if not usual_ns / ALIKE <= whole_ns <= usual_ns * ALIKE:
         return loop
-    return with_last(loop, trace, whole_ns)
+    return _with_last(loop, trace, whole_ns)
 
 
-def find_end(host: HostSide, sequence: Sequence, start_ns: int) -> int | None:
+def _find_end(host: HostSide, sequence: Sequence, start_ns: int) -> int | None:
     """Return the end of the step marker in which the iteration starting at `start_ns` was launched, else None."""
     first = int(np.searchsorted(sequence.start_ns, start_ns))
     launched_ns = int(sequence.launch_ns[first]) if sequence.linked else start_ns
@@ -51,7 +49,7 @@ def find_end(host: HostSide, sequence: Sequence, start_ns: int) -> int | None:
     return next((end for name, end in named if trust_in(name, framework=False) == "step"), None)
 
 
-def with_last(loop: Loop, trace: Trace, whole_ns: int) -> Loop:
+def _with_last(loop: Loop, trace: Trace, whole_ns: int) -> Loop:
     """Return the loop whose last iteration takes `whole_ns`."""
     table, last = loop.iterations, pl.int_range(pl.len()) == pl.len() - 1
     start_ns, end_ns = int(table["start_ns"][-1]), int(table["end_ns"][-1])

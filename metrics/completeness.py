@@ -13,8 +13,6 @@ from deepprof.metrics.loop import Loop
 from deepprof.metrics.operators import is_stand_in
 from deepprof.plurals import counted, verb
 
-__all__ = ["MissingEvidence", "find_lacks"]
-
 ENOUGH_ITERATIONS = 3  # iterations: a mean of fewer is not reliable
 LOST = 0.01  # of all records: single broken ones change nothing
 MUCH_LOST = 0.05
@@ -32,7 +30,7 @@ SAID = r"(?i)not all CUDA events|breaks off|ran out of buffer|are lost\b|without
 
 
 @dataclass(frozen=True, slots=True)
-class MissingEvidence:
+class _MissingEvidence:
     """Missing evidence: `what` is missing, the `value` that shows it, and what it `prevents`.
 
     `decisive`: the results depend on it.
@@ -45,24 +43,24 @@ class MissingEvidence:
     decisive: bool = False
 
 
-def find_lacks(loop: Loop, trace: Trace) -> list[MissingEvidence]:
+def find_lacks(loop: Loop, trace: Trace) -> list[_MissingEvidence]:
     """Return what the recording of a loop lacks, the decisive first."""
     found = [
-        *iterations_lacking(loop),
-        *records_lost(trace),
-        *kernels_unlinked(loop, trace),
-        *causes_unknown(loop, trace),
+        *_iterations_lacking(loop),
+        *_records_lost(trace),
+        *_kernels_unlinked(loop, trace),
+        *_causes_unknown(loop, trace),
     ]
     return sorted(found, key=lambda lack: not lack.decisive)
 
 
-def iterations_lacking(loop: Loop) -> Iterator[MissingEvidence]:
+def _iterations_lacking(loop: Loop) -> Iterator[_MissingEvidence]:
     """Yield an entry if too few iterations are complete."""
     usual, complete = loop.usual.height, int(loop.iterations["complete"].sum())
     cut = loop.iterations.height - complete
     if usual < ENOUGH_ITERATIONS:
         many = f"only {usual} iteration{'' if usual == 1 else 's'}" if usual else "no iteration"
-        yield MissingEvidence(
+        yield _MissingEvidence(
             "usual_iterations",
             usual,
             f"{many} after warm-up {'is' if usual < 2 else 'are'} complete and followed by another",
@@ -70,7 +68,7 @@ def iterations_lacking(loop: Loop) -> Iterator[MissingEvidence]:
             decisive=usual < 2,
         )
     if cut > complete:
-        yield MissingEvidence(
+        yield _MissingEvidence(
             "cut_iterations",
             cut,
             f"{cut} of {counted(loop.iterations.height, 'iteration')} {verb(cut)} cut off",
@@ -78,13 +76,13 @@ def iterations_lacking(loop: Loop) -> Iterator[MissingEvidence]:
         )
 
 
-def records_lost(trace: Trace) -> Iterator[MissingEvidence]:
+def _records_lost(trace: Trace) -> Iterator[_MissingEvidence]:
     """Yield an entry if records were lost, as the accounting or the recorder's notes show."""
     dropped = trace.accounting.dropped
     ended, broken = (sum(dropped.get(reason, 0) for reason in reasons) for reasons in (ENDED, BROKEN))
     share = (ended + broken) / max(1, trace.accounting.read)
     if ended or share >= LOST:
-        yield MissingEvidence(
+        yield _MissingEvidence(
             "lost_records",
             ended + broken,
             f"{counted(ended + broken, 'record')} ({100 * share:.1f} %) {verb(ended + broken)} broken or cut off",
@@ -94,12 +92,12 @@ def records_lost(trace: Trace) -> Iterator[MissingEvidence]:
     said = pl.Series(list(trace.notes), dtype=pl.String)
     said = said.filter(said.str.contains(SAID))
     if len(said):
-        yield MissingEvidence(
+        yield _MissingEvidence(
             "notes", len(said), f"the recording says: {said[0].rstrip('.')}", "certainty that all work is seen"
         )
 
 
-def kernels_unlinked(loop: Loop, trace: Trace) -> Iterator[MissingEvidence]:
+def _kernels_unlinked(loop: Loop, trace: Trace) -> Iterator[_MissingEvidence]:
     """Yield an entry if some of the kernels have no launch record while most have one."""
     rows = loop.usual
     if not rows.height or is_stand_in(trace):
@@ -113,7 +111,7 @@ def kernels_unlinked(loop: Loop, trace: Trace) -> Iterator[MissingEvidence]:
     linked = kernels.join(calls.select("correlation"), on="correlation", how="semi").height
     unlinked = kernels.height - linked
     if linked > unlinked >= UNLINKED * kernels.height > 0:
-        yield MissingEvidence(
+        yield _MissingEvidence(
             "unlinked_kernels",
             unlinked,
             f"{unlinked:,} of {counted(kernels.height, 'kernel')} {verb(unlinked, 'has', 'have')} no launch record",
@@ -121,7 +119,7 @@ def kernels_unlinked(loop: Loop, trace: Trace) -> Iterator[MissingEvidence]:
         )
 
 
-def causes_unknown(loop: Loop, trace: Trace) -> Iterator[MissingEvidence]:
+def _causes_unknown(loop: Loop, trace: Trace) -> Iterator[_MissingEvidence]:
     """Yield an entry if most of the idle time has no cause although the host was recorded."""
     rows = loop.usual
     whole = float(rows["iteration_ns"].sum() or 0)
@@ -131,7 +129,7 @@ def causes_unknown(loop: Loop, trace: Trace) -> Iterator[MissingEvidence]:
         float(rows.select(pl.sum_horizontal(p).sum()).item() or 0) for p in (IDLE_PARTS, ["idle_unknown_ns"])
     )
     if unknown >= max(NAMED * whole, UNKNOWN * idle):
-        yield MissingEvidence(
+        yield _MissingEvidence(
             "unknown_idle_ratio",
             round(unknown / whole, 4),
             f"{100 * unknown / whole:.0f} % of the iteration time is idle without a cause in the trace",

@@ -14,8 +14,6 @@ from deepprof.metrics.sequence import Sequence
 from deepprof.metrics.spans import covered, union
 from deepprof.mining.evidence import UPDATE, Evidence, Family, Trust
 
-__all__ = ["LOOPS", "gather_evidence", "order", "trust_in"]
-
 Int64s = npt.NDArray[np.int64]
 Marks = npt.NDArray[np.bool_]
 
@@ -39,19 +37,19 @@ def gather_evidence(trace: Trace, sequence: Sequence, host: HostSide | None = No
     n, begin, launch = len(sequence.symbols), sequence.start_ns, sequence.launch_ns
     return Evidence(
         gaps=sequence.gap_ns.astype(np.float64),
-        launch_gaps=launch_gaps(host, sequence) if sequence.linked else None,
-        copies=mark(n, begin, events_of(trace, sequence, pl.col("copy_kind") == "HtoD")),
-        syncs=mark(n, launch, host.waits_ns)
-        | mark(n, begin, events_of(trace, sequence, pl.col("copy_kind") == "DtoH")),
-        graphs=mark(n, launch, host.graphs_ns) | mark(n, begin, graph_times(trace, sequence)),
+        launch_gaps=_launch_gaps(host, sequence) if sequence.linked else None,
+        copies=_mark(n, begin, _events_of(trace, sequence, pl.col("copy_kind") == "HtoD")),
+        syncs=_mark(n, launch, host.waits_ns)
+        | _mark(n, begin, _events_of(trace, sequence, pl.col("copy_kind") == "DtoH")),
+        graphs=_mark(n, launch, host.graphs_ns) | _mark(n, begin, _graph_times(trace, sequence)),
         optimizer=host.optimizer,
-        families=tuple(find_families(host, sequence)),
+        families=tuple(_find_families(host, sequence)),
         start=int(np.searchsorted(launch, 0)) if sequence.linked else 0,
         breaks=tuple(sequence.breaks.tolist()),
     )
 
 
-def launch_gaps(host: HostSide, sequence: Sequence) -> npt.NDArray[np.float64]:
+def _launch_gaps(host: HostSide, sequence: Sequence) -> npt.NDArray[np.float64]:
     """Return the host's own time before each launch: the time since the previous launch without runtime calls.
 
     A host that waits inside a runtime call (a synchronisation, a full launch queue) waits for the device, which does
@@ -64,28 +62,28 @@ def launch_gaps(host: HostSide, sequence: Sequence) -> npt.NDArray[np.float64]:
     return gaps
 
 
-def mark(n: int, times: Int64s, events: Int64s) -> Marks:
+def _mark(n: int, times: Int64s, events: Int64s) -> Marks:
     """Return which of `n` symbols, which begin at `times`, is the first to begin after each event."""
     marks: Marks = np.zeros(n + 1, bool)
     marks[np.searchsorted(times, events)] = True
     return marks[:n]
 
 
-def events_of(trace: Trace, sequence: Sequence, which: pl.Expr) -> Int64s:
+def _events_of(trace: Trace, sequence: Sequence, which: pl.Expr) -> Int64s:
     """Return the start times of the device's events that `which` selects."""
     return trace.device_events.filter((pl.col("device") == sequence.device) & which)["start_ns"].to_numpy()
 
 
-def graph_times(trace: Trace, sequence: Sequence) -> Int64s:
+def _graph_times(trace: Trace, sequence: Sequence) -> Int64s:
     """Return the start times of the stream's graph launches that were recorded as one event each."""
-    return events_of(trace, sequence, (pl.col("activity") == "graph") & (pl.col("stream") == sequence.stream))
+    return _events_of(trace, sequence, (pl.col("activity") == "graph") & (pl.col("stream") == sequence.stream))
 
 
-def find_families(host: HostSide, sequence: Sequence) -> list[Family]:
+def _find_families(host: HostSide, sequence: Sequence) -> list[Family]:
     """Return the host ranges grouped by name without digits, the framework's loop ranges first."""
     own = host.ranges.filter((pl.col("side") == "host") | (pl.col("device") == sequence.device))
     groups = own.partition_by("family", maintain_order=True)
-    return sorted((make_family(group, sequence) for group in groups), key=lambda f: order(f.name))
+    return sorted((_make_family(group, sequence) for group in groups), key=lambda f: order(f.name))
 
 
 def order(name: str) -> int:
@@ -93,7 +91,7 @@ def order(name: str) -> int:
     return next((i for i, prefix in enumerate(LOOPS) if name.startswith(prefix)), len(LOOPS))
 
 
-def make_family(group: pl.DataFrame, sequence: Sequence) -> Family:
+def _make_family(group: pl.DataFrame, sequence: Sequence) -> Family:
     """Return one family; its positions are the first symbols launched after each range began or, for some, ended."""
     name, host = group["name"][0], group["side"][0] == "host"
     family = group["family"][0]

@@ -12,8 +12,6 @@ from deepprof.collectors.trace import Trace
 from deepprof.metrics.names import rows_named, with_names
 from deepprof.metrics.spans import Spans, union
 
-__all__ = ["GRAPH_LAUNCHES", "OPTIMIZER", "WAITS", "HostSide", "family", "is_inner", "read_host", "read_launches"]
-
 Int64s = npt.NDArray[np.int64]
 
 WAITS = "Synchronize"
@@ -51,7 +49,7 @@ def read_host(trace: Trace) -> HostSide:
         waits_ns=rows_named(calls, trace.names, WAITS)["end_ns"].sort().to_numpy(),
         graphs_ns=rows_named(calls, trace.names, GRAPH_LAUNCHES)["start_ns"].to_numpy(),
         optimizer=trace.names.str.contains(OPTIMIZER).fill_null(value=False).to_numpy(),
-        ranges=read_ranges(trace),
+        ranges=_read_ranges(trace),
     )
 
 
@@ -63,7 +61,7 @@ def read_launches(trace: Trace) -> pl.DataFrame:
     )
 
 
-def read_ranges(trace: Trace) -> pl.DataFrame:
+def _read_ranges(trace: Trace) -> pl.DataFrame:
     """Return the closed annotations with `name` and `family`: the host's, or the devices' where it has none.
 
     The steps that a profiler draws on the device count where the host marks none (`step[train]#7`).

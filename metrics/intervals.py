@@ -12,8 +12,6 @@ import polars as pl
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.spans import Spans, union
 
-__all__ = ["Intervals", "intervals_of"]
-
 Int64s = npt.NDArray[np.int64]
 
 

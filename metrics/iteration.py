@@ -11,8 +11,6 @@ import polars as pl
 
 from deepprof.collectors.table_schema import TableSchema
 
-__all__ = ["ITERATIONS", "LOOP_METRICS", "LoopMetric", "LoopMetrics", "Spread"]
-
 I64, RATIO = pl.Int64(), pl.Float64()
 
 ITERATIONS = TableSchema.of(
@@ -53,7 +51,7 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
-class LoopMetric:
+class _LoopMetric:
     """How a metric is measured on the usual iterations (`ITERATIONS`), and how it is shown.
 
     `label` is the paper's name, `meaning` the row of docs/report.md. The end of the field's name is the unit. A metric
@@ -66,9 +64,9 @@ class LoopMetric:
     of_copies: bool = False
 
 
-def metric(label: str, value: pl.Expr, meaning: str, *, of_copies: bool = False) -> Any:
+def _metric(label: str, value: pl.Expr, meaning: str, *, of_copies: bool = False) -> Any:
     """Return a field of `LoopMetrics`, None where no iteration has a value."""
-    return field(default=None, metadata={"metric": LoopMetric(label, value, meaning, of_copies)})
+    return field(default=None, metadata={"metric": _LoopMetric(label, value, meaning, of_copies)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,20 +74,20 @@ class LoopMetrics:
     """The paper's Table III of one loop, over its complete iterations after warm-up.
 
     Every value is null when no iteration has it (a single iteration has no interval). What is declared here as a
-    `metric` is measured, and is in `Analysis.metrics`, the report and its text.
+    `_metric` is measured, and is in `Analysis.metrics`, the report and its text.
     """
 
-    avg_interval_ns: int | None = metric("avg interval", pl.mean("interval_ns"), "mean of `interval_ns`")
-    max_interval_ns: int | None = metric("max interval", pl.max("interval_ns"), "maximum of `interval_ns`")
-    avg_overlap_ratio: float | None = metric(
+    avg_interval_ns: int | None = _metric("avg interval", pl.mean("interval_ns"), "mean of `interval_ns`")
+    max_interval_ns: int | None = _metric("max interval", pl.max("interval_ns"), "maximum of `interval_ns`")
+    avg_overlap_ratio: float | None = _metric(
         "avg overlap", pl.mean("overlap_ratio"), "mean of `overlap_ratio`", of_copies=True
     )
-    avg_operation_ns: int | None = metric(
+    avg_operation_ns: int | None = _metric(
         "avg operation",
         pl.mean("operation_ns"),
         "mean time from an iteration's first kernel's start to its last kernel's end",
     )
-    avg_size_bytes: int | None = metric(  # the copies of one that none follows are for an iteration not recorded
+    avg_size_bytes: int | None = _metric(  # the copies of one that none follows are for an iteration not recorded
         "avg size",
         pl.col("htod_bytes").filter(pl.col("interval_ns").is_not_null()).mean(),
         "mean bytes copied from the host per iteration that another one follows",
@@ -104,6 +102,6 @@ class LoopMetrics:
         return {name: getattr(self, name) for name in LOOP_METRICS}
 
 
-LOOP_METRICS: Mapping[str, LoopMetric] = MappingProxyType(
+LOOP_METRICS: Mapping[str, _LoopMetric] = MappingProxyType(
     {each.name: each.metadata["metric"] for each in fields(LoopMetrics) if each.metadata}
 )

@@ -17,17 +17,6 @@ from deepprof.metrics.series.statistics import bootstrap_median
 from deepprof.metrics.spans import Spans, covered, union
 from deepprof.mining.iterations import Iterations
 
-__all__ = [
-    "Activity",
-    "IterationColumns",
-    "as_table",
-    "find_edited",
-    "measure_iterations",
-    "measure_rows",
-    "summarize",
-    "warmup_length",
-]
-
 Int64s = npt.NDArray[np.int64]
 
 BUSY = ("kernel", "memcpy", "memset", "graph")
@@ -36,7 +25,7 @@ FEW_LEFT, SLOW_OF_FEW = 3, 2.0  # with so few it must be slower: three iteration
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class _Bounds:
     """When iterations start, when their last kernels end, and until when they run, arrays of one length.
 
     An iteration runs until the next adjacent one starts; one that no other follows directly ends with its last kernel.
@@ -70,13 +59,13 @@ class Activity:
         return cls(start, end, copying, copied, nbytes.to_numpy())
 
 
-def bound(sequence: Sequence, found: Iterations) -> Bounds:
+def _bound(sequence: Sequence, found: Iterations) -> _Bounds:
     """Return the bounds of iterations that are given in symbols; overlapping kernels make no interval negative."""
-    start, end = sequence.start_ns[found.first], last_end(sequence, found)
+    start, end = sequence.start_ns[found.first], _last_end(sequence, found)
     follows = (found.end[:-1] == found.first[1:]) & ~np.isin(found.first[1:], sequence.breaks)
     adjacent = np.append(follows, False)[: len(start)]
     until = np.maximum(np.where(adjacent, np.append(start[1:], 0)[: len(start)], end), start)
-    return Bounds(start, np.minimum(end, until), until, adjacent)
+    return _Bounds(start, np.minimum(end, until), until, adjacent)
 
 
 def measure_iterations(trace: Trace, sequence: Sequence, found: Iterations) -> pl.DataFrame:
@@ -98,7 +87,7 @@ class IterationColumns:
     """The columns of `ITERATIONS` except index and warm-up, as arrays of one length.
 
     `iteration_ns` is valid only where the iteration is complete and `adjacent` to the next, `interval_ns` and
-    `overlap_ratio` where it is adjacent.
+    `_overlap_ratio` where it is adjacent.
     """
 
     values: Mapping[str, npt.NDArray[Any]]
@@ -107,7 +96,7 @@ class IterationColumns:
 
 def measure_rows(activity: Activity, sequence: Sequence, found: Iterations) -> IterationColumns:
     """Return the measured columns of each iteration, from the data of its stream and of its device."""
-    at, last = bound(sequence, found), last_end(sequence, found)
+    at, last = _bound(sequence, found), _last_end(sequence, found)
     rows = {
         "start_ns": at.start,
         "end_ns": last,
@@ -117,7 +106,7 @@ def measure_rows(activity: Activity, sequence: Sequence, found: Iterations) -> I
         "iteration_ns": at.until - at.start,
         "operation_ns": last - at.start,
         "interval_ns": at.until - at.end,
-        **measure_activity(activity, at),
+        **_measure_activity(activity, at),
     }
     return IterationColumns(rows, at.adjacent)
 
@@ -128,48 +117,48 @@ def as_table(measured: IterationColumns, schema: pl.Schema) -> pl.DataFrame:
     stands = dict.fromkeys(("interval_ns", "overlap_ratio"), adjacent)
     stands["iteration_ns"] = adjacent & measured.values["complete"]
     columns = {name: measured.values[name] for name in schema}
-    table = pl.DataFrame({name: masked(columns[name], stands.get(name)) for name in schema})
+    table = pl.DataFrame({name: _masked(columns[name], stands.get(name)) for name in schema})
     return table if table.schema == schema else table.cast(schema)
 
 
-def measure_activity(seen: Activity, at: Bounds) -> dict[str, npt.NDArray[Any]]:
+def _measure_activity(seen: Activity, at: _Bounds) -> dict[str, npt.NDArray[Any]]:
     """Return the columns on what all streams of the device did during each iteration."""
     copying = union(seen.htod_start_ns, seen.htod_end_ns)
     busy = covered(union(seen.start_ns, seen.end_ns), at.start, at.until)
     return {
-        "events": count_between(seen.start_ns, at.start, at.until),
-        "overlap_ratio": overlap_ratio(copying, at.end, at.until),
+        "events": _count_between(seen.start_ns, at.start, at.until),
+        "overlap_ratio": _overlap_ratio(copying, at.end, at.until),
         "htod_ns": covered(copying, at.start, at.until),
-        "htod_bytes": sum_between(seen, at.start, at.until),
+        "htod_bytes": _sum_between(seen, at.start, at.until),
         "busy_ns": busy,
         "idle_ns": at.until - at.start - busy,
     }
 
 
-def last_end(sequence: Sequence, found: Iterations) -> Int64s:
+def _last_end(sequence: Sequence, found: Iterations) -> Int64s:
     """Return when the last of each iteration's kernels ended (not always the last to start)."""
     reach = np.maximum.accumulate(sequence.end_ns)
     return reach[found.end - 1] if len(found.end) else np.zeros(0, np.int64)
 
 
-def masked(values: npt.NDArray[Any], stands: npt.NDArray[np.bool_] | None) -> pl.Series:
+def _masked(values: npt.NDArray[Any], stands: npt.NDArray[np.bool_] | None) -> pl.Series:
     """Return the values, null where `stands` is false; None: all are valid."""
     column = pl.Series(values)
     return column if stands is None else column.set(pl.Series(~stands), None)
 
 
-def count_between(times: Int64s, start: Int64s, end: Int64s) -> Int64s:
+def _count_between(times: Int64s, start: Int64s, end: Int64s) -> Int64s:
     """Return how many of the sorted times lie in each [start, end)."""
     return np.asarray(np.searchsorted(times, end) - np.searchsorted(times, start))
 
 
-def sum_between(seen: Activity, start: Int64s, end: Int64s) -> Int64s:
+def _sum_between(seen: Activity, start: Int64s, end: Int64s) -> Int64s:
     """Return the bytes of the copies from the host that begin in each [start, end)."""
     sums, times = np.append(0, np.cumsum(seen.htod_nbytes)), seen.htod_start_ns
     return np.asarray(sums[np.searchsorted(times, end)] - sums[np.searchsorted(times, start)])
 
 
-def overlap_ratio(copying: Spans, start: Int64s, end: Int64s) -> npt.NDArray[np.float64]:
+def _overlap_ratio(copying: Spans, start: Int64s, end: Int64s) -> npt.NDArray[np.float64]:
     """Return HtoD copy time inside each interval over the interval; 0 for an empty one."""
     ratio: npt.NDArray[np.float64] = covered(copying, start, end) / np.maximum(end - start, 1)
     return ratio
@@ -205,21 +194,21 @@ def summarize(table: pl.DataFrame) -> LoopMetrics:
     used = table.filter(pl.col("complete") & ~pl.col("warmup"))
     values = used.select(**{name: each.value for name, each in LOOP_METRICS.items()}).row(0, named=True)
     return LoopMetrics(
-        **{name: value if name.endswith("_ratio") else rounded(value) for name, value in values.items()},
-        iteration_ns=spread(used["iteration_ns"].drop_nulls()),
+        **{name: value if name.endswith("_ratio") else _rounded(value) for name, value in values.items()},
+        iteration_ns=_spread(used["iteration_ns"].drop_nulls()),
         warmup_excluded=table.filter(pl.col("complete") & pl.col("warmup")).height,
     )
 
 
-def spread(values: pl.Series) -> Spread | None:
+def _spread(values: pl.Series) -> Spread | None:
     """Return median, 5th and 95th percentile and the median's confidence interval, or None without values."""
     if not len(values):
         return None
     median, p5, p95 = (round(float(np.quantile(values.to_numpy(), q))) for q in (0.5, 0.05, 0.95))
     low, high = bootstrap_median(values.to_numpy()) or (None, None)
-    return Spread(median, p5, p95, rounded(low), rounded(high))
+    return Spread(median, p5, p95, _rounded(low), _rounded(high))
 
 
-def rounded(value: object) -> int | None:
+def _rounded(value: object) -> int | None:
     """Return the nearest integer, None for None."""
     return None if value is None else round(float(value))  # type: ignore[arg-type]

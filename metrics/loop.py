@@ -18,8 +18,6 @@ from deepprof.metrics.top_tables import TopWork
 from deepprof.mining.nesting import NestedBlock
 from deepprof.plurals import counted
 
-__all__ = ["Agreement", "BoundarySource", "Loop", "OutsideIterations", "PlaceOfLoop", "Single"]
-
 BoundarySource = Literal["annotation", "framework", "mined"]
 Single = Literal["marked step", "recording"]
 

@@ -18,8 +18,6 @@ from deepprof.mining.evidence import Evidence, Family, short
 from deepprof.mining.iterations import Iterations
 from deepprof.plurals import counted
 
-__all__ = ["MarkedIterations", "find_marked"]
-
 Int64s = npt.NDArray[np.int64]
 
 MIN_MARKED_ITERATIONS = 3  # iterations: fewer show no loop, as in the miner
@@ -65,17 +63,17 @@ class MarkedIterations:
 
 def find_marked(sequence: Sequence, evidence: Evidence) -> MarkedIterations | None:
     """Return the iterations that step markers or one optimizer's steps mark, if there are three or more."""
-    family = choose_family(evidence)
+    family = _choose_family(evidence)
     if family is None:
         return None
-    first, end = bounds_of_steps(family) if family.trust == "step" else bounds_of_ends(family, sequence)
+    first, end = _bounds_of_steps(family) if family.trust == "step" else _bounds_of_ends(family, sequence)
     whole = end - first >= MIN_MARKED_KERNELS
     if whole.sum() < MIN_MARKED_ITERATIONS:
         return None
-    return MarkedIterations(family, measure_edits(sequence, first[whole], end[whole]))
+    return MarkedIterations(family, _measure_edits(sequence, first[whole], end[whole]))
 
 
-def choose_family(evidence: Evidence) -> Family | None:
+def _choose_family(evidence: Evidence) -> Family | None:
     """Return the most frequent step markers, or else the optimizer's steps if there is only one optimizer."""
     enough = [family for family in evidence.families if len(family.positions) >= MIN_MARKED_ITERATIONS]
     steps = [family for family in enough if family.trust == "step"]
@@ -85,19 +83,19 @@ def choose_family(evidence: Evidence) -> Family | None:
     return optimizers[0] if len(optimizers) == 1 else None
 
 
-def bounds_of_steps(family: Family) -> tuple[Int64s, Int64s]:
+def _bounds_of_steps(family: Family) -> tuple[Int64s, Int64s]:
     """Return where the ranges begin; the last iteration ends with its range."""
     last = family.positions[-1] if family.ends is None else family.ends[-1]
     return family.positions, np.append(family.positions[1:], last)
 
 
-def bounds_of_ends(family: Family, sequence: Sequence) -> tuple[Int64s, Int64s]:
+def _bounds_of_ends(family: Family, sequence: Sequence) -> tuple[Int64s, Int64s]:
     """Return the bounds of iterations that end with each range.
 
     The first one begins at the first occurrence of the kernels that begin the others; kernels before belong to none.
     """
     ends = family.positions
-    prefix = common_prefix(sequence.symbols, ends[ends < len(sequence.symbols)])
+    prefix = _common_prefix(sequence.symbols, ends[ends < len(sequence.symbols)])
     before = sequence.symbols[: ends[0]]
     if not len(prefix) or len(before) < len(prefix):
         return ends[:-1], ends[1:]
@@ -107,7 +105,7 @@ def bounds_of_ends(family: Family, sequence: Sequence) -> tuple[Int64s, Int64s]:
     return bounds[:-1], bounds[1:]
 
 
-def common_prefix(symbols: npt.NDArray[np.uint32], begins: Int64s) -> npt.NDArray[np.uint32]:
+def _common_prefix(symbols: npt.NDArray[np.uint32], begins: Int64s) -> npt.NDArray[np.uint32]:
     """Return the symbols that are the same from each of `begins` on, at most eight."""
     begins = begins[begins + PREFIX <= len(symbols)]
     if not len(begins):
@@ -117,7 +115,7 @@ def common_prefix(symbols: npt.NDArray[np.uint32], begins: Int64s) -> npt.NDArra
     return symbols[begins[0] : begins[0] + int(np.argmin(same))]
 
 
-def measure_edits(sequence: Sequence, first: Int64s, end: Int64s) -> Iterations:
+def _measure_edits(sequence: Sequence, first: Int64s, end: Int64s) -> Iterations:
     """Return complete iterations, with their edits against the one of median length.
 
     An upper bound: all symbols between the common ends.

@@ -22,8 +22,6 @@ from deepprof.mining.nesting import NestedBlock
 from deepprof.mining.paper import PaperLoop, mine_with_counts
 from deepprof.plurals import counted
 
-__all__ = ["agreement_with", "find_counted", "find_loops", "pick_counted"]
-
 MISSED = 0.1  # of the pattern: how much of an iteration the paper's pattern may miss
 LARGE_BLOCK = 0.05  # of the period
 MEANT = 0.5
@@ -36,11 +34,11 @@ def find_loops(trace: Trace, sequence: Sequence, evidence: Evidence) -> tuple[li
     """Return the loops of one main stream, and the reason if there is none."""
     mined = mine(trace, sequence, evidence)
     marked = find_marked(sequence, evidence)
-    if marked is not None and (mined.reason is not None or overrules(marked, mined, sequence)):
-        return [from_marked(trace, sequence, evidence, marked)], None
+    if marked is not None and (mined.reason is not None or _overrules(marked, mined, sequence)):
+        return [_from_marked(trace, sequence, evidence, marked)], None
     if mined.reason is not None:
-        return [], f"{mined.reason}{count_markers(evidence)}"
-    return [from_mined(trace, sequence, evidence, loop) for loop in mined.loops], None
+        return [], f"{mined.reason}{_count_markers(evidence)}"
+    return [_from_mined(trace, sequence, evidence, loop) for loop in mined.loops], None
 
 
 def find_counted(
@@ -49,7 +47,7 @@ def find_counted(
     """Return the paper's loops of one main stream for the user's `counts`, and the reason if there is none."""
     found = mine_with_counts(sequence.symbols, counts)
     missing = None if found else f"no pattern comes back {' or '.join(map(str, counts))} times"
-    return [from_paper(trace, sequence, evidence, loop) for loop in found], missing
+    return [_from_paper(trace, sequence, evidence, loop) for loop in found], missing
 
 
 def pick_counted(loops: Counts[Loop], counts: Counts[int]) -> list[Loop] | None:
@@ -60,7 +58,7 @@ def pick_counted(loops: Counts[Loop], counts: Counts[int]) -> list[Loop] | None:
     picked: list[Loop] = []
     for count in counts:
         left = (loop for loop in loops if loop not in picked)
-        fitting = next((loop for loop in left if counts_as(loop.iterations, count)), None)
+        fitting = next((loop for loop in left if _counts_as(loop.iterations, count)), None)
         if fitting is None:
             return None
         picked.append(fitting)
@@ -68,12 +66,12 @@ def pick_counted(loops: Counts[Loop], counts: Counts[int]) -> list[Loop] | None:
     return [replace(loop, evidence=f"paper mode: {given} iterations given; {loop.evidence}") for loop in picked]
 
 
-def counts_as(iterations: pl.DataFrame, count: int) -> bool:
+def _counts_as(iterations: pl.DataFrame, count: int) -> bool:
     """Return whether `count` lies between the number of complete iterations and that of all."""
     return int(iterations["complete"].sum()) <= count <= iterations.height
 
 
-def overrules(marked: MarkedIterations, mined: mining.MiningResult, sequence: Sequence) -> bool:
+def _overrules(marked: MarkedIterations, mined: mining.MiningResult, sequence: Sequence) -> bool:
     """Return whether the markers fill the sequence and none of the mined loops has one pass for each.
 
     A loop that keeps its graph grows by whole passes: only a part of an iteration then repeats. If it grows a kernel at
@@ -93,7 +91,7 @@ def mine(trace: Trace, sequence: Sequence, evidence: Evidence) -> mining.MiningR
     return mining.find_loops(sequence.symbols, evidence, coarse=coarse)
 
 
-def count_markers(evidence: Evidence) -> str:
+def _count_markers(evidence: Evidence) -> str:
     """Return a remark when step markers show that too few iterations were recorded."""
     few = [f for f in evidence.families if f.trust == "step" and len(f.positions) < 3]
     if not few:
@@ -101,10 +99,10 @@ def count_markers(evidence: Evidence) -> str:
     return f" (the trace holds {counted(len(few[0].positions), f'{short(few[0].name)} range')}; record three or more)"
 
 
-def from_mined(trace: Trace, sequence: Sequence, evidence: Evidence, found: mining.MinedLoop) -> Loop:
+def _from_mined(trace: Trace, sequence: Sequence, evidence: Evidence, found: mining.MinedLoop) -> Loop:
     """Return the measured loop."""
     iterations = measure_iterations(trace, sequence, found.iterations)
-    blocks = large_blocks(found)
+    blocks = _large_blocks(found)
     return Loop(
         rank=trace.rank or 0,
         device=sequence.device,
@@ -114,18 +112,18 @@ def from_mined(trace: Trace, sequence: Sequence, evidence: Evidence, found: mini
         evidence=found.evidence,
         boundary_source=found.source,
         boundary_confidence=found.start_confidence,
-        agreement=best_agreement(evidence, found.iterations, found.period),
+        agreement=_best_agreement(evidence, found.iterations, found.period),
         iterations=iterations,
         metrics=summarize(iterations),
         cycles=tuple({"every": c.every, "extra_events": c.extra, "kind": c.kind} for c in found.cycles),
-        nested=tuple(list_kinds(blocks)),
+        nested=tuple(_list_kinds(blocks)),
         blocks=tuple(blocks),
-        prologue=outside(sequence, 0, found.prologue),
-        epilogue=outside(sequence, len(sequence.symbols) - found.epilogue, len(sequence.symbols)),
+        prologue=_outside(sequence, 0, found.prologue),
+        epilogue=_outside(sequence, len(sequence.symbols) - found.epilogue, len(sequence.symbols)),
     )
 
 
-def from_marked(trace: Trace, sequence: Sequence, evidence: Evidence, found: MarkedIterations) -> Loop:
+def _from_marked(trace: Trace, sequence: Sequence, evidence: Evidence, found: MarkedIterations) -> Loop:
     """Return the measured loop of iterations that only ranges mark; its period is that of the median iteration."""
     rows = split_at(found.iterations, sequence.breaks)
     iterations, period = measure_iterations(trace, sequence, rows), int(np.median(rows.end - rows.first))
@@ -138,15 +136,15 @@ def from_marked(trace: Trace, sequence: Sequence, evidence: Evidence, found: Mar
         evidence=found.evidence,
         boundary_source=found.source,
         boundary_confidence=found.confidence,
-        agreement=best_agreement(evidence, rows, period),
+        agreement=_best_agreement(evidence, rows, period),
         iterations=iterations,
         metrics=summarize(iterations),
-        prologue=outside(sequence, 0, int(rows.first[0])),
-        epilogue=outside(sequence, int(rows.end[-1]), len(sequence.symbols)),
+        prologue=_outside(sequence, 0, int(rows.first[0])),
+        epilogue=_outside(sequence, int(rows.end[-1]), len(sequence.symbols)),
     )
 
 
-def outside(sequence: Sequence, first: int, end: int) -> OutsideIterations:
+def _outside(sequence: Sequence, first: int, end: int) -> OutsideIterations:
     """Return the number of kernels from `first` to before `end`, and the time that they span."""
     if end <= first:
         return OutsideIterations()
@@ -154,20 +152,20 @@ def outside(sequence: Sequence, first: int, end: int) -> OutsideIterations:
     return OutsideIterations(end - first, until - int(sequence.start_ns[first]))
 
 
-def large_blocks(found: mining.MinedLoop) -> list[NestedBlock]:
+def _large_blocks(found: mining.MinedLoop) -> list[NestedBlock]:
     """Return the inner loops that make up a good part of the iteration, the largest first."""
     return [b for b in found.nested if b.events * b.repeats >= LARGE_BLOCK * found.period]
 
 
-def list_kinds(blocks: Counts[NestedBlock]) -> list[dict[str, int]]:
+def _list_kinds(blocks: Counts[NestedBlock]) -> list[dict[str, int]]:
     """Return each kind of block once, the largest first."""
     kinds = dict.fromkeys((b.events, b.repeats) for b in blocks)
     return [{"events": events, "repeats": repeats} for events, repeats in kinds]
 
 
-def from_paper(trace: Trace, sequence: Sequence, evidence: Evidence, found: PaperLoop) -> Loop:
+def _from_paper(trace: Trace, sequence: Sequence, evidence: Evidence, found: PaperLoop) -> Loop:
     """Return the measured loop of the paper's mode; every match of its Algorithm 1 counts as complete."""
-    rows = split_at(close_gaps(found), sequence.breaks)
+    rows = split_at(_close_gaps(found), sequence.breaks)
     period = int(np.median(rows.end - rows.first)) if len(rows.first) else len(found.pattern.symbols)
     iterations = measure_iterations(trace, sequence, rows)
     pattern = counted(len(found.pattern.symbols), "kernel")
@@ -177,22 +175,22 @@ def from_paper(trace: Trace, sequence: Sequence, evidence: Evidence, found: Pape
         device=sequence.device,
         stream=sequence.stream,
         period=period,
-        confidence=round(min(1.0, len(rows.first) / found.count) * explained(rows), 3),
+        confidence=round(min(1.0, len(rows.first) / found.count) * _explained(rows), 3),
         evidence=f"paper mode: {matched}, {counted(found.count, 'iteration')} given, ε = {found.pattern.epsilon}",
         boundary_source="mined",
         boundary_confidence=0.0,
-        agreement=best_agreement(evidence, rows, period),
+        agreement=_best_agreement(evidence, rows, period),
         iterations=iterations,
         metrics=summarize(iterations),
     )
 
 
-def explained(rows: mining.Iterations) -> float:
+def _explained(rows: mining.Iterations) -> float:
     """Return the share of the kernels from the first iteration to the last that the iterations match."""
     return float(rows.matched.sum()) / max(1, int(rows.end[-1] - rows.first[0])) if len(rows.first) else 0.0
 
 
-def close_gaps(found: PaperLoop) -> mining.Iterations:
+def _close_gaps(found: PaperLoop) -> mining.Iterations:
     """Return the matches as iterations that reach to the next one where little lies in between.
 
     Criterion 3 keeps the pattern shorter than an iteration, so that it misses a few of each iteration's kernels.
@@ -205,17 +203,17 @@ def close_gaps(found: PaperLoop) -> mining.Iterations:
     return mining.Iterations(matches.first, end, matches.matched, matches.edits, every)
 
 
-def best_agreement(evidence: Evidence, found: mining.Iterations, period: int) -> Agreement | None:
+def _best_agreement(evidence: Evidence, found: mining.Iterations, period: int) -> Agreement | None:
     """Return the agreement with the user's step markers, or else with the user's ranges that fit best."""
     known = [f for f in evidence.families if f.trust in ("step", "range") and len(f.positions) >= 2]
-    families = [f for f in known if lies_among(f, found)]
+    families = [f for f in known if _lies_among(f, found)]
     steps = [f for f in families if f.trust == "step"]
     scored = [agreement_with(f, found, period) for f in steps or families]
     scored = [a for a in scored if steps or a.ratio >= MEANT]  # other ranges are not meant to be iterations
     return max(scored, key=lambda a: a.ratio, default=None)
 
 
-def lies_among(family: Family, found: mining.Iterations) -> bool:
+def _lies_among(family: Family, found: mining.Iterations) -> bool:
     """Return whether any range begins among the iterations: markers of a warm-up do not describe an evaluation."""
     return bool(len(found.first) and ((family.positions >= found.first[0]) & (family.positions < found.end[-1])).any())
 
@@ -231,11 +229,11 @@ def agreement_with(family: Family, found: mining.Iterations, period: int) -> Agr
         given = given[(given >= wanted[0] - near) & (given <= wanted[-1] + near)]
     if not len(given):
         return Agreement(family.name, len(wanted), 0.0)
-    hits = min(count_near(wanted, given, near), count_near(given, wanted, near))
+    hits = min(_count_near(wanted, given, near), _count_near(given, wanted, near))
     return Agreement(family.name, len(wanted), round(2 * hits / (len(wanted) + len(given)), 4), hits, len(given))
 
 
-def count_near(ones: npt.NDArray[np.int64], others: npt.NDArray[np.int64], near: float) -> int:
+def _count_near(ones: npt.NDArray[np.int64], others: npt.NDArray[np.int64], near: float) -> int:
     """Return how many of `ones` have one of the sorted `others` within `near`."""
     right = np.minimum(np.searchsorted(others, ones), len(others) - 1)
     left = np.maximum(right - 1, 0)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import polars as pl
 
-__all__ = ["coarse_ids", "rows_named", "with_names"]
-
 BRACKETS = r"<[^<>]*>"  # innermost template arguments; applied until none is left
 UNNAMED = "(anonymous namespace)::"  # its brackets open no parameter list
 DEPTH = 12  # levels of nested template arguments, the most that real names have

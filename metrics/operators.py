@@ -19,31 +19,6 @@ from deepprof.collectors.trace import DEVICE_EVENTS, OPERANDS, Trace
 from deepprof.metrics.spans import covered, union
 from deepprof.metrics.streams import COLLECTIVE_RANGE
 
-__all__ = [
-    "ATEN",
-    "COMPILER_RANGE",
-    "INPUT_RANGE",
-    "MIN_OPERATORS",
-    "PLACE",
-    "Marks",
-    "MovedOperators",
-    "Place",
-    "describe",
-    "find_operators",
-    "foreign_ranges",
-    "is_stand_in",
-    "mark_names",
-    "marked",
-    "move_rows",
-    "on_thread",
-    "outermost",
-    "stand_in",
-    "stand_ins",
-    "thread_times",
-    "training_thread",
-    "untouched",
-]
-
 NOTE = "recorded on the CPU only: iterations are counted in operators of thread "
 WITHOUT_KERNELS = "holds no kernel"  # how importers begin the note that this one replaces
 INPUT_RANGE = r"^enumerate\(DataLoader\)#"
@@ -96,19 +71,19 @@ def stand_in(trace: Trace) -> Trace | None:
     that becomes a kernel is no host event any more, so that the accounting still counts every record once. None if a
     device was in use, or too few operators ran.
     """
-    if used_device(trace):
+    if _used_device(trace):
         return None
     marks = mark_names(trace.names)
     operators = find_operators(trace.host_events, marks)
     if not marked(marks, operators, ATEN).any():
         return None
-    main = training_thread(thread_times(outermost(operators), marks))
+    main = _training_thread(thread_times(outermost(operators), marks))
     spans = on_thread(foreign_ranges(trace.host_events, trace.annotations, marks), main)
     chosen = outermost(untouched(on_thread(operators, main), spans))
-    return move(trace, chosen, marks, main) if chosen.height >= MIN_OPERATORS else None
+    return _move(trace, chosen, marks, main) if chosen.height >= MIN_OPERATORS else None
 
 
-def used_device(trace: Trace) -> bool:
+def _used_device(trace: Trace) -> bool:
     """Return whether anything shows that a device was, or could have been, in use.
 
     A GPU that is only listed counts: programs that use a GPU but record only the CPU are common.
@@ -162,7 +137,7 @@ def thread_times(operators: pl.DataFrame, marks: Marks) -> pl.DataFrame:
     return threads.agg(pl.col("trains").any(), pl.col("end_ns").max(), spent=spent, operators=pl.len())
 
 
-def training_thread(times: pl.DataFrame) -> Place:
+def _training_thread(times: pl.DataFrame) -> Place:
     """Return process and thread with the most operator time, among those that train if any does.
 
     A thread that prepares batches may compute more than the one that waits for them.
@@ -194,7 +169,7 @@ def untouched(operators: pl.DataFrame, ranges: pl.DataFrame) -> pl.DataFrame:
     return operators.filter(pl.Series(shared == 0, dtype=pl.Boolean))
 
 
-def move(trace: Trace, chosen: pl.DataFrame, marks: Marks, main: Place) -> Trace:
+def _move(trace: Trace, chosen: pl.DataFrame, marks: Marks, main: Place) -> Trace:
     """Return the trace with the `chosen` host rows and all collectives as device events, and a note on that."""
     moved = move_rows(trace.host_events, trace.annotations, chosen, marks)
     return replace(
@@ -202,7 +177,7 @@ def move(trace: Trace, chosen: pl.DataFrame, marks: Marks, main: Place) -> Trace
         device_events=moved.device_events,
         annotations=moved.annotations,
         host_events=moved.host_events,
-        operands=renumber(trace.operands, moved.remaining),
+        operands=_renumber(trace.operands, moved.remaining),
         notes=(*(note for note in trace.notes if not note.startswith(WITHOUT_KERNELS)), describe(main)),
     )
 
@@ -213,7 +188,7 @@ def describe(place: Place) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class MovedOperators:
+class _MovedOperators:
     """Rows of a trace after some have become device events; `remaining` marks the host rows that have not."""
 
     device_events: pl.DataFrame
@@ -224,14 +199,14 @@ class MovedOperators:
 
 def move_rows(
     host_events: pl.DataFrame, annotations: pl.DataFrame, chosen: pl.DataFrame, marks: Marks
-) -> MovedOperators:
+) -> _MovedOperators:
     """Return the rows with the `chosen` ones of the host, by their `row`, and all collectives as device events."""
     stays = np.ones(host_events.height, np.bool_)
     stays[chosen["row"].to_numpy()] = False
     waits = marked(marks, annotations, WAITING) & (annotations["side"] == "host") & annotations["end_ns"].is_not_null()
-    rows = pl.concat([as_kernels(chosen), as_kernels(annotations.filter(waits))])
+    rows = pl.concat([_as_kernels(chosen), _as_kernels(annotations.filter(waits))])
     remaining = pl.Series("stays", stays, dtype=pl.Boolean)
-    return MovedOperators(
+    return _MovedOperators(
         rows.sort("start_ns", maintain_order=True),
         host_events.filter(remaining),
         annotations.filter(~waits),
@@ -239,7 +214,7 @@ def move_rows(
     )
 
 
-def as_kernels(rows: pl.DataFrame) -> pl.DataFrame:
+def _as_kernels(rows: pl.DataFrame) -> pl.DataFrame:
     """Return host rows as kernels of device 0 on the stream of their thread."""
     given = {"device": pl.lit(0), "stream": pl.col("thread").fill_null(0), "activity": pl.lit("kernel")}
     taken = ("start_ns", "end_ns", "name_id", *({"external_id"} & set(rows.columns)))
@@ -248,7 +223,7 @@ def as_kernels(rows: pl.DataFrame) -> pl.DataFrame:
     return known.with_columns(absent).select(list(DEVICE_EVENTS)).cast(dict(DEVICE_EVENTS))  # type: ignore[arg-type]
 
 
-def renumber(operands: pl.DataFrame, remaining: pl.Series) -> pl.DataFrame:
+def _renumber(operands: pl.DataFrame, remaining: pl.Series) -> pl.DataFrame:
     """Return the details of the host rows that remain, under their new row numbers."""
     places = remaining.cum_sum().cast(pl.Int64) - 1
     kept = operands.filter(remaining.gather(operands["event"]))

@@ -11,8 +11,6 @@ import polars as pl
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.host import HostSide, read_host
 
-__all__ = ["Sequence", "main_sequence"]
-
 Int64s = npt.NDArray[np.int64]
 
 
@@ -68,11 +66,11 @@ def main_sequence(trace: Trace, device: int, stream: int, host: HostSide | None 
         work["end_ns"].to_numpy(),
         linked["launch_ns"].cum_max().forward_fill().fill_null(-1).to_numpy(),
         bool(linked["launch_ns"].count()),
-        places_of(trace.breaks_ns, start_ns),
+        _places_of(trace.breaks_ns, start_ns),
     )
 
 
-def places_of(breaks_ns: tuple[int, ...], starts: Int64s) -> Int64s:
+def _places_of(breaks_ns: tuple[int, ...], starts: Int64s) -> Int64s:
     """Return the places in sorted `starts` before which the recording was interrupted, none at an end."""
     places = np.unique(np.searchsorted(starts, np.array(breaks_ns, np.int64)))
     return places[(places > 0) & (places < len(starts))].astype(np.int64)

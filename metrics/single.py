@@ -20,8 +20,6 @@ from deepprof.metrics.sequence import Sequence
 from deepprof.mining.evidence import Family
 from deepprof.mining.iterations import Iterations
 
-__all__ = ["measure_single"]
-
 CONFIDENCE: dict[Single, float] = {"marked step": 0.9, "recording": 0.7}  # that this is what the job does all the time
 MIN_SINGLE_KERNELS = 2  # kernels
 
@@ -31,10 +29,10 @@ def measure_single(trace: Trace, sequence: Sequence, families: List[Family], tim
     count = len(sequence.symbols)
     if count < MIN_SINGLE_KERNELS:
         return None
-    what, first, end = find_step(families, count) or ("recording", 0, count)
-    table = measure_stretch(trace, sequence, first, end)
+    what, first, end = _find_step(families, count) or ("recording", 0, count)
+    table = _measure_stretch(trace, sequence, first, end)
     if what == "recording":
-        table = stretch_to_span(table, timeline)
+        table = _stretch_to_span(table, timeline)
     loop = Loop(
         rank=trace.rank or 0,
         device=sequence.device,
@@ -52,7 +50,7 @@ def measure_single(trace: Trace, sequence: Sequence, families: List[Family], tim
     return with_parts(loop, trace, timeline)
 
 
-def find_step(families: List[Family], count: int) -> tuple[Single, int, int] | None:
+def _find_step(families: List[Family], count: int) -> tuple[Single, int, int] | None:
     """Return the longest marked step, in kernels; None if no marked step holds several."""
     steps = [(family.positions, family.ends) for family in families if family.trust == "step"]
     known = [(first, np.minimum(ends, count)) for first, ends in steps if ends is not None]
@@ -63,7 +61,7 @@ def find_step(families: List[Family], count: int) -> tuple[Single, int, int] | N
     return "marked step", first, first + length
 
 
-def measure_stretch(trace: Trace, sequence: Sequence, first: int, end: int) -> pl.DataFrame:
+def _measure_stretch(trace: Trace, sequence: Sequence, first: int, end: int) -> pl.DataFrame:
     """Return the kernels [first, end) as a table `ITERATIONS` of one row, which is complete."""
     one = np.ones(1, np.int64)
     found = Iterations(one * first, one * end, one, one * 0, one == 1)
@@ -73,7 +71,7 @@ def measure_stretch(trace: Trace, sequence: Sequence, first: int, end: int) -> p
     return table.with_columns(interval_ns=pl.lit(None, pl.Int64), overlap_ratio=pl.lit(None, pl.Float64))
 
 
-def stretch_to_span(table: pl.DataFrame, timeline: Timeline) -> pl.DataFrame:
+def _stretch_to_span(table: pl.DataFrame, timeline: Timeline) -> pl.DataFrame:
     """Return the row with the device's whole span, including copies before the first kernel and after the last."""
     first, last = int(timeline.bounds[0]), int(timeline.bounds[-1])
     busy = sum(ns for part, ns in timeline.totals_ns.items() if not part.startswith("idle_"))

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["NOTHING", "Painted", "Spans", "covered", "elapsed", "intersect", "paint", "union"]
-
 Int64s = npt.NDArray[np.int64]
 
 
@@ -79,11 +77,11 @@ def paint(layers: Sequence[Spans]) -> Painted:
     bounds = np.unique(np.concatenate(edges)) if edges else np.empty(0, np.int64)
     colours = np.full(max(0, len(bounds) - 1), -1, np.int16)
     for number in range(len(layers) - 1, -1, -1):  # the first layer is painted last, over all others
-        colours[lies_over(layers[number], bounds)] = number
+        colours[_lies_over(layers[number], bounds)] = number
     return Painted(bounds, colours)
 
 
-def lies_over(spans: Spans, bounds: Int64s) -> npt.NDArray[np.bool_]:
+def _lies_over(spans: Spans, bounds: Int64s) -> npt.NDArray[np.bool_]:
     """Return which segments between `bounds` a span covers; `bounds` holds all edges of `spans`."""
     change = np.zeros(len(bounds), np.int8)
     change[np.searchsorted(bounds, spans.starts)] += 1
@@ -94,5 +92,5 @@ def lies_over(spans: Spans, bounds: Int64s) -> npt.NDArray[np.bool_]:
 def intersect(ones: Spans, others: Spans) -> Spans:
     """Return the time that lies in both."""
     bounds = np.unique(np.concatenate([ones.starts, ones.ends, others.starts, others.ends]))
-    both = lies_over(ones, bounds) & lies_over(others, bounds)
+    both = _lies_over(ones, bounds) & _lies_over(others, bounds)
     return union(bounds[:-1][both], bounds[1:][both])

@@ -8,17 +8,6 @@ from deepprof.collectors.table_schema import TableSchema
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.names import with_names
 
-__all__ = [
-    "COLLECTIVE",
-    "COLLECTIVE_OPERATOR",
-    "COLLECTIVE_RANGE",
-    "ROLES",
-    "STREAMS",
-    "busy_time",
-    "classify_streams",
-    "is_collective",
-]
-
 ROLES = ("main", "copy", "assist", "communication")
 STREAMS = TableSchema.of(
     "One stream of a device, and its role.",
@@ -71,11 +60,11 @@ def classify_streams(trace: Trace, chosen: tuple[int, int] | None = None) -> pl.
             collectives=is_collective().sum(),
             copies=(pl.col("activity") == "memcpy").sum(),
             busy_ns=busy_time(),
-            computing_ns=computing_time(),
+            computing_ns=_computing_time(),
         )
         .sort("device", "stream")
     )
-    return rows.with_columns(role=role(chosen)).select(STREAMS.names()).cast(dict(STREAMS))  # type: ignore[arg-type]
+    return rows.with_columns(role=_role(chosen)).select(STREAMS.names()).cast(dict(STREAMS))  # type: ignore[arg-type]
 
 
 def busy_time() -> pl.Expr:
@@ -84,13 +73,13 @@ def busy_time() -> pl.Expr:
     return (pl.col("end_ns") - pl.max_horizontal("start_ns", reach)).clip(lower_bound=0).sum()
 
 
-def computing_time() -> pl.Expr:
+def _computing_time() -> pl.Expr:
     """Return how long the group's kernels and graphs ran, collectives not counted."""
     work = pl.col("activity").is_in(["kernel", "graph"]) & ~is_collective()
     return (pl.col("end_ns") - pl.col("start_ns")).filter(work).sum()
 
 
-def role(chosen: tuple[int, int] | None) -> pl.Expr:
+def _role(chosen: tuple[int, int] | None) -> pl.Expr:
     """Return the role of each (device, stream) row; on a tie the stream with more kernels is main."""
     computing = pl.col("kernels") - pl.col("collectives").cast(pl.Int64)
     score = pl.struct("computing_ns", computing.alias("computing"), low=-pl.col("stream")).rank(

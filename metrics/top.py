@@ -22,8 +22,6 @@ from deepprof.metrics.operators import is_stand_in
 from deepprof.metrics.streams import busy_time
 from deepprof.metrics.top_tables import TOP_COPIES, TOP_KERNELS, TopWork
 
-__all__ = ["measure_top", "select_work", "top_of_loop", "top_of_recording"]
-
 Int64s = npt.NDArray[np.int64]
 
 MOST_NAMES = 1_000  # names that are shortened one by one; only artificial traces have more
@@ -58,14 +56,14 @@ def measure_top(
     """Return the means over the stretches [begin, until), one or more, which are sorted and do not overlap."""
     work = select_work(trace, device, begin, until)
     count, mean_ns = len(begin), float((until - begin).mean())
-    kernels = sum_kernels(work.filter(pl.col("activity").is_in(["kernel", "graph"])), trace)
-    copies = sum_copies(work.filter(pl.col("activity") == "memcpy"), trace)
+    kernels = _sum_kernels(work.filter(pl.col("activity").is_in(["kernel", "graph"])), trace)
+    copies = _sum_copies(work.filter(pl.col("activity") == "memcpy"), trace)
     return TopWork(
         over=over,
         iterations=count,
         mean_ns=mean_ns,
-        kernels=average(kernels, count, mean_ns).select(TOP_KERNELS.names()).cast(TOP_KERNELS),
-        copies=average(copies, count, mean_ns).select(TOP_COPIES.names()).cast(TOP_COPIES),
+        kernels=_average(kernels, count, mean_ns).select(TOP_KERNELS.names()).cast(TOP_KERNELS),
+        copies=_average(copies, count, mean_ns).select(TOP_COPIES.names()).cast(TOP_COPIES),
     )
 
 
@@ -81,50 +79,50 @@ def select_work(trace: Trace, device: int, begin: Int64s, until: Int64s) -> pl.D
     return rows.with_columns(ns=pl.col("end_ns") - pl.col("start_ns"))
 
 
-def sum_kernels(kernels: pl.DataFrame, trace: Trace) -> pl.DataFrame:
+def _sum_kernels(kernels: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     """Return `name`, `variants` (full names), `calls`, `ns` and `max_ns` of each short name."""
     ids = kernels.group_by("name_id").agg(pl.col("ns").sum()).sort("ns", "name_id", descending=[True, False])["name_id"]
     full = trace.names.gather(ids).fill_null("").to_list()
-    call_it = name_operator if is_stand_in(trace) else shorten
+    call_it = _name_operator if is_stand_in(trace) else shorten
     short = [call_it(name) for name in full[:MOST_NAMES]] + [OTHERS] * (len(full) - MOST_NAMES)
     numbers = {name: number for number, name in enumerate(dict.fromkeys(short))}
     labels = pl.Series([numbers[name] for name in short], dtype=pl.UInt32)
     label = pl.col("name_id").replace_strict(ids, labels, return_dtype=pl.UInt32())
     summed = kernels.group_by(label=label).agg(
-        variants=pl.col("name_id").n_unique(), **totals(), max_ns=pl.col("ns").max()
+        variants=pl.col("name_id").n_unique(), **_totals(), max_ns=pl.col("ns").max()
     )
     return summed.with_columns(name=pl.Series(list(numbers), dtype=pl.String).gather(summed["label"]))
 
 
-def name_operator(name: str) -> str:
+def _name_operator(name: str) -> str:
     """Return an operator's name without the prefix of every backward step; other namespaces show the owner."""
     return name.removeprefix(BACKWARD_STEP)
 
 
-def totals() -> dict[str, pl.Expr]:
+def _totals() -> dict[str, pl.Expr]:
     """Return a group's number of `calls`, their summed durations `spent_ns`, and `ns`, the time in which any ran."""
     return {"calls": pl.len(), "spent_ns": pl.col("ns").sum(), "ns": busy_time()}
 
 
-def sum_copies(copies: pl.DataFrame, trace: Trace) -> pl.DataFrame:
+def _sum_copies(copies: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     """Return `direction`, `memory` (of the host), `calls`, `nbytes`, `ns`, and `known_ns` of those with a size."""
     ids = copies["name_id"].unique()
-    kinds = dict(zip(ids.to_list(), map(memory_of, trace.names.gather(ids).to_list()), strict=True))
+    kinds = dict(zip(ids.to_list(), map(_memory_of, trace.names.gather(ids).to_list()), strict=True))
     memory = pl.col("name_id").replace_strict(kinds, default=None, return_dtype=pl.String())
     sized = pl.col("nbytes").is_not_null()
     return copies.group_by(direction=pl.col("copy_kind").cast(pl.String), memory=memory).agg(
         nbytes=pl.when(sized.any()).then(pl.col("nbytes").cast(pl.Int64, strict=False).sum()),
         known_ns=pl.col("ns").filter(sized).sum(),
-        **totals(),
+        **_totals(),
     )
 
 
-def memory_of(name: str | None) -> str | None:
+def _memory_of(name: str | None) -> str | None:
     """Return the kind of host memory that a copy's name contains; None if it contains none."""
     return next((kind for kind in MEMORIES if kind in (name or "").lower()), None)
 
 
-def average(sums: pl.DataFrame, count: int, mean_ns: float) -> pl.DataFrame:
+def _average(sums: pl.DataFrame, count: int, mean_ns: float) -> pl.DataFrame:
     """Return the sums as means of `count` iterations of `mean_ns`, the longest first."""
     exact: Mapping[str, pl.Expr] = {
         "calls": (pl.col("calls") / count).round(3),

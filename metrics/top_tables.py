@@ -11,8 +11,6 @@ from deepprof.collectors.reprs import in_milliseconds, one_line
 from deepprof.collectors.table_schema import TableSchema
 from deepprof.plurals import counted
 
-__all__ = ["TOP_COPIES", "TOP_KERNELS", "TopWork"]
-
 I64, F64, TEXT = pl.Int64(), pl.Float64(), pl.String()
 
 TOP_KERNELS = TableSchema.of(

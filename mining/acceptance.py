@@ -19,8 +19,6 @@ from deepprof.mining.ranges import by_trust
 from deepprof.mining.symbols import SymbolArray
 from deepprof.plurals import counted
 
-__all__ = ["AcceptanceVerdict", "are_layers", "judge", "refuse_layers"]
-
 BACKWARD = "as many parts of something else run once before them, as layers do forward before they do backward"
 MIN_PASSES = 2.9  # three iterations, of which the capture may cut off a little
 MIN_COVERAGE = 0.5  # of the symbols between the first and the last pass
@@ -61,7 +59,7 @@ class AcceptanceVerdict:
 
 
 @dataclass(frozen=True, slots=True)
-class IterationSigns:
+class _IterationSigns:
     """What happens once per pass: `strong` signs occur in iterations only, `weak` ones may occur in layers too.
 
     `rare` counts the weak ones that layers seldom show: a range of its own, a copy from the host, a host wait. `graph`
@@ -78,45 +76,45 @@ def judge(candidate: Candidate, evidence: Evidence) -> AcceptanceVerdict:
     """Return the verdict on a candidate within the window it was found in."""
     p, passes = counted(candidate.period, "kernel"), candidate.passes
     if passes < MIN_PASSES:
-        return reject(f"the best repetition, {p}, comes back only {passes:.1f} times; three are needed")
-    inner = inner_coverage(candidate)
+        return _reject(f"the best repetition, {p}, comes back only {passes:.1f} times; three are needed")
+    inner = _inner_coverage(candidate)
     if inner < MIN_COVERAGE:
-        return reject(f"a sequence of {p} comes back, but covers only {100 * inner:.0f} % of what lies between")
+        return _reject(f"a sequence of {p} comes back, but covers only {100 * inner:.0f} % of what lies between")
     edits = candidate.edit_share
     if edits > MAX_EDITS:
-        return reject(f"a sequence of {p} comes back only roughly ({100 * edits:.0f} % of it differs each time)")
-    signs = find_signs(candidate, evidence)
+        return _reject(f"a sequence of {p} comes back only roughly ({100 * edits:.0f} % of it differs each time)")
+    signs = _find_signs(candidate, evidence)
     if are_layers(candidate, candidate, evidence):
         return refuse_layers(candidate)
-    doubt = find_doubt(candidate, evidence, signs)
+    doubt = _find_doubt(candidate, evidence, signs)
     if doubt is not None:
-        layers = updates_as_it_goes(candidate, evidence) and not signs.strong
-        reason = f"{say_repeat(candidate.period)} {passes:.0f} times, but {doubt}"
+        layers = _updates_as_it_goes(candidate, evidence) and not signs.strong
+        reason = f"{_say_repeat(candidate.period)} {passes:.0f} times, but {doubt}"
         return AcceptanceVerdict(False, 0.0, reason, final=True, layers=layers)
-    return accept(candidate, inner, edits, signs)
+    return _accept(candidate, inner, edits, signs)
 
 
-def reject(reason: str) -> AcceptanceVerdict:
+def _reject(reason: str) -> AcceptanceVerdict:
     """Return a verdict that refuses."""
     return AcceptanceVerdict(False, 0.0, reason)
 
 
-def accept(candidate: Candidate, inner: float, edits: float, signs: IterationSigns) -> AcceptanceVerdict:
+def _accept(candidate: Candidate, inner: float, edits: float, signs: _IterationSigns) -> AcceptanceVerdict:
     """Return a verdict that accepts; many exact passes and independent signs make it more certain."""
     said = signs.strong + signs.weak
     certainty = inner * (1 - edits) * (1 - 0.5 ** (candidate.passes + len(said) - 0.9))
-    repeats = f"{say_repeat(candidate.period)} {candidate.passes:.1f} times"
+    repeats = f"{_say_repeat(candidate.period)} {candidate.passes:.1f} times"
     exact = "exactly" if edits == 0 else f"with {100 * edits:.1f} % edits"
     reason = f"{repeats} {exact}" + (f", with {', '.join(said)}" if said else "")
     return AcceptanceVerdict(True, certainty, reason, strong=bool(signs.strong), weak=len(signs.weak))
 
 
-def say_repeat(period: int) -> str:
+def _say_repeat(period: int) -> str:
     """Return the phrase that so many kernels repeat."""
     return f"{counted(period, 'kernel')} repeat{'s' if period == 1 else ''}"
 
 
-def inner_coverage(candidate: Candidate) -> float:
+def _inner_coverage(candidate: Candidate) -> float:
     """Return the share of symbols between the first and the last good pass that passes match.
 
     Forward passes of an evaluation count too: each matches the beginning of a pass.
@@ -129,43 +127,43 @@ def inner_coverage(candidate: Candidate) -> float:
     return float(m.matched[good | known].sum()) / max(1, end - first)
 
 
-def find_doubt(candidate: Candidate, evidence: Evidence, signs: IterationSigns) -> str | None:
+def _find_doubt(candidate: Candidate, evidence: Evidence, signs: _IterationSigns) -> str | None:
     """Return why this may be a layer, a micro-benchmark or a solver, not an iteration; None if signs outweigh that."""
     if any(holds_once(candidate, family) for family in by_trust(evidence, "step")):
         return None
-    return doubt_by_ranges(candidate, evidence, signs) or doubt_by_shape(candidate, evidence, signs)
+    return _doubt_by_ranges(candidate, evidence, signs) or _doubt_by_shape(candidate, evidence, signs)
 
 
-def doubt_by_ranges(candidate: Candidate, evidence: Evidence, signs: IterationSigns) -> str | None:
+def _doubt_by_ranges(candidate: Candidate, evidence: Evidence, signs: _IterationSigns) -> str | None:
     """Return how host ranges show that the passes are parts of something, else None."""
     named = [f.name for f in by_trust(evidence, "part") if holds_once(candidate, f)]
     if named and not signs.strong:
         return f"each is one {short(named[0])}"
-    rarer = rarer_loop(candidate, evidence)
+    rarer = _rarer_loop(candidate, evidence)
     if rarer is not None:
         return f"there are several for each {short(rarer)}, as micro-batches or layers would be"
-    enclosing = encloser(candidate, evidence)
+    enclosing = _encloser(candidate, evidence)
     large = candidate.period >= LAYER_SIZES[1]
     if enclosing is not None and not (large and (signs.strong or signs.rare + signs.graph >= 2)):
         return f"several lie within one {short(enclosing)}, as its layers would"
     return None
 
 
-def doubt_by_shape(candidate: Candidate, evidence: Evidence, signs: IterationSigns) -> str | None:
+def _doubt_by_shape(candidate: Candidate, evidence: Evidence, signs: _IterationSigns) -> str | None:
     """Return why the repetition looks like layers, else None; no model has as many as a long capture has iterations."""
-    if updates_as_it_goes(candidate, evidence) and not signs.strong:
+    if _updates_as_it_goes(candidate, evidence) and not signs.strong:
         return (
             f"they update as they go, on {100 * candidate.coverage:.0f} % of the stream, as layers going backward would"
         )
     varied = candidate.period >= SHORT and len(np.unique(candidate.template.symbols)) >= FEWEST_KERNELS
     if varied and candidate.passes >= MORE_THAN_LAYERS and candidate.coverage >= MIN_COVERED:
         return None
-    if is_time_step(candidate) or (candidate.passes >= THOUSAND and signs.weak and candidate.coverage >= MIN_COVERED):
+    if _is_time_step(candidate) or (candidate.passes >= THOUSAND and signs.weak and candidate.coverage >= MIN_COVERED):
         return None
-    if is_flat(candidate.template.symbols) and not outweighs_flatness(candidate, evidence, signs):
+    if is_flat(candidate.template.symbols) and not _outweighs_flatness(candidate, evidence, signs):
         return "they are short or hold no inner loop, as the layers of a single iteration would"
     large = candidate.period >= LAYER_SIZES[1] or has_layers(candidate.template.symbols)
-    if not large and not signs.strong and not signs.weak and is_framed(candidate, evidence):
+    if not large and not signs.strong and not signs.weak and _is_framed(candidate, evidence):
         return "other kernels run once before and after them, as around the layers of a single iteration"
     return None
 
@@ -173,16 +171,16 @@ def doubt_by_shape(candidate: Candidate, evidence: Evidence, signs: IterationSig
 def are_layers(candidate: Candidate, whole: Candidate, evidence: Evidence) -> bool:
     """Return whether a window's passes are a backward pass; `whole` matches the template up to the window's end."""
     marked = any(holds_once(candidate, family) for family in by_trust(evidence, "step", "loop"))
-    return not marked and is_backward(whole)
+    return not marked and _is_backward(whole)
 
 
 def refuse_layers(whole: Candidate) -> AcceptanceVerdict:
     """Return the refusal of the layers of one iteration."""
-    reason = f"{say_repeat(whole.period)} {whole.passes:.0f} times, but {BACKWARD}"
+    reason = f"{_say_repeat(whole.period)} {whole.passes:.0f} times, but {BACKWARD}"
     return AcceptanceVerdict(False, 0.0, reason, final=True, layers=True)
 
 
-def is_backward(candidate: Candidate) -> bool:
+def _is_backward(candidate: Candidate) -> bool:
     """Return whether most of what runs before the passes is one run of as many parts: the layers of a forward pass."""
     before, matched = candidate.before, float(candidate.matches.matched.sum())
     if before is None or not FORWARD * matched <= len(before) <= min(matched, MOST_BEFORE):
@@ -190,19 +188,19 @@ def is_backward(candidate: Candidate) -> bool:
     least = max(MOSTLY_RUN * len(before), FORWARD * matched)
     layers = [run for run in find_nested(before)[:3] if run.events >= 2 and run.events * run.repeats >= least]
     return any(
-        as_many(run.repeats, candidate.passes)
+        _as_many(run.repeats, candidate.passes)
         and is_flat(before[run.first : run.first + run.events])  # a layer, not another loop that ran before
         for run in layers
-    ) or (is_one_step(candidate, before) and is_as_regular(before, candidate.passes))
+    ) or (_is_one_step(candidate, before) and _is_as_regular(before, candidate.passes))
 
 
-def is_one_step(candidate: Candidate, before: SymbolArray) -> bool:
+def _is_one_step(candidate: Candidate, before: SymbolArray) -> bool:
     """Return whether the passes are all equal and, with what runs before them, cover most of the sequence."""
     together = candidate.coverage * (1 + len(before) / float(candidate.matches.matched.sum()))
     return candidate.edit_share <= LAYER_EDITS and together >= MIN_COVERED
 
 
-def is_as_regular(before: SymbolArray, passes: float) -> bool:
+def _is_as_regular(before: SymbolArray, passes: float) -> bool:
     """Return whether the symbols of `before` repeat at the distance that so many layers, and a head, would have.
 
     The layers of a model may differ in a kernel or two, as libraries choose kernels by shape, so that no run of equal
@@ -219,14 +217,14 @@ def is_as_regular(before: SymbolArray, passes: float) -> bool:
     return bool(lag and there.max() >= max(MOSTLY_RUN, usual + CLEARLY) and is_flat(before[-lag:]))
 
 
-def as_many(repeats: int, passes: float) -> bool:
+def _as_many(repeats: int, passes: float) -> bool:
     """Return whether both numbers are about equal, or one is a small multiple of the other; noise may hide some."""
     fewer, more = min(repeats, passes), max(repeats, passes)
     parts = round(more / fewer) if fewer >= 2 * MANY_PASSES else 1
     return parts <= MANY_PASSES and abs(more / parts - fewer) <= max(1.5, 0.1 * fewer)
 
 
-def is_time_step(candidate: Candidate) -> bool:
+def _is_time_step(candidate: Candidate) -> bool:
     """Return whether the passes are a simulation's time steps: many, nearly all that runs, each of different kernels.
 
     Layers and solvers use one kernel in several places.
@@ -236,7 +234,7 @@ def is_time_step(candidate: Candidate) -> bool:
     return kernels == candidate.period >= FEWEST_KERNELS and many and candidate.coverage >= NEARLY_ALL_COVERED
 
 
-def rarer_loop(candidate: Candidate, evidence: Evidence) -> str | None:
+def _rarer_loop(candidate: Candidate, evidence: Evidence) -> str | None:
     """Return the name of a framework's loop range that comes at most half as often as the passes around it, else None.
 
     A range that comes after all passes counts too, when there are three passes or more for each.
@@ -251,7 +249,7 @@ def rarer_loop(candidate: Candidate, evidence: Evidence) -> str | None:
     return loops[0].name if loops and most * MANY_PASSES <= candidate.passes else None
 
 
-def outweighs_flatness(candidate: Candidate, evidence: Evidence, signs: IterationSigns) -> bool:
+def _outweighs_flatness(candidate: Candidate, evidence: Evidence, signs: _IterationSigns) -> bool:
     """Return whether the signs suffice for a period that could be a layer.
 
     One strong sign suffices, or two signs that layers seldom have together, or, when nothing else runs, any weak sign
@@ -259,11 +257,11 @@ def outweighs_flatness(candidate: Candidate, evidence: Evidence, signs: Iteratio
     """
     if signs.strong:
         return True
-    alone = fills_stream(candidate, evidence) and candidate.period >= MIN_PERIOD
+    alone = _fills_stream(candidate, evidence) and candidate.period >= MIN_PERIOD
     return signs.rare >= 2 or (alone and (bool(signs.weak) or candidate.period >= LAYER_SIZES[0]))
 
 
-def is_framed(candidate: Candidate, evidence: Evidence) -> bool:
+def _is_framed(candidate: Candidate, evidence: Evidence) -> bool:
     """Return whether little runs before and after one unbroken repetition, as an embedding and a head would."""
     head, tail = candidate.left - evidence.start, evidence.length - candidate.right
     spanned = candidate.right - candidate.left >= 0.98 * candidate.matches.matched.sum()
@@ -271,7 +269,7 @@ def is_framed(candidate: Candidate, evidence: Evidence) -> bool:
     return unbroken and 0 < head < candidate.period and 0 < tail < candidate.period
 
 
-def fills_stream(candidate: Candidate, evidence: Evidence) -> bool:
+def _fills_stream(candidate: Candidate, evidence: Evidence) -> bool:
     """Return whether nothing but the repetition runs during the capture.
 
     Before and after the layers of an iteration run an embedding and a head; a loop is cut by the capture instead.
@@ -279,7 +277,7 @@ def fills_stream(candidate: Candidate, evidence: Evidence) -> bool:
     return candidate.left <= evidence.start and candidate.right == evidence.length
 
 
-def encloser(candidate: Candidate, evidence: Evidence) -> str | None:
+def _encloser(candidate: Candidate, evidence: Evidence) -> str | None:
     """Return the name of a step marker with one range around several passes, or most ranges around two, else None."""
     first, end = candidate.matches.first[candidate.good], candidate.matches.end[candidate.good]
     for family in evidence.families:
@@ -290,10 +288,10 @@ def encloser(candidate: Candidate, evidence: Evidence) -> str | None:
     return None
 
 
-def find_signs(candidate: Candidate, evidence: Evidence) -> IterationSigns:
+def _find_signs(candidate: Candidate, evidence: Evidence) -> _IterationSigns:
     """Return the signs of an iteration in host ranges, copies, waits, pauses and kernels."""
     strong = [f"one {short(f.name)} each" for f in by_trust(evidence, "step", "loop") if holds_once(candidate, f)]
-    strong += ["an optimizer's kernels in each"] if ends_in_optimizer(candidate, evidence) else []
+    strong += ["an optimizer's kernels in each"] if _ends_in_optimizer(candidate, evidence) else []
     ranges = [f"one {short(f.name)} each" for f in by_trust(evidence, "framework", "range") if holds_once(candidate, f)]
     marks = {
         "a copy from the host in each": evidence.copies,
@@ -304,29 +302,29 @@ def find_signs(candidate: Candidate, evidence: Evidence) -> IterationSigns:
     graph = in_most_passes(candidate, evidence.graphs)
     if graph:
         weak.append("a graph launch in each")
-    if any(one_gap(candidate, gaps) for gaps in (evidence.launch_gaps, evidence.gaps)):
+    if any(_one_gap(candidate, gaps) for gaps in (evidence.launch_gaps, evidence.gaps)):
         weak.append("one long pause in each")
-    return IterationSigns(strong[:1], weak, rare, graph)
+    return _IterationSigns(strong[:1], weak, rare, graph)
 
 
-def ends_in_optimizer(candidate: Candidate, evidence: Evidence) -> bool:
+def _ends_in_optimizer(candidate: Candidate, evidence: Evidence) -> bool:
     """Return whether the template, and most passes, have kernels named like an optimizer's, and others before them."""
     if evidence.optimizer is None:
         return False
     share = float(evidence.optimizer[candidate.template.symbols].mean())
-    if not 0 < share <= MOSTLY_OPTIMIZER or updates_as_it_goes(candidate, evidence):
+    if not 0 < share <= MOSTLY_OPTIMIZER or _updates_as_it_goes(candidate, evidence):
         return False
-    return evidence.updates is None or in_nearly_whole_passes(candidate, evidence.updates)
+    return evidence.updates is None or _in_nearly_whole_passes(candidate, evidence.updates)
 
 
-def in_nearly_whole_passes(candidate: Candidate, marks: npt.NDArray[np.bool_]) -> bool:
+def _in_nearly_whole_passes(candidate: Candidate, marks: npt.NDArray[np.bool_]) -> bool:
     """Return whether 80 % of the nearly whole passes (an evaluation's forward passes are shorter) contain a mark."""
     whole = candidate.matches.matched[candidate.good] >= NEARLY_WHOLE * candidate.period
     marked = candidate.count(np.flatnonzero(marks))[whole] > 0
     return bool(marked.sum() >= max(1.0, 0.8 * len(marked) - 1))
 
 
-def updates_as_it_goes(candidate: Candidate, evidence: Evidence) -> bool:
+def _updates_as_it_goes(candidate: Candidate, evidence: Evidence) -> bool:
     """Return whether the passes may be layers of one backward pass, each with the update of its own parameters.
 
     Iterations differ: they cover most of what runs, forward passes too, or hold their update in one place after the
@@ -342,7 +340,7 @@ def updates_as_it_goes(candidate: Candidate, evidence: Evidence) -> bool:
     return bool(period - apart.max() >= SPREAD * period or is_flat(candidate.template.symbols))
 
 
-def one_gap(candidate: Candidate, gaps: npt.NDArray[np.float64] | None) -> bool:
+def _one_gap(candidate: Candidate, gaps: npt.NDArray[np.float64] | None) -> bool:
     """Return whether one place of the period has a much longer pause than all others."""
     if gaps is None or candidate.period < MIN_PERIOD:
         return False

@@ -18,8 +18,6 @@ from deepprof.mining.supercycles import iteration_within
 from deepprof.mining.symbols import SymbolArray
 from deepprof.mining.template import Template, fit_template
 
-__all__ = ["Candidate", "follow", "measure", "propose", "reach_left", "reach_right"]
-
 Int64s = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
@@ -95,17 +93,17 @@ class Candidate:
 
 def propose(symbols: SymbolArray, evidence: Evidence) -> list[Candidate]:
     """Return verified candidates by ascending period; each distinct template once."""
-    levels = plausible(find_levels(SuffixTree.build(symbols)))
+    levels = _plausible(find_levels(SuffixTree.build(symbols)))
     levels += suggest_levels(evidence.families, len(symbols))
     found: dict[bytes, Candidate] = {}
     for level in levels:
-        candidate = verify(symbols, level)
+        candidate = _verify(symbols, level)
         if candidate is not None and candidate.good.sum() >= 2:
             found.setdefault(candidate.template.symbols.tobytes(), candidate)
-    return without_cycles(symbols, sorted(found.values(), key=lambda c: c.period), evidence)
+    return _without_cycles(symbols, sorted(found.values(), key=lambda c: c.period), evidence)
 
 
-def without_cycles(symbols: SymbolArray, candidates: list[Candidate], evidence: Evidence) -> list[Candidate]:
+def _without_cycles(symbols: SymbolArray, candidates: list[Candidate], evidence: Evidence) -> list[Candidate]:
     """Return the candidates, with each cycle of iterations and an evaluation replaced by its iteration."""
     kept = {c.template.symbols.tobytes(): c for c in candidates}
     for candidate in candidates:
@@ -121,7 +119,7 @@ def without_cycles(symbols: SymbolArray, candidates: list[Candidate], evidence: 
     return sorted(kept.values(), key=lambda c: c.period)
 
 
-def plausible(levels: list[RepeatLevel]) -> list[RepeatLevel]:
+def _plausible(levels: list[RepeatLevel]) -> list[RepeatLevel]:
     """Return the levels that enough classes vote for, compared with the best one."""
 
     def weight(level: RepeatLevel) -> float:
@@ -133,7 +131,7 @@ def plausible(levels: list[RepeatLevel]) -> list[RepeatLevel]:
     return sorted(kept, key=weight, reverse=True)[:MAX_CANDIDATES]
 
 
-def verify(symbols: SymbolArray, level: RepeatLevel) -> Candidate | None:
+def _verify(symbols: SymbolArray, level: RepeatLevel) -> Candidate | None:
     """Return the candidate of a level: fit a template, drop places that most passes do not have, and match it."""
     template = fit_template(symbols, level.anchors, level.period)
     if template is None:
@@ -149,15 +147,15 @@ def verify(symbols: SymbolArray, level: RepeatLevel) -> Candidate | None:
             break
         template = Template(template.symbols[~rare], template.variants)
         matcher, matches = follow(symbols, template.symbols)
-    return make_candidate(symbols, template, matcher, matches)
+    return _make_candidate(symbols, template, matcher, matches)
 
 
 def measure(symbols: SymbolArray, template: Template) -> Candidate:
     """Return a template's candidate as it is."""
-    return make_candidate(symbols, template, *follow(symbols, template.symbols))
+    return _make_candidate(symbols, template, *follow(symbols, template.symbols))
 
 
-def make_candidate(symbols: SymbolArray, template: Template, matcher: Matcher, matches: Matches) -> Candidate:
+def _make_candidate(symbols: SymbolArray, template: Template, matcher: Matcher, matches: Matches) -> Candidate:
     """Return the candidate of a template that was matched."""
     coverage = float(matches.matched.sum()) / max(1, len(symbols))
     exact = matches.first[(matches.edits == 0) & (matches.matched == len(template.symbols))]

@@ -19,8 +19,6 @@ from deepprof.mining.nesting import (
 from deepprof.mining.ranges import by_trust, comes_once
 from deepprof.mining.symbols import SymbolArray
 
-__all__ = ["FEWEST_KERNELS", "LAYER_SIZES", "MAX_EDITS", "holds_once", "in_most_passes", "is_flat", "select"]
-
 MOST_PASSES = 0.8  # of the passes that must contain an optimizer's kernel
 NEW_SYMBOLS = 0.15  # share of symbols of its own from which on a larger level is more than a repetition
 SIZEABLE = 0.25  # of the smaller period: less beside its passes means a cycle over iterations (statistics, checkpoints)
@@ -47,12 +45,12 @@ def select(symbols: SymbolArray, candidates: list[Candidate], evidence: Evidence
     for family in by_trust(evidence, "step", "loop"):
         agreeing = [c for c in usable if len(family.positions) >= 3 and holds_once(c, family)]
         if agreeing:
-            return smallest_of_best(agreeing)
+            return _smallest_of_best(agreeing)
     if evidence.optimizer is not None:
-        optimizing = [c for c in usable if optimizes(symbols, c, evidence.optimizer)]
+        optimizing = [c for c in usable if _optimizes(symbols, c, evidence.optimizer)]
         if optimizing:
-            return smallest_of_best(optimizing)
-    return climb(symbols, usable, evidence)
+            return _smallest_of_best(optimizing)
+    return _climb(symbols, usable, evidence)
 
 
 def holds_once(candidate: Candidate, family: Family) -> bool:
@@ -72,7 +70,7 @@ def in_most_passes(candidate: Candidate, marks: npt.NDArray[np.bool_] | None) ->
     return int((per_pass > 0).sum()) >= max(2.0, 0.8 * len(per_pass) - 1)
 
 
-def smallest_of_best(candidates: list[Candidate]) -> Candidate:
+def _smallest_of_best(candidates: list[Candidate]) -> Candidate:
     """Return the shortest of the candidates that explain about as much as the best one."""
     best = max(candidates, key=lambda c: (c.coverage, -c.period))
 
@@ -84,13 +82,13 @@ def smallest_of_best(candidates: list[Candidate]) -> Candidate:
     return next(c for c in candidates if explains_enough(c))
 
 
-def optimizes(symbols: SymbolArray, candidate: Candidate, optimizer: npt.NDArray[np.bool_]) -> bool:
+def _optimizes(symbols: SymbolArray, candidate: Candidate, optimizer: npt.NDArray[np.bool_]) -> bool:
     """Return whether nearly every pass contains an optimizer's kernel."""
     per_pass = candidate.count(np.flatnonzero(optimizer[symbols]))
     return bool(len(per_pass) and (per_pass > 0).mean() >= MOST_PASSES)
 
 
-def climb(symbols: SymbolArray, candidates: list[Candidate], evidence: Evidence) -> Candidate | None:
+def _climb(symbols: SymbolArray, candidates: list[Candidate], evidence: Evidence) -> Candidate | None:
     """Return the candidate reached by climbing from the smallest one while the next is more than its repetition."""
     if not candidates:
         return None
@@ -98,21 +96,21 @@ def climb(symbols: SymbolArray, candidates: list[Candidate], evidence: Evidence)
     ladder = [c for c in candidates if c.coverage >= 0.6 * best]
     pick = ladder[0]
     for larger in ladder[1:]:
-        if larger.passes >= 2.9 and is_above(symbols, larger, pick, could_be_layer(pick, evidence)):
+        if larger.passes >= 2.9 and _is_above(symbols, larger, pick, _could_be_layer(pick, evidence)):
             pick = larger
     whole = max(ladder, key=lambda c: c.coverage)
     # The true period may be there, but too few times: it is better to refuse it for that than to accept a part of it.
     return whole if whole.coverage >= WHOLE and pick.coverage < PART else pick
 
 
-def could_be_layer(pick: Candidate, evidence: Evidence) -> bool:
+def _could_be_layer(pick: Candidate, evidence: Evidence) -> bool:
     """Return whether a period is flat, unless it is nearly all that runs, with a copy and a host wait per pass."""
     alone = pick.period >= LAYER_SIZES[0] and pick.coverage >= WHOLE
     fed = alone and all(in_most_passes(pick, marks) for marks in (evidence.copies, evidence.syncs))
     return is_flat(pick.template.symbols) and not fed
 
 
-def is_above(symbols: SymbolArray, larger: Candidate, pick: Candidate, flat: bool) -> bool:
+def _is_above(symbols: SymbolArray, larger: Candidate, pick: Candidate, flat: bool) -> bool:
     """Return whether `larger` is an iteration made of several `pick`, not a longer cycle of iterations.
 
     It is one when it explains clearly more, when it brings symbols of its own, or when the smaller period is `flat`. A
@@ -128,8 +126,8 @@ def is_above(symbols: SymbolArray, larger: Candidate, pick: Candidate, flat: boo
         return explains_more or not is_run_of(larger.template.symbols, pick.template.symbols)
     beside = abs(larger.period - round(larger.period / pick.period) * pick.period)
     unexplained = (larger.coverage - pick.coverage) * larger.period
-    sizeable = SECOND_HALF if is_structured(pick.template.symbols) else SIZEABLE
-    return max(beside, unexplained) >= sizeable * pick.period and new_share(symbols, larger, pick) >= NEW_SYMBOLS
+    sizeable = SECOND_HALF if _is_structured(pick.template.symbols) else SIZEABLE
+    return max(beside, unexplained) >= sizeable * pick.period and _new_share(symbols, larger, pick) >= NEW_SYMBOLS
 
 
 def is_run_of(larger: SymbolArray, smaller: SymbolArray) -> bool:
@@ -139,12 +137,12 @@ def is_run_of(larger: SymbolArray, smaller: SymbolArray) -> bool:
     """
     blocks = find_cyclic(larger)
     run = next((b for b in blocks if abs(b.events - len(smaller)) <= 0.02 * len(smaller)), None)
-    if run is None or size_of(run) < ONE_RUN * len(larger) or not is_structured(smaller):
+    if run is None or size_of(run) < ONE_RUN * len(larger) or not _is_structured(smaller):
         return False
     return not any(are_as_many(b, run) and b.events >= LAYER for b in blocks if b is not run)
 
 
-def is_structured(template: SymbolArray) -> bool:
+def _is_structured(template: SymbolArray) -> bool:
     """Return whether a period holds two loops or more that fill a good part of it."""
     return len(find_cyclic(template)) >= 2 and nested_share(template) >= NESTED
 
@@ -161,7 +159,7 @@ def is_flat(template: SymbolArray) -> bool:
     return len(template) < FLAT and not has_inner_loops(template)
 
 
-def new_share(symbols: SymbolArray, larger: Candidate, pick: Candidate) -> float:
+def _new_share(symbols: SymbolArray, larger: Candidate, pick: Candidate) -> float:
     """Return the share of the larger period's symbols, without rare noise, that the smaller one does not have."""
     total = np.bincount(symbols)
     inside = np.unique(larger.template.symbols)

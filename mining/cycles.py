@@ -17,8 +17,6 @@ from deepprof.mining.iterations import Iterations
 from deepprof.mining.nesting import has_parameter_loop, is_looped
 from deepprof.mining.symbols import SymbolArray, as_symbols
 
-__all__ = ["Kind", "LoopCycle", "find_cycles"]
-
 Int64s = npt.NDArray[np.int64]
 Kind = Literal["accumulation", "evaluation", "checkpoint", "statistics", "unknown"]
 
@@ -63,24 +61,24 @@ def find_cycles(
 ) -> list[LoopCycle]:
     """Return the cycles over the iterations, smallest distance first.
 
-    A cycle must be seen three times, or twice where `is_enough` accepts it, as for an optimizer.
+    A cycle must be seen three times, or twice where `_is_enough` accepts it, as for an optimizer.
 
     `optimizer` marks symbol values whose names look like an optimizer's, where names are known; `updates` are places
     where the framework's ranges show an update of the weights.
     """
     first = rows.first[rows.complete][:MAX_TOKENS]
-    updated = are_updated(first, updates)
-    template, extra = shortest(symbols, first, template)
+    updated = _are_updated(first, updates)
+    template, extra = _shortest(symbols, first, template)
     extra[extra < 0] = 0
     found: list[LoopCycle] = []
-    while len(found) < MAX_CYCLES and (token := find_token(extra, STATISTICS * len(template))) is not None:
+    while len(found) < MAX_CYCLES and (token := _find_token(extra, STATISTICS * len(template))) is not None:
         every, size, due = token
-        content, after = clearest(symbols, first, template, due[np.abs(extra[due] - size) <= tolerance(size)], size)
-        accumulated = not updated and is_optimizer(content, template, every, optimizer)
-        kind = "accumulation" if accumulated else classify(content, after, template)
-        enough = len(due) >= MIN_TIMES or is_enough(kind, content, due, every, extra)
+        content, after = _clearest(symbols, first, template, due[np.abs(extra[due] - size) <= _tolerance(size)], size)
+        accumulated = not updated and _is_optimizer(content, template, every, optimizer)
+        kind = "accumulation" if accumulated else _classify(content, after, template)
+        enough = len(due) >= MIN_TIMES or _is_enough(kind, content, due, every, extra)
         extra[due] = np.maximum(extra[due] - size, 0)
-        extra[due[extra[due] <= tolerance(size)]] = 0
+        extra[due[extra[due] <= _tolerance(size)]] = 0
         if not enough:
             continue
         whole = np.concatenate([np.tile(np.roll(template, -after), every), content])
@@ -88,7 +86,7 @@ def find_cycles(
     return sorted(found, key=lambda c: c.every)
 
 
-def shortest(symbols: SymbolArray, first: Int64s, template: SymbolArray) -> tuple[SymbolArray, Int64s]:
+def _shortest(symbols: SymbolArray, first: Int64s, template: SymbolArray) -> tuple[SymbolArray, Int64s]:
     """Return the template without what every other iteration lacks, and how much longer each iteration is.
 
     Of two micro-batches one is followed by the optimizer, and the template may be either of them.
@@ -109,32 +107,32 @@ def shortest(symbols: SymbolArray, first: Int64s, template: SymbolArray) -> tupl
     return as_symbols(np.delete(template, np.arange(place, place + size))), extra + size
 
 
-def tolerance(size: int) -> float:
+def _tolerance(size: int) -> float:
     """Return by how many symbols two equal extras may differ."""
     return min(2 + 0.02 * size, 0.25 * size)
 
 
-def find_token(extra: Int64s, large: float) -> tuple[int, int, Int64s] | None:
+def _find_token(extra: Int64s, large: float) -> tuple[int, int, Int64s] | None:
     """Return (every, size, rows) of an extra that comes at regular distances, None without one.
 
     The commonest small sizes are tried first, then large sizes, whatever else coincides with them, then all sizes.
     """
-    return find_small(extra, large) or find_large(extra, large) or find_small(extra, float(extra.max(initial=0)))
+    return _find_small(extra, large) or _find_large(extra, large) or _find_small(extra, float(extra.max(initial=0)))
 
 
-def find_small(extra: Int64s, most: float) -> tuple[int, int, Int64s] | None:
+def _find_small(extra: Int64s, most: float) -> tuple[int, int, Int64s] | None:
     """Return (every, size, rows) of the commonest size up to `most` that comes regularly."""
     sizes, counts = np.unique(extra[(extra > 0) & (extra <= most)], return_counts=True)
     for size in sizes[np.argsort(-counts, kind="stable")][:MAX_CYCLES].tolist():
-        for off in (0.0, tolerance(size)):  # noise of about the same size must not hide what is always the same
+        for off in (0.0, _tolerance(size)):  # noise of about the same size must not hide what is always the same
             at = np.flatnonzero(np.abs(extra - size) <= off)
             found = rhythm(at, len(extra)) if len(at) >= 2 else None
             if found is not None:
-                return found[0], size, due_rows(extra, found[1], found[0], size)
+                return found[0], size, _due_rows(extra, found[1], found[0], size)
     return None
 
 
-def find_large(extra: Int64s, least: float) -> tuple[int, int, Int64s] | None:
+def _find_large(extra: Int64s, least: float) -> tuple[int, int, Int64s] | None:
     """Return (every, size, rows) of extras above `least` at regular distances; nearly all of them reach that size."""
     at = np.flatnonzero(extra > least)
     found = rhythm(at, len(extra)) if len(at) >= MIN_TIMES else None
@@ -145,7 +143,7 @@ def find_large(extra: Int64s, least: float) -> tuple[int, int, Int64s] | None:
     return (found[0], size, found[1]) if size >= ALIKE * np.median(sizes) else None
 
 
-def is_enough(kind: Kind, content: SymbolArray, due: Int64s, every: int, extra: Int64s) -> bool:
+def _is_enough(kind: Kind, content: SymbolArray, due: Int64s, every: int, extra: Int64s) -> bool:
     """Return whether an extra that was seen only twice is more than chance.
 
     The distance must allow no more than these two. Then an optimizer's loop is accepted. Anything else must first come
@@ -177,16 +175,16 @@ def rhythm(at: Int64s, length: int) -> tuple[int, Int64s] | None:
     return (every, at) if regular.mean() >= REGULAR else None
 
 
-def due_rows(extra: Int64s, at: Int64s, every: int, size: int) -> Int64s:
+def _due_rows(extra: Int64s, at: Int64s, every: int, size: int) -> Int64s:
     """Return the rows that show the extra, and the rows due between them that hold at least as much."""
     between = [
         np.arange(a, b, every) for a, b in zip(at[:-1].tolist(), at[1:].tolist(), strict=True) if (b - a) % every == 0
     ]
     due = np.unique(np.concatenate([at, *between]))
-    return np.asarray(due[extra[due] >= size - tolerance(size)])
+    return np.asarray(due[extra[due] >= size - _tolerance(size)])
 
 
-def clearest(
+def _clearest(
     symbols: SymbolArray, first: Int64s, template: SymbolArray, rows: Int64s, size: int
 ) -> tuple[SymbolArray, int]:
     """Return the extra stretch of the row that is otherwise most like the template, and the stretch's place.
@@ -213,7 +211,7 @@ def insertion_place(longer: SymbolArray, shorter: SymbolArray, size: int) -> tup
     return place, int(differences[place])
 
 
-def are_updated(first: Int64s, updates: Int64s) -> bool:
+def _are_updated(first: Int64s, updates: Int64s) -> bool:
     """Return whether most iterations, which begin at `first`, have an update of the weights, so that they are whole.
 
     Updates are counted over all iterations together: where an extra follows, two updates can lie between two
@@ -225,7 +223,7 @@ def are_updated(first: Int64s, updates: Int64s) -> bool:
     return held >= REGULAR * (len(first) - 1)
 
 
-def classify(content: SymbolArray, after: int, template: SymbolArray) -> Kind:
+def _classify(content: SymbolArray, after: int, template: SymbolArray) -> Kind:
     """Return the kind of an extra that is no optimizer, by whether the iteration has the same symbols.
 
     Kernels that the iteration does not have are a checkpoint when they are many, or more than a few between iterations;
@@ -234,14 +232,14 @@ def classify(content: SymbolArray, after: int, template: SymbolArray) -> Kind:
     if not len(content):
         return "unknown"
     large = len(content) > STATISTICS * len(template)
-    if shared_share(content, template) >= SHARED:
+    if _shared_share(content, template) >= SHARED:
         return "evaluation" if large else "statistics"
     near = max(2, int(0.01 * len(template)))
     between = min(after, max(0, len(template) - after)) <= near and len(content) >= MAX_LOGGED_SYMBOLS
     return "checkpoint" if large or between else "statistics"
 
 
-def is_optimizer(
+def _is_optimizer(
     content: SymbolArray, template: SymbolArray, every: int, optimizer: npt.NDArray[np.bool_] | None
 ) -> bool:
     """Return whether the extra is the optimizer, which runs once for several micro-batches and is in none of them.
@@ -256,10 +254,10 @@ def is_optimizer(
         return bool(optimizer[content].any() and not optimizer[template].any())
     looped = is_looped(content) and len(content) > STATISTICS * len(template)
     likely = looped or every & (every - 1) == 0
-    return shared_share(content, template) < SHARED and likely and not has_parameter_loop(template)
+    return _shared_share(content, template) < SHARED and likely and not has_parameter_loop(template)
 
 
-def shared_share(content: SymbolArray, template: SymbolArray) -> float:
+def _shared_share(content: SymbolArray, template: SymbolArray) -> float:
     """Return the share of the extra's short sequences that the iteration has as well."""
     size = min(GRAM, len(content), len(template))
     grams = np.lib.stride_tricks.sliding_window_view(np.resize(template, len(template) + size - 1), size)

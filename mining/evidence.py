@@ -8,8 +8,6 @@ from typing import Literal, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["UPDATE", "Evidence", "Family", "Trust", "short"]
-
 Value = TypeVar("Value", bound=np.generic)
 Trust = Literal["step", "loop", "framework", "range", "part"]
 

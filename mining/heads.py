@@ -10,8 +10,6 @@ import numpy.typing as npt
 from deepprof.mining.matching import Matcher, Matches
 from deepprof.mining.symbols import SymbolArray, as_symbols
 
-__all__ = ["align_head", "begin_late", "begin_late_in"]
-
 Int64s = npt.NDArray[np.int64]
 
 ALIKE = 0.98  # share of a period that must be equal
@@ -31,12 +29,12 @@ def align_head(symbols: SymbolArray, template: SymbolArray, matches: Matches) ->
     head = passes_before(symbols, template, int(matches.first[row]))
     begin = int(head.first[0]) if len(head) else int(matches.first[row])
     kept = matches.end[:row] <= begin
-    if worth(head.matched, head.edits) <= worth(matches.matched[:row][~kept], matches.edits[:row][~kept]):
+    if _worth(head.matched, head.edits) <= _worth(matches.matched[:row][~kept], matches.edits[:row][~kept]):
         return matches
-    return replace_head(matches, row, kept, head)
+    return _replace_head(matches, row, kept, head)
 
 
-def worth(matched: Int64s, edits: Int64s) -> tuple[int, int]:
+def _worth(matched: Int64s, edits: Int64s) -> tuple[int, int]:
     """Return the rank of an alignment: a better one has more symbols that match, then fewer edits."""
     return int(matched.sum()), -int(edits.sum())
 
@@ -62,7 +60,7 @@ def unbroken(rows: Int64s, at: int) -> int:
     return int(broken[0]) if len(broken) else len(rows)
 
 
-def replace_head(matches: Matches, row: int, kept: npt.NDArray[np.bool_], head: Matches) -> Matches:
+def _replace_head(matches: Matches, row: int, kept: npt.NDArray[np.bool_], head: Matches) -> Matches:
     """Return the passes before `row` that are kept, then those of `head`, then the rest."""
 
     def spliced(old: Int64s, new: Int64s) -> Int64s:

@@ -15,19 +15,6 @@ from deepprof.mining.symbols import SymbolArray, Symbols, as_symbols
 if TYPE_CHECKING:
     from deepprof.mining.symbols import SymbolArray
 
-__all__ = [
-    "Iterations",
-    "absorb_tails",
-    "count_edits",
-    "cut_ends",
-    "join_halves",
-    "join_parts",
-    "rejoin_tails",
-    "shifted",
-    "split_at",
-    "to_iterations",
-]
-
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 
 _OUTSIDE = 2**40
@@ -87,10 +74,10 @@ def join_halves(matches: Matches, period: int) -> Matches:
     broken = np.maximum(m.matched[:-1], m.matched[1:]) < WHOLE * period
     halves = np.flatnonzero(fits & resumes & near & broken & (m.edits[1:] > 0))
     halves = halves[np.append(True, np.diff(halves) > 1)[: len(halves)]]
-    return joined(m, halves, period) if len(halves) else m
+    return _joined(m, halves, period) if len(halves) else m
 
 
-def joined(m: Matches, halves: Int64s, period: int) -> Matches:
+def _joined(m: Matches, halves: Int64s, period: int) -> Matches:
     """Return the passes with each of `halves` and the pass after it joined into one."""
     first, end, matched, edits = m.first.copy(), m.end.copy(), m.matched.copy(), m.edits.copy()
     first[halves + 1] = first[halves]

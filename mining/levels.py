@@ -14,8 +14,6 @@ import numpy.typing as npt
 
 from deepprof.mining.suffix_tree import SuffixTree
 
-__all__ = ["DEPTHS", "RepeatLevel", "find_levels"]
-
 Int64s = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
@@ -41,7 +39,7 @@ class RepeatLevel:
 
 
 @dataclass(frozen=True, slots=True)
-class ClassStats:
+class _ClassStats:
     """Per class of equal k-grams: occurrence count, median gap, share of regular gaps, coverage of the sequence."""
 
     order: Int64s  # positions grouped by class, ascending within one
@@ -55,7 +53,7 @@ class ClassStats:
 def find_levels(tree: SuffixTree, depths: tuple[int, ...] = DEPTHS) -> list[RepeatLevel]:
     """Return the levels of all depths, those within 2 % of each other merged, by ascending period."""
     n = len(tree.symbols)
-    found = [level for k in depths if n >= 4 * k for level in levels_at(tree, k)]
+    found = [level for k in depths if n >= 4 * k for level in _levels_at(tree, k)]
     merged: list[RepeatLevel] = []
     for level in sorted(found, key=lambda v: v.period):
         if merged and level.period - merged[-1].period <= 0.02 * merged[-1].period + 1:
@@ -71,16 +69,16 @@ def join(one: RepeatLevel, other: RepeatLevel) -> RepeatLevel:
     return RepeatLevel(best.period, best.coverage, max(one.classes, other.classes), best.anchors)
 
 
-def levels_at(tree: SuffixTree, k: int) -> list[RepeatLevel]:
+def _levels_at(tree: SuffixTree, k: int) -> list[RepeatLevel]:
     """Return the levels that the k-gram classes of one depth show."""
-    stats = measure_classes(tree.classes(k))
+    stats = _measure_classes(tree.classes(k))
     regular = (stats.count >= MIN_COUNT) & (stats.regularity >= MIN_REGULARITY) & (stats.coverage >= MIN_COVERAGE)
     voters = np.flatnonzero(regular)
     voters = voters[np.argsort(stats.median[voters], kind="stable")]
-    return [make_level(stats, group) for group in split_by_gap(voters, stats.median)]
+    return [_make_level(stats, group) for group in _split_by_gap(voters, stats.median)]
 
 
-def split_by_gap(voters: Int64s, median: Int64s) -> list[Int64s]:
+def _split_by_gap(voters: Int64s, median: Int64s) -> list[Int64s]:
     """Return the classes, sorted by median gap, in groups of gaps up to 3 % above the group's smallest."""
     groups: list[Int64s] = []
     first = 0
@@ -92,7 +90,7 @@ def split_by_gap(voters: Int64s, median: Int64s) -> list[Int64s]:
     return groups
 
 
-def make_level(stats: ClassStats, group: Int64s) -> RepeatLevel:
+def _make_level(stats: _ClassStats, group: Int64s) -> RepeatLevel:
     """Return the level that a group of classes votes for."""
     gaps, votes = np.unique(stats.median[group], return_counts=True)
     anchor = group[np.argmax(stats.coverage[group] * stats.regularity[group])]
@@ -101,20 +99,20 @@ def make_level(stats: ClassStats, group: Int64s) -> RepeatLevel:
     return RepeatLevel(int(gaps[np.argmax(votes)]), coverage, len(group), anchors)
 
 
-def measure_classes(ids: npt.NDArray[np.int32]) -> ClassStats:
+def _measure_classes(ids: npt.NDArray[np.int32]) -> _ClassStats:
     """Return the statistics of every class; O(n log n), O(n) memory."""
-    order = stable_order(ids)
+    order = _stable_order(ids)
     count = np.bincount(ids) if len(ids) else np.zeros(0, np.int64)
     offset = np.append(0, np.cumsum(count))
     owner = ids[order][1:]
     same = owner == ids[order][:-1]
     gap, owner = np.diff(order)[same], owner[same]
-    median = class_medians(gap, owner, count)
+    median = _class_medians(gap, owner, count)
     tolerance = np.where(count > 6, 0.1 * median + 8, 0.02 * median + 4)  # few occurrences must agree better
     good = np.abs(gap - median[owner]) <= tolerance[owner]
     regular = np.bincount(owner, good, len(count))
     spanned = np.bincount(owner, gap * good, len(count)) + np.where(regular > 0, median, 0)
-    return ClassStats(
+    return _ClassStats(
         order,
         offset,
         count,
@@ -124,21 +122,21 @@ def measure_classes(ids: npt.NDArray[np.int32]) -> ClassStats:
     )
 
 
-def stable_order(values: npt.NDArray[np.integer]) -> Int64s:
+def _stable_order(values: npt.NDArray[np.integer]) -> Int64s:
     """Return the indices that sort the values stably; for 16-bit numbers numpy is five times faster."""
     small = values.astype(np.uint16) if len(values) and int(values.max()) < 1 << 16 else values
     return np.asarray(np.argsort(small, kind="stable"), np.int64)
 
 
-def by_owner_and_gap(owner: npt.NDArray[np.integer], gap: Int64s) -> Int64s:
+def _by_owner_and_gap(owner: npt.NDArray[np.integer], gap: Int64s) -> Int64s:
     """Return the indices that sort by class, then by gap."""
-    by_gap = stable_order(gap)
-    return by_gap[stable_order(owner[by_gap])]
+    by_gap = _stable_order(gap)
+    return by_gap[_stable_order(owner[by_gap])]
 
 
-def class_medians(gap: Int64s, owner: Int64s, count: Int64s) -> Int64s:
+def _class_medians(gap: Int64s, owner: Int64s, count: Int64s) -> Int64s:
     """Return the lower median gap of each class, 0 for classes with one occurrence."""
-    ranked = gap[by_owner_and_gap(owner, gap)]
+    ranked = gap[_by_owner_and_gap(owner, gap)]
     first = np.append(0, np.cumsum(np.maximum(count - 1, 0)))[:-1]
     median = np.zeros(len(count), np.int64)
     several = count >= 2

@@ -37,8 +37,6 @@ from deepprof.mining.search import WINDOWS, WindowSearch, search, windows_of
 from deepprof.mining.symbols import SymbolArray, Symbols, as_symbols
 from deepprof.plurals import counted
 
-__all__ = ["MinedLoop", "MiningProblem", "MiningResult", "find_loop", "find_posed", "make_loop", "pose"]
-
 BASE, PER_DOUBLING, PER_EDIT, LOOP, PER_VOTE, COVERED, PER_SIGN = -2.8, 0.27, -41.0, 0.92, 0.66, 1.46, 0.5
 
 MOST_DOUBLINGS, MOST_EDITS, MOST_VOTES = 6.0, 0.1, 4.0  # larger values count as these
@@ -133,7 +131,7 @@ def find_loop(
 
 
 @dataclass(frozen=True, slots=True)
-class MiningProblem:
+class _MiningProblem:
     """Checked input for mining; `values` are the symbols' original values where they were renumbered."""
 
     symbols: SymbolArray
@@ -149,12 +147,12 @@ class MiningProblem:
             return mined
         return replace(mined, loops=tuple(loop.translated(values) for loop in mined.loops))
 
-    def coarser(self, coarse: npt.NDArray[np.integer]) -> MiningProblem:
+    def coarser(self, coarse: npt.NDArray[np.integer]) -> _MiningProblem:
         """Return the same problem with coarser symbols."""
         values, ranks = np.unique(coarse, return_inverse=True)
         marks = self.evidence.optimizer
         known = replace(self.evidence, optimizer=None if marks is None else np.bincount(ranks, marks) > 0)
-        return MiningProblem(as_symbols(ranks[self.symbols]), known, None, self.windows, as_symbols(values))
+        return _MiningProblem(as_symbols(ranks[self.symbols]), known, None, self.windows, as_symbols(values))
 
 
 def pose(
@@ -162,12 +160,12 @@ def pose(
     evidence: Evidence | None,
     coarse: npt.NDArray[np.integer] | None,
     windows: Sequence[int],
-) -> MiningProblem:
+) -> _MiningProblem:
     """Return the checked arguments of `find_loop`; symbols far above the length are renumbered to keep tables small."""
     symbols = as_symbols(sequence)
     known, alphabet = evidence or Evidence(), int(symbols.max()) + 1 if len(symbols) else 0
     known.check(len(symbols), alphabet)
-    check_coarse(coarse, alphabet)
+    _check_coarse(coarse, alphabet)
     if not windows or min(windows) < 1 or list(windows) != sorted(windows):
         raise ValueError(f"windows must be ascending sizes of 1 or more, not {list(windows)}")
     coarse = None if coarse is None else coarse[:alphabet]
@@ -178,28 +176,28 @@ def pose(
         symbols, coarse = as_symbols(ranks), None if coarse is None else coarse[values]
         known = replace(known, optimizer=None if known.optimizer is None else known.optimizer[values])
     named = None if values is None else as_symbols(values)
-    return MiningProblem(symbols, known.between(0, len(symbols)), coarse, tuple(windows), named)
+    return _MiningProblem(symbols, known.between(0, len(symbols)), coarse, tuple(windows), named)
 
 
-def find_posed(problem: MiningProblem) -> tuple[MiningResult, MiningProblem]:
+def find_posed(problem: _MiningProblem) -> tuple[MiningResult, _MiningProblem]:
     """Return the loop of the exact symbols, or of coarser ones if these explain clearly more, and the problem used."""
     length = len(problem.symbols)
-    exact = find_in(problem)
-    if problem.coarse is None or share(exact, length) >= EXPLAINED:
+    exact = _find_in(problem)
+    if problem.coarse is None or _share(exact, length) >= EXPLAINED:
         return exact, problem
     coarser = problem.coarser(problem.coarse)
-    rough = find_in(coarser)
-    better = share(rough, length) >= share(exact, length) + BETTER
+    rough = _find_in(coarser)
+    better = _share(rough, length) >= _share(exact, length) + BETTER
     if rough.loop is not None and rough.loop.period < SAME_LAYER * exact.layer:
         return exact, problem  # coarser symbols only hide that these are layers
-    if exact.loop is not None and share(exact, length) < MINORITY and exact.loop.period < SAME_LAYER * rough.layer:
+    if exact.loop is not None and _share(exact, length) < MINORITY and exact.loop.period < SAME_LAYER * rough.layer:
         return MiningResult(
             (), rough.reason, rough.layer
         ), problem  # some layers of one shape, as the coarser symbols show
     return (rough, coarser) if better else (exact, problem)
 
 
-def check_coarse(coarse: npt.NDArray[np.integer] | None, alphabet: int) -> None:
+def _check_coarse(coarse: npt.NDArray[np.integer] | None, alphabet: int) -> None:
     """Raise `ValueError` unless the coarse symbols map all symbols to non-negative integers."""
     if coarse is None:
         return
@@ -209,12 +207,12 @@ def check_coarse(coarse: npt.NDArray[np.integer] | None, alphabet: int) -> None:
         raise ValueError("`coarse` must not be negative")
 
 
-def share(mined: MiningResult, length: int) -> float:
+def _share(mined: MiningResult, length: int) -> float:
     """Return the share of the sequence that the loop matches."""
     return 0.0 if mined.loop is None else float(mined.loop.iterations.matched.sum()) / max(1, length)
 
 
-def find_in(problem: MiningProblem) -> MiningResult:
+def _find_in(problem: _MiningProblem) -> MiningResult:
     """Return the loop of the symbols as they are."""
     symbols, evidence = problem.symbols, problem.evidence
     if len(symbols) < 3:
@@ -223,7 +221,7 @@ def find_in(problem: MiningProblem) -> MiningResult:
         )
     found = search(symbols, evidence, windows_of(len(symbols), problem.windows))
     if found.candidate is None or not found.verdict.accepted:
-        return MiningResult((), found.verdict.reason, layer_of(found, evidence))
+        return MiningResult((), found.verdict.reason, _layer_of(found, evidence))
     loop = make_loop(found, found.candidate, evidence)
     complete = int(loop.iterations.complete.sum())
     return (
@@ -233,7 +231,7 @@ def find_in(problem: MiningProblem) -> MiningResult:
     )
 
 
-def layer_of(found: WindowSearch, evidence: Evidence) -> int:
+def _layer_of(found: WindowSearch, evidence: Evidence) -> int:
     """Return the period that was refused as a layer, 0 if none was.
 
     Where an optimizer's kernels are known, what may be a layer counts too: with coarser symbols these kernels would
@@ -247,8 +245,8 @@ def make_loop(found: WindowSearch, candidate: Candidate, evidence: Evidence) -> 
     """Return the loop of the template, in phase and matched against the whole sequence."""
     phase = find_phase(found.window, candidate, found.evidence)
     template = np.roll(candidate.template.symbols, -phase.offset)
-    rows = follow_stretches(found.symbols, template, evidence.breaks)
-    source, family = decided_by(phase, rows, evidence)
+    rows = _follow_stretches(found.symbols, template, evidence.breaks)
+    source, family = _decided_by(phase, rows, evidence)
     cycles = tuple(find_cycles(found.symbols, rows, template, evidence.optimizer, evidence.update_ranges))
     start = sure_of_start(phase)
     first, end = (int(rows.first[0]), int(rows.end[-1])) if len(rows.first) else (0, 0)
@@ -257,7 +255,7 @@ def make_loop(found: WindowSearch, candidate: Candidate, evidence: Evidence) -> 
         iterations=rows,
         confidence=round(sure_of_period(candidate, found.verdict, phase, cycles) * start, 3),
         start_confidence=round(start, 3),
-        evidence=f"{found.verdict.reason}{covering(rows, len(found.symbols))}; begins at: {phase.reason}",
+        evidence=f"{found.verdict.reason}{_covering(rows, len(found.symbols))}; begins at: {phase.reason}",
         source=source,
         family=family,
         nested=tuple(find_nested(template)),
@@ -267,29 +265,31 @@ def make_loop(found: WindowSearch, candidate: Candidate, evidence: Evidence) -> 
     )
 
 
-def follow_stretches(symbols: SymbolArray, template: SymbolArray, breaks: Sequence[int]) -> Iterations:
+def _follow_stretches(symbols: SymbolArray, template: SymbolArray, breaks: Sequence[int]) -> Iterations:
     """Return the iterations of the template; each stretch between breaks is matched separately."""
     bounds = [0, *breaks, len(symbols)]
     parts = [
-        cut_ends(iterations_of(symbols[first:end], template), end - first, len(template), first > 0, end < len(symbols))
+        cut_ends(
+            _iterations_of(symbols[first:end], template), end - first, len(template), first > 0, end < len(symbols)
+        )
         for first, end in pairwise(bounds)
     ]
     return join_parts([shifted(rows, first) for rows, first in zip(parts, bounds, strict=False)])
 
 
-def iterations_of(symbols: SymbolArray, template: SymbolArray) -> Iterations:
+def _iterations_of(symbols: SymbolArray, template: SymbolArray) -> Iterations:
     """Return the iterations of the template over one stretch."""
     rows = to_iterations(follow(symbols, template)[1], len(template))
     return count_edits(rejoin_tails(rows, symbols, template), symbols, template)
 
 
-def covering(iterations: Iterations, length: int) -> str:
+def _covering(iterations: Iterations, length: int) -> str:
     """Return a remark when much of the sequence lies outside the iterations."""
     covered = float((iterations.end - iterations.first).sum()) / max(1, length)
     return "" if covered >= REMARKED_COVERAGE else f", on {100 * covered:.0f} % of the stream's kernels"
 
 
-def decided_by(phase: Phase, iterations: Iterations, evidence: Evidence) -> tuple[Source, str | None]:
+def _decided_by(phase: Phase, iterations: Iterations, evidence: Evidence) -> tuple[Source, str | None]:
     """Return the source of the boundaries: a mined phase counts as the framework's when one of its ranges agrees."""
     first = iterations.first[iterations.complete]
     for family in evidence.families if phase.source == "mined" else ():

@@ -207,7 +207,7 @@ class Matcher:
         self._tail, self._finished = kept.tail, bool(kept.place.finished)
 
 
-class MatchOptions(TypedDict, total=False):
+class _MatchOptions(TypedDict, total=False):
     """The options of `Matcher`, which describes them."""
 
     insertions: int
@@ -216,6 +216,6 @@ class MatchOptions(TypedDict, total=False):
     anchor: int
 
 
-def match(symbols: Symbols, template: Symbols, **options: Unpack[MatchOptions]) -> Matches:
+def match(symbols: Symbols, template: Symbols, **options: Unpack[_MatchOptions]) -> Matches:
     """Return all passes over the template in a whole sequence: one `Matcher`, fed once. O(n)."""
     return Matcher(template, **options).feed(symbols, final=True)

@@ -10,24 +10,6 @@ import numpy.typing as npt
 
 from deepprof.mining.symbols import SymbolArray, as_symbols
 
-__all__ = [
-    "LAYER",
-    "MIN_NESTED_SYMBOLS",
-    "NESTED",
-    "NestedBlock",
-    "are_as_many",
-    "find_cyclic",
-    "find_nested",
-    "has_inner_loops",
-    "has_layers",
-    "has_parameter_loop",
-    "is_looped",
-    "layer_pairs",
-    "nested_share",
-    "parameter_loops",
-    "size_of",
-]
-
 MAX_LAG = 4096
 MAX_TWICE = 1 << 15  # symbols examined of a template repeated twice, to find loops across its ends
 SMALL = 16  # symbols: the longest body of a loop over parameters
@@ -53,7 +35,7 @@ def find_nested(template: SymbolArray) -> list[NestedBlock]:
 
     Compares the template with itself shifted by every lag up to a third of it: O(p · min(p/3, 4096)).
     """
-    found = [block for lag in range(1, min(len(template) // 3, MAX_LAG) + 1) for block in runs_at(template, lag)]
+    found = [block for lag in range(1, min(len(template) // 3, MAX_LAG) + 1) for block in _runs_at(template, lag)]
     found.sort(key=lambda b: (-b.events * b.repeats, b.events))
     taken = np.zeros(len(template), bool)
     kept = []
@@ -65,7 +47,7 @@ def find_nested(template: SymbolArray) -> list[NestedBlock]:
     return kept
 
 
-def runs_at(template: SymbolArray, lag: int) -> list[NestedBlock]:
+def _runs_at(template: SymbolArray, lag: int) -> list[NestedBlock]:
     """Return the stretches in which the template repeats itself at `lag` three times or more."""
     equal = template[lag:] == template[:-lag]
     if np.count_nonzero(equal) < 2 * lag:
@@ -93,11 +75,11 @@ def is_looped(content: SymbolArray) -> bool:
 
 def find_cyclic(template: SymbolArray) -> tuple[NestedBlock, ...]:
     """Return the blocks of a cyclic template, also those across its ends; `first` is a place in the period."""
-    return cyclic_blocks(template.tobytes(), template.dtype.str)
+    return _cyclic_blocks(template.tobytes(), template.dtype.str)
 
 
 @lru_cache(maxsize=32)  # several functions need the blocks of one template
-def cyclic_blocks(data: bytes, kind: str) -> tuple[NestedBlock, ...]:
+def _cyclic_blocks(data: bytes, kind: str) -> tuple[NestedBlock, ...]:
     template = as_symbols(np.frombuffer(data, kind))
     period = len(template)
     taken, kept = np.zeros(period, bool), []
@@ -120,7 +102,7 @@ def parameter_loops(template: SymbolArray) -> list[tuple[NestedBlock, float]]:
     most = MOSTLY * len(template) if len(layers) <= 1 else len(template)
     small = [b for b in blocks if b.events <= SMALL and MIN_NESTED_SYMBOLS <= size_of(b) <= most]
     alone = [b for b in small if b.events < LAYER or sum(are_as_many(b, layer) for layer in layers) <= 1]
-    return [(b, own_share(template, b, count)) for b in alone]
+    return [(b, _own_share(template, b, count)) for b in alone]
 
 
 def has_layers(template: SymbolArray) -> bool:
@@ -144,7 +126,7 @@ def size_of(block: NestedBlock) -> int:
     return block.events * block.repeats
 
 
-def own_share(template: SymbolArray, block: NestedBlock, count: npt.NDArray[np.int64]) -> float:
+def _own_share(template: SymbolArray, block: NestedBlock, count: npt.NDArray[np.int64]) -> float:
     """Return the share of a block's symbols that occur nowhere else in the template."""
     body = template[(block.first + np.arange(block.events)) % len(template)]
     inside = np.bincount(body, minlength=len(count)) * block.repeats

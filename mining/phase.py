@@ -26,8 +26,6 @@ from deepprof.mining.votes import (
     whole_votes,
 )
 
-__all__ = ["Phase", "Source", "find_phase"]
-
 Floats = npt.NDArray[np.float64]
 Int64s = npt.NDArray[np.int64]
 Source = Literal["annotation", "framework", "mined"]
@@ -63,32 +61,32 @@ def find_phase(symbols: SymbolArray, candidate: Candidate, evidence: Evidence) -
     `symbols` is the window that the candidate was found in.
     """
     for family in by_trust(evidence, "step", "range"):
-        pointed = pointed_at(candidate, family) or (
-            located_at(symbols, candidate, family) if family.trust == "step" else None
+        pointed = _pointed_at(candidate, family) or (
+            _located_at(symbols, candidate, family) if family.trust == "step" else None
         )
         if pointed is not None and (family.trust == "step" or holds_once(candidate, family)):
             offset, agreement = pointed
             return Phase(offset, "annotation", agreement, f"host range {short(family.name)}", family.name)
-    return vote_phase(symbols, candidate, evidence)
+    return _vote_phase(symbols, candidate, evidence)
 
 
-def pointed_at(candidate: Candidate, family: Family) -> tuple[int, float] | None:
+def _pointed_at(candidate: Candidate, family: Family) -> tuple[int, float] | None:
     """Return the place of the period that most ranges of the family point at, and what share of them does."""
-    offsets = offsets_of(candidate, family.positions)
-    if len(offsets) < 2 or not are_enough(len(offsets), candidate):
+    offsets = _offsets_of(candidate, family.positions)
+    if len(offsets) < 2 or not _are_enough(len(offsets), candidate):
         return None
     places, votes = np.unique(offsets, return_counts=True)
     agreement = float(votes.max() / len(offsets))
     return (int(places[np.argmax(votes)]), agreement) if agreement >= AGREEMENT else None
 
 
-def are_enough(count: int, candidate: Candidate) -> bool:
+def _are_enough(count: int, candidate: Candidate) -> bool:
     """Return whether `count` ranges can be one per pass, with a few of them lost."""
     return abs(count - candidate.passes) <= 0.3 * candidate.passes + 1
 
 
-def located_at(symbols: SymbolArray, candidate: Candidate, family: Family) -> tuple[int, float] | None:
-    """Return the same as `pointed_at`, comparing what follows each range with the template: for passes of many edits.
+def _located_at(symbols: SymbolArray, candidate: Candidate, family: Family) -> tuple[int, float] | None:
+    """Return the same as `_pointed_at`, comparing what follows each range with the template: for passes of many edits.
 
     O(positions · period · REACH / 8), for at most 50 positions.
     """
@@ -100,14 +98,14 @@ def located_at(symbols: SymbolArray, candidate: Candidate, family: Family) -> tu
         equal = (windows == symbols[position : position + REACH]).sum(axis=1)
         if equal.max() >= ALIKE * REACH:
             places.append(int(np.argmax(equal)))
-    if len(places) < 2 or not are_enough(len(family.positions), candidate):
+    if len(places) < 2 or not _are_enough(len(family.positions), candidate):
         return None
     place = round(float(np.median(places)))
     agreement = float((np.abs(np.array(places) - place) <= max(2, 0.01 * candidate.period)).mean())
     return (place, agreement) if agreement >= AGREEMENT else None
 
 
-def offsets_of(candidate: Candidate, positions: Int64s) -> Int64s:
+def _offsets_of(candidate: Candidate, positions: Int64s) -> Int64s:
     """Return the template offset at each position that lies inside a pass without edits.
 
     A pass cut by the stream's start is aligned at its end, all others at their first symbol.
@@ -123,7 +121,7 @@ def offsets_of(candidate: Candidate, positions: Int64s) -> Int64s:
     return np.asarray((positions - begin[index])[m.edits[index] == 0])
 
 
-def vote_phase(symbols: SymbolArray, candidate: Candidate, evidence: Evidence) -> Phase:
+def _vote_phase(symbols: SymbolArray, candidate: Candidate, evidence: Evidence) -> Phase:
     """Return the place with most votes of launch gaps, device gaps, copies, ends of inner loops and other evidence."""
     seen: dict[str, Floats] = {
         "device gap": gap_votes(candidate, evidence.gaps, 1.0),
@@ -137,9 +135,11 @@ def vote_phase(symbols: SymbolArray, candidate: Candidate, evidence: Evidence) -
     votes = {name: vote * factor for name, vote in seen.items()}
     votes["host launch gap"] = gap_votes(candidate, evidence.launch_gaps, 2.0)
     votes["copy from the host"] = mark_votes(candidate, evidence.copies, 0.8)
-    votes |= {f"host range {short(f.name)}": family_votes(candidate, f, rank) for rank, f in framework_ranges(evidence)}
+    votes |= {
+        f"host range {short(f.name)}": _family_votes(candidate, f, rank) for rank, f in _framework_ranges(evidence)
+    }
     regions = layer_votes(candidate)
-    favoured = peaks(np.sum(list(votes.values()), axis=0) + regions)
+    favoured = _peaks(np.sum(list(votes.values()), axis=0) + regions)
     votes["interruptions between whole iterations"] = whole_votes(symbols, candidate, favoured)
     offset, most, lead = elect(np.sum(list(votes.values()), axis=0), regions)
     near = around(offset, candidate.period)
@@ -149,7 +149,7 @@ def vote_phase(symbols: SymbolArray, candidate: Candidate, evidence: Evidence) -
     return Phase(offset, "mined", 1.0, said, None, most, lead)
 
 
-def peaks(total: Floats) -> list[int]:
+def _peaks(total: Floats) -> list[int]:
     """Return up to `PEAKS` places with most votes, none near another."""
     left = total.copy()
     found: list[int] = []
@@ -187,16 +187,16 @@ def around(place: int, period: int, times: int = 1) -> Int64s:
     return np.asarray((place + steps[np.argsort(np.abs(steps), kind="stable")]) % period)
 
 
-def framework_ranges(evidence: Evidence) -> list[tuple[int, Family]]:
+def _framework_ranges(evidence: Evidence) -> list[tuple[int, Family]]:
     """Return the framework's ranges with their rank as evidence of where an iteration begins, loading a batch first."""
     ranked = sorted(by_trust(evidence, "loop", "framework"), key=lambda f: -f.telling)
     return list(enumerate(ranked))[: len(RANGE_WEIGHTS)]
 
 
-def family_votes(candidate: Candidate, family: Family, rank: int) -> Floats:
+def _family_votes(candidate: Candidate, family: Family, rank: int) -> Floats:
     """Vote for the place that a framework's ranges point at, if they come once per pass."""
     votes = np.zeros(candidate.period)
-    pointed = pointed_at(candidate, family)
+    pointed = _pointed_at(candidate, family)
     if pointed is not None:
         votes[pointed[0] % candidate.period] = RANGE_WEIGHTS[rank] * pointed[1]
     return votes

@@ -10,8 +10,6 @@ import numpy.typing as npt
 from deepprof.mining.evidence import Evidence, Family, Trust
 from deepprof.mining.levels import RepeatLevel
 
-__all__ = ["by_trust", "comes_once", "suggest_levels"]
-
 Int64s = npt.NDArray[np.int64]
 
 TRUST: tuple[Trust, ...] = ("step", "loop", "framework", "range", "part")
@@ -38,12 +36,12 @@ def suggest_levels(families: Iterable[Family], n: int) -> list[RepeatLevel]:
         positions = np.unique(family.positions[(family.positions >= 0) & (family.positions <= n)])
         if len(positions) >= 3:
             distance = int(np.median(np.diff(positions)))
-            if is_regular(positions, distance):
+            if _is_regular(positions, distance):
                 levels.setdefault(distance, RepeatLevel(distance, 1.0, 1, positions))
     return list(levels.values())[:MAX_LEVELS]
 
 
-def is_regular(positions: Int64s, distance: float) -> bool:
+def _is_regular(positions: Int64s, distance: float) -> bool:
     """Return whether most distances between neighbours are near the one given."""
     apart = np.diff(positions)
     return bool(len(apart) and (np.abs(apart - distance) <= NEAR * distance + 1).mean() >= REGULAR)
@@ -56,4 +54,4 @@ def comes_once(family: Family, first: int, end: int, period: int, passes: float)
     """
     positions = np.unique(family.positions[(family.positions >= first) & (family.positions <= end)])
     enough = abs(len(positions) - passes) <= 1 + NEAR * passes
-    return enough and len(positions) >= 2 and is_regular(positions, period)
+    return enough and len(positions) >= 2 and _is_regular(positions, period)

@@ -10,8 +10,6 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["SavedFormat", "read_array"]
-
 Array: TypeAlias = npt.NDArray[Any]
 
 VERSION = 1

@@ -17,8 +17,6 @@ from deepprof.mining.iterations import to_iterations
 from deepprof.mining.symbols import SymbolArray, as_symbols
 from deepprof.mining.template import Template, merge_variants
 
-__all__ = ["WINDOWS", "WindowSearch", "search", "windows_of"]
-
 Int64s = npt.NDArray[np.int64]
 
 WINDOWS = (1 << 16, 1 << 18, 1 << 20)  # symbols searched; a larger window only if the smaller one shows no clear loop
@@ -68,10 +66,10 @@ def search(symbols: SymbolArray, evidence: Evidence, windows: Sequence[tuple[int
     refused: WindowSearch | None = None
     best: WindowSearch | None = None
     for first, end in windows:
-        look = with_what_is_before(look_at(symbols, evidence, first, end), first, end)
+        look = _with_what_is_before(_look_at(symbols, evidence, first, end), first, end)
         if not look.verdict.accepted:
             refused = look if refused is None or refused.candidate is None else refused
-        elif first and refused and explains_less(look, refused):
+        elif first and refused and _explains_less(look, refused):
             continue
         elif best is None or look.coverage > best.coverage:
             best = look
@@ -82,7 +80,7 @@ def search(symbols: SymbolArray, evidence: Evidence, windows: Sequence[tuple[int
     return best or refused or WindowSearch(symbols, symbols, evidence, None, NOTHING)
 
 
-def with_what_is_before(look: WindowSearch, first: int, end: int) -> WindowSearch:
+def _with_what_is_before(look: WindowSearch, first: int, end: int) -> WindowSearch:
     """Return a later window's result, refused if what runs before it shows its passes to be layers of one iteration."""
     if not first or look.candidate is None or not look.verdict.accepted:
         return look
@@ -92,7 +90,7 @@ def with_what_is_before(look: WindowSearch, first: int, end: int) -> WindowSearc
     return replace(look, candidate=whole, verdict=refuse_layers(whole))
 
 
-def explains_less(look: WindowSearch, refused: WindowSearch) -> bool:
+def _explains_less(look: WindowSearch, refused: WindowSearch) -> bool:
     """Return whether a loop found in a later window matches no more of the sequence than what was refused before."""
     if look.candidate is None:
         return True
@@ -107,18 +105,18 @@ def windows_of(n: int, growing: Sequence[int] = WINDOWS) -> list[tuple[int, int]
     return [(0, size) for size in dict.fromkeys(sizes)] + [(a, min(b, a + WINDOWS[1])) for a, b in later if n >= 64]
 
 
-def look_at(symbols: SymbolArray, evidence: Evidence, first: int, end: int) -> WindowSearch:
+def _look_at(symbols: SymbolArray, evidence: Evidence, first: int, end: int) -> WindowSearch:
     """Return the result of the window [first, end).
 
     When the choice is refused for what it is, a larger candidate may still be the iteration: with few iterations, one
     bad one makes the climb stop at the layers.
     """
-    shown = with_updates(evidence.between(first, end), symbols[first:end])
+    shown = _with_updates(evidence.between(first, end), symbols[first:end])
     candidates = propose(symbols[first:end], shown)
     pick = select(symbols[first:end], candidates, shown)
     if pick is None:
         return WindowSearch(symbols, symbols[first:end], shown, None, NOTHING)
-    pick = promote(symbols[first:end], pick, shown)
+    pick = _promote(symbols[first:end], pick, shown)
     verdict = judge(pick, shown)
     larger = [c for c in candidates if c.period >= 2 * pick.period and c.coverage >= MIN_COVERAGE]
     for other in larger if verdict.final else []:
@@ -129,28 +127,28 @@ def look_at(symbols: SymbolArray, evidence: Evidence, first: int, end: int) -> W
             break
     if verdict.layers:  # joining kernels would hide that these are layers
         return WindowSearch(symbols, symbols[first:end], shown, pick, verdict)
-    joined, better = join_variants(symbols, pick, shown, first, end)
+    joined, better = _join_variants(symbols, pick, shown, first, end)
     return WindowSearch(joined, joined[first:end], shown, better, verdict if better is pick else judge(better, shown))
 
 
-def with_updates(evidence: Evidence, symbols: SymbolArray) -> Evidence:
+def _with_updates(evidence: Evidence, symbols: SymbolArray) -> Evidence:
     """Return the evidence on a window with `updates`: where its optimizer's kernels are."""
     return evidence if evidence.optimizer is None else replace(evidence, updates=evidence.optimizer[symbols])
 
 
-def promote(symbols: SymbolArray, pick: Candidate, evidence: Evidence) -> Candidate:
+def _promote(symbols: SymbolArray, pick: Candidate, evidence: Evidence) -> Candidate:
     """Return the iteration of several micro-batches and the optimizer where `pick` is only a micro-batch."""
     rows, updates = to_iterations(pick.matches, pick.period), evidence.update_ranges
     cycles = find_cycles(symbols, rows, pick.template.symbols, evidence.optimizer, updates)
-    for cycle in (c for c in cycles if c.kind == "accumulation" or is_second_half(c, pick.period)):
+    for cycle in (c for c in cycles if c.kind == "accumulation" or _is_second_half(c, pick.period)):
         whole = measure(symbols, Template(cycle.whole, pick.template.variants))
         fits = whole.passes >= 2 and whole.edit_share <= MAX_EDITS and whole.coverage >= NEARLY * pick.coverage
-        if fits and not is_epoch(whole, cycle, updates):
+        if fits and not _is_epoch(whole, cycle, updates):
             return whole
     return pick
 
 
-def is_epoch(whole: Candidate, cycle: LoopCycle, updates: Int64s) -> bool:
+def _is_epoch(whole: Candidate, cycle: LoopCycle, updates: Int64s) -> bool:
     """Return whether each pass of a cycle updates the weights and the extra does not: iterations and an evaluation.
 
     A second model would have an update of its own.
@@ -158,12 +156,12 @@ def is_epoch(whole: Candidate, cycle: LoopCycle, updates: Int64s) -> bool:
     return bool(len(updates) and np.median(whole.count(updates)) == cycle.every)
 
 
-def is_second_half(cycle: LoopCycle, period: int) -> bool:
+def _is_second_half(cycle: LoopCycle, period: int) -> bool:
     """Return whether an apparent checkpoint every few passes is so large that it is a second model's part."""
     return cycle.kind == "checkpoint" and cycle.every <= MOST_PASSES and cycle.extra >= SECOND * period
 
 
-def join_variants(
+def _join_variants(
     symbols: SymbolArray, pick: Candidate, shown: Evidence, first: int, end: int
 ) -> tuple[SymbolArray, Candidate]:
     """Return symbols and candidate with kernel variants joined while that explains more of the window."""
@@ -173,7 +171,7 @@ def join_variants(
             break
         joined = as_symbols(merged[symbols])
         better = select(joined[first:end], propose(joined[first:end], shown), shown)
-        better = better and promote(joined[first:end], better, shown)
+        better = better and _promote(joined[first:end], better, shown)
         if better is None or better.coverage <= pick.coverage:
             break
         symbols, pick = joined, better

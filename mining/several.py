@@ -17,8 +17,6 @@ from deepprof.mining.matching import match
 from deepprof.mining.search import WINDOWS, WindowSearch, search
 from deepprof.mining.symbols import SymbolArray, Symbols, as_symbols
 
-__all__ = ["find_loops"]
-
 STRANGE = 0.1  # of the period that is edited, or added or missing up to the next iteration; variants have less
 
 JUMP = 0.05  # of the period: growth adds less at a time
@@ -51,7 +49,7 @@ def find_loops(
         return main
     loops = [main.loop]
     for _ in range(MAX_LOOPS - 1):
-        more = find_another(problem.symbols, problem.evidence, loops)
+        more = _find_another(problem.symbols, problem.evidence, loops)
         if more is None:
             break
         loops = more
@@ -67,16 +65,16 @@ def settle_ends(symbols: SymbolArray, loops: list[MinedLoop]) -> list[MinedLoop]
     for one in range(len(loops)):
         for row in (0, len(loops[one].iterations.first) - 1):
             for other in range(len(loops)):
-                taken = None if other == one else taken_over(symbols, loops[one].iterations, row, loops[other])
+                taken = None if other == one else _taken_over(symbols, loops[one].iterations, row, loops[other])
                 if taken is not None:
                     left = np.arange(len(loops[one].iterations.first)) != row
-                    loops[one] = with_rows(loops[one], select(loops[one].iterations, left), len(symbols))
-                    loops[other] = with_rows(loops[other], taken, len(symbols))
+                    loops[one] = _with_rows(loops[one], select(loops[one].iterations, left), len(symbols))
+                    loops[other] = _with_rows(loops[other], taken, len(symbols))
                     break
     return loops
 
 
-def taken_over(symbols: SymbolArray, rows: Iterations, row: int, other: MinedLoop) -> Iterations | None:
+def _taken_over(symbols: SymbolArray, rows: Iterations, row: int, other: MinedLoop) -> Iterations | None:
     """Return the other loop's iterations with those in an incomplete row added, None if they do not fill the row."""
     if row >= len(rows.first) or rows.complete[row] or row < 0 or len(rows.first) < 2:
         return None
@@ -98,25 +96,25 @@ def in_order(one: Iterations, other: Iterations) -> Iterations:
     return Iterations(*(column[order] for column in columns))
 
 
-def find_another(symbols: SymbolArray, evidence: Evidence, loops: list[MinedLoop]) -> list[MinedLoop] | None:
+def _find_another(symbols: SymbolArray, evidence: Evidence, loops: list[MinedLoop]) -> list[MinedLoop] | None:
     """Return the loops with one more, and without iterations of theirs that belong to it; None when there is none.
 
     First the stretches that no loop covers are searched, then also those that loops cover only badly.
     """
-    kept = [without_strangers(loop, len(symbols)) for loop in loops]
+    kept = [_without_strangers(loop, len(symbols)) for loop in loops]
     for candidates in (loops, kept) if any(a is not b for a, b in zip(loops, kept, strict=True)) else (loops,):
         free = uncovered(len(symbols), candidates)
         if free.sum() >= WORTH * len(symbols):
-            found = search_stretches(symbols, evidence, free, candidates)
+            found = _search_stretches(symbols, evidence, free, candidates)
             if found is not None:
                 return [*candidates, found]
     return None
 
 
-def without_strangers(loop: MinedLoop, length: int) -> MinedLoop:
+def _without_strangers(loop: MinedLoop, length: int) -> MinedLoop:
     """Return the loop without the stretches of iterations that are not its own, the same loop when there are none."""
     strange = find_strangers(loop.iterations, loop.period)
-    return loop if not strange.any() or strange.all() else with_rows(loop, select(loop.iterations, ~strange), length)
+    return loop if not strange.any() or strange.all() else _with_rows(loop, select(loop.iterations, ~strange), length)
 
 
 def select(rows: Iterations, own: npt.NDArray[np.bool_]) -> Iterations:
@@ -124,13 +122,13 @@ def select(rows: Iterations, own: npt.NDArray[np.bool_]) -> Iterations:
     return Iterations(rows.first[own], rows.end[own], rows.matched[own], rows.edits[own], rows.complete[own])
 
 
-def with_rows(loop: MinedLoop, rows: Iterations, length: int) -> MinedLoop:
+def _with_rows(loop: MinedLoop, rows: Iterations, length: int) -> MinedLoop:
     """Return the loop with other iterations, in a sequence of that length."""
     first, end = (int(rows.first[0]), int(rows.end[-1])) if len(rows.first) else (0, 0)
     return replace(loop, iterations=rows, prologue=first, epilogue=length - end)
 
 
-def apart(loop: MinedLoop, free: npt.NDArray[np.bool_]) -> MinedLoop:
+def _apart(loop: MinedLoop, free: npt.NDArray[np.bool_]) -> MinedLoop:
     """Return the loop with its iterations ended where another loop's begin, without those that this would break."""
     rows, length = loop.iterations, len(free)
     covered = np.append(np.where(free, length, np.arange(length)), length)
@@ -138,7 +136,7 @@ def apart(loop: MinedLoop, free: npt.NDArray[np.bool_]) -> MinedLoop:
     end = np.minimum(rows.end, following[rows.first])
     edits = np.maximum(rows.edits - (rows.end - end), 0)
     cut = Iterations(rows.first, end, rows.matched, edits, rows.complete)
-    return with_rows(loop, select(cut, end - rows.first >= rows.matched), length)
+    return _with_rows(loop, select(cut, end - rows.first >= rows.matched), length)
 
 
 def uncovered(length: int, loops: list[MinedLoop]) -> npt.NDArray[np.bool_]:
@@ -160,7 +158,7 @@ def stretches(free: npt.NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
             yield int(first[row]), int(end[row])
 
 
-def search_stretches(
+def _search_stretches(
     symbols: SymbolArray, evidence: Evidence, free: npt.NDArray[np.bool_], loops: list[MinedLoop]
 ) -> MinedLoop | None:
     """Return the first loop found in one of the stretches that matches enough of the sequence, else None."""
@@ -169,20 +167,20 @@ def search_stretches(
         evidence = replace(evidence, optimizer=np.append(evidence.optimizer, False))
     for first, end in stretches(free):
         look = search(hidden, evidence, [(first, min(end, first + WINDOWS[1]))])
-        if look.candidate is None or not look.verdict.accepted or is_detail(look, look.candidate, loops):
+        if look.candidate is None or not look.verdict.accepted or _is_detail(look, look.candidate, loops):
             continue
-        loop = apart(without_others(make_loop(look, look.candidate, evidence), int(hidden.max())), free)
+        loop = _apart(_without_others(make_loop(look, look.candidate, evidence), int(hidden.max())), free)
         if loop.iterations.complete.sum() >= 3 and loop.iterations.matched.sum() >= WORTH * len(symbols):
             return loop
     return None
 
 
-def without_others(loop: MinedLoop, hidden: int) -> MinedLoop:
+def _without_others(loop: MinedLoop, hidden: int) -> MinedLoop:
     """Return the loop without the cycles that are other loops, which appear as hidden symbols."""
     return replace(loop, cycles=tuple(c for c in loop.cycles if hidden not in c.content))
 
 
-def is_detail(look: WindowSearch, candidate: Candidate, loops: list[MinedLoop]) -> bool:
+def _is_detail(look: WindowSearch, candidate: Candidate, loops: list[MinedLoop]) -> bool:
     """Return whether a repetition is too short to be a loop of its own, or a layer of one found before."""
     template = candidate.template.symbols
     if len(template) < LAYER_SIZES[0]:

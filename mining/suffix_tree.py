@@ -52,7 +52,7 @@ def lcp_array(symbols: Symbols, suffixes: npt.ArrayLike) -> Int32Array:
 
 
 @dataclass(frozen=True, slots=True)
-class Nodes:
+class _Nodes:
     """The internal nodes of a suffix tree, children before parents, the root last; int32, one entry per node.
 
     Attributes:
@@ -101,12 +101,12 @@ class SuffixTree:
     def __len__(self) -> int:
         return self.symbols.size
 
-    def nodes(self) -> Nodes:
+    def nodes(self) -> _Nodes:
         """Return all internal nodes, at most n of them, the root included; none for the empty sequence. O(n)."""
         if len(self) and int(self.lcp.min()) < 0:
             raise ValueError("no two suffixes share a negative number of symbols: lcp is no LCP array")
         found = native.library()
-        return Nodes(*(suffix_numpy.nodes(self.lcp) if found is None else _native_nodes(found, self.lcp)))
+        return _Nodes(*(suffix_numpy.nodes(self.lcp) if found is None else _native_nodes(found, self.lcp)))
 
     def classes(self, k: int) -> Int32Array:
         """Return the class of the k symbols from every position on, int32, max(0, n - k + 1) entries.

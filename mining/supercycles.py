@@ -15,8 +15,6 @@ from deepprof.mining.matching import Matches, match
 from deepprof.mining.nesting import find_cyclic, has_inner_loops, has_parameter_loop
 from deepprof.mining.symbols import SymbolArray, as_symbols
 
-__all__ = ["iteration_within"]
-
 MIN_PART_SYMBOLS = 64  # symbols: a shorter part of a period may be its layer
 TWICE = 2  # fewest iterations in a cycle
 WHOLE, PART = 0.9, 0.3  # share of a part that must match in a whole pass, and in one of which noise left only some
@@ -45,11 +43,11 @@ def iteration_within(
         if block.events >= MIN_PART_SYMBOLS
     ]
     parts = [*inner, *(part for part in others if MIN_PART_SYMBOLS <= len(part) <= len(template) / TWICE)]
-    whole = [part for part in parts if has_inner_loops(part) and repeats_in(template, part, optimizer)]
+    whole = [part for part in parts if has_inner_loops(part) and _repeats_in(template, part, optimizer)]
     return max(whole, key=len, default=None)
 
 
-def repeats_in(template: SymbolArray, part: SymbolArray, optimizer: npt.NDArray[np.bool_] | None) -> bool:
+def _repeats_in(template: SymbolArray, part: SymbolArray, optimizer: npt.NDArray[np.bool_] | None) -> bool:
     """Return whether the period consists of passes of `part` and, beside them, forward passes of it."""
     turned = as_symbols(np.tile(template, 2))
     passes = match(turned, part)
@@ -62,25 +60,25 @@ def repeats_in(template: SymbolArray, part: SymbolArray, optimizer: npt.NDArray[
     np.add.at(change, passes.end[seen], -1)
     beside = turned[np.cumsum(change[:-1]) == 0]
     beside = beside[: len(beside) // 2 + 1]
-    if optimizer is not None and updates_beside(optimizer, template, part, beside):
+    if optimizer is not None and _updates_beside(optimizer, template, part, beside):
         return False
-    if len(beside) <= SCRAPS * len(template) and updates(part, optimizer):
-        beside = within(turned, passes, seen & ~good)
-    return len(beside) >= MIN_EVALUATION_SHARE * len(part) and is_forward_of(part, as_symbols(beside))
+    if len(beside) <= SCRAPS * len(template) and _updates(part, optimizer):
+        beside = _within(turned, passes, seen & ~good)
+    return len(beside) >= MIN_EVALUATION_SHARE * len(part) and _is_forward_of(part, as_symbols(beside))
 
 
-def within(symbols: SymbolArray, passes: Matches, chosen: npt.NDArray[np.bool_]) -> npt.NDArray[np.integer]:
+def _within(symbols: SymbolArray, passes: Matches, chosen: npt.NDArray[np.bool_]) -> npt.NDArray[np.integer]:
     """Return the symbols of the first half of the chosen passes, because the period was repeated twice."""
     bounds = list(zip(passes.first[chosen].tolist(), passes.end[chosen].tolist(), strict=True))
     return np.concatenate([symbols[:0], *(symbols[first:end] for first, end in bounds[: (len(bounds) + 1) // 2])])
 
 
-def updates(part: SymbolArray, optimizer: npt.NDArray[np.bool_] | None) -> bool:
+def _updates(part: SymbolArray, optimizer: npt.NDArray[np.bool_] | None) -> bool:
     """Return whether a part holds an update: layers that run forward again in the backward pass do not."""
     return bool(optimizer[part].any()) if optimizer is not None else has_parameter_loop(part)
 
 
-def updates_beside(
+def _updates_beside(
     optimizer: npt.NDArray[np.bool_], template: SymbolArray, part: SymbolArray, beside: npt.NDArray[np.integer]
 ) -> bool:
     """Return whether more of the optimizer runs beside the part than an edited pass may leave there."""
@@ -88,19 +86,19 @@ def updates_beside(
     return int(optimizer[beside].sum()) > LEFT * own or (not own and bool(optimizer[template].any()))
 
 
-def is_forward_of(part: SymbolArray, beside: SymbolArray) -> bool:
+def _is_forward_of(part: SymbolArray, beside: SymbolArray) -> bool:
     """Return whether a stretch holds only what the part has too, and the part has something that the stretch lacks."""
     new = np.setdiff1d(beside, part)
     if len(new) > max(2.0, NEW * len(np.unique(part))):
         return False
-    within, outside = grams(np.resize(part, len(part) + GRAM - 1)), grams(beside)
+    within, outside = _grams(np.resize(part, len(part) + GRAM - 1)), _grams(beside)
     if not len(outside):
         return False
     shared = np.isin(within, outside)
     return bool(np.isin(outside, within).mean() >= KNOWN and shared.mean() <= 1 - OWN)
 
 
-def grams(symbols: npt.NDArray[np.integer]) -> npt.NDArray[np.void]:
+def _grams(symbols: npt.NDArray[np.integer]) -> npt.NDArray[np.void]:
     """Return the pairs of neighbours, one for each place."""
     if len(symbols) < GRAM:
         return np.zeros(0, f"V{4 * GRAM}")

@@ -10,8 +10,6 @@ import numpy.typing as npt
 
 from deepprof.mining.symbols import SymbolArray
 
-__all__ = ["Template", "fit_template", "merge_variants", "primitive"]
-
 Int64s = npt.NDArray[np.int64]
 
 SEGMENTS = 96  # segments that vote at most: more do not change the vote
@@ -40,23 +38,23 @@ def fit_template(symbols: SymbolArray, anchors: Int64s, period: int) -> Template
     first = anchors[near[length[near] == size]]
     if len(first) > SEGMENTS:
         first = first[np.linspace(0, len(first) - 1, SEGMENTS).astype(int)]
-    return vote(symbols[first[:, None] + np.arange(size)])
+    return _vote(symbols[first[:, None] + np.arange(size)])
 
 
-def vote(segments: SymbolArray) -> Template:
+def _vote(segments: SymbolArray) -> Template:
     """Return the commonest segment, with single positions overruled by the majority of comparable segments."""
     keys = [row.tobytes() for row in segments]
     commonest = Counter(keys).most_common(1)[0][0]
     model = segments[keys.index(commonest)].copy()
-    comparable = segments[is_scattered(segments != model)]
+    comparable = segments[_is_scattered(segments != model)]
     variants: dict[tuple[int, int], int] = {}
     if len(comparable) >= 3:
         for column in np.flatnonzero((comparable != model).any(axis=0)):
-            model[column] = majority(comparable[:, column], int(model[column]), variants)
+            model[column] = _majority(comparable[:, column], int(model[column]), variants)
     return Template(model[: primitive(model)], variants)
 
 
-def is_scattered(different: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+def _is_scattered(different: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     """Return which rows differ in isolated places only: variants do, a segment shifted by an insertion does not."""
     size = different.shape[1]
     changed = different.sum(axis=1)
@@ -66,7 +64,7 @@ def is_scattered(different: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     return scattered
 
 
-def majority(column: SymbolArray, current: int, variants: dict[tuple[int, int], int]) -> int:
+def _majority(column: SymbolArray, current: int, variants: dict[tuple[int, int], int]) -> int:
     """Return the symbol most segments have in this place; count the others as its variants."""
     values, votes = np.unique(column, return_counts=True)
     winner = int(values[np.argmax(votes)]) if votes.max() > 0.5 * len(column) else current

@@ -23,18 +23,6 @@ from deepprof.mining.nesting import (
 )
 from deepprof.mining.symbols import SymbolArray, as_symbols
 
-__all__ = [
-    "capture_votes",
-    "doubts",
-    "gap_votes",
-    "loop_end_votes",
-    "mark_votes",
-    "optimizer_votes",
-    "part_votes",
-    "relock_votes",
-    "whole_votes",
-]
-
 LOOK = 16  # symbols compared to find the place in the period
 
 ALIKE = 0.8  # share of these symbols that must be equal
@@ -160,7 +148,7 @@ def capture_votes(symbols: SymbolArray, candidate: Candidate, evidence: Evidence
         head = RepetitionBound(evidence.start, head.place + evidence.start - head.at) if evidence.opens else None
     if tail is not None and cut_tail and not evidence.closes:
         tail = None
-    if head is not None and tail is not None and is_near(head.place, tail.place, period):
+    if head is not None and tail is not None and _is_near(head.place, tail.place, period):
         votes[head.place % period] = WHOLE
         return votes
     if head is not None:
@@ -170,7 +158,7 @@ def capture_votes(symbols: SymbolArray, candidate: Candidate, evidence: Evidence
     return votes
 
 
-def is_near(one: int, other: int, period: int) -> bool:
+def _is_near(one: int, other: int, period: int) -> bool:
     """Return whether two places of the period are the same but for a few symbols."""
     apart = (one - other) % period
     return min(apart, period - apart) <= max(2, 0.01 * period)
@@ -201,14 +189,14 @@ def whole_votes(symbols: SymbolArray, candidate: Candidate, places: Sequence[int
     votes = np.zeros(candidate.period)
     if len(places) < 2 or candidate.relocks.sum() < CUT:
         return votes
-    whole = [count_whole(symbols, np.roll(candidate.template.symbols, -place)) for place in places]
+    whole = [_count_whole(symbols, np.roll(candidate.template.symbols, -place)) for place in places]
     best, second = sorted(whole, reverse=True)[:2]
     if best - second >= max(CUT, SPARED * best):
         votes[places[whole.index(best)]] = UNCUT
     return votes
 
 
-def count_whole(symbols: SymbolArray, template: SymbolArray) -> int:
+def _count_whole(symbols: SymbolArray, template: SymbolArray) -> int:
     """Return how many iterations are whole."""
     return int(to_iterations(follow(symbols, as_symbols(template))[1], len(template)).complete.sum())
 

@@ -162,7 +162,7 @@ def list_formats() -> str:
     return "".join(f"{known.name:{width}}  {' '.join(known.suffixes)}\n" for known in importers())
 
 
-def is_text(head: bytes) -> bool:
+def _is_text(head: bytes) -> bool:
     """Return whether content that starts with `head` is text; the last character of `head` may be cut off."""
     try:
         head.decode()
@@ -180,6 +180,6 @@ def describe(head: bytes) -> str:
         (head.lstrip().startswith((b"{", b"[")), "looks like JSON of something else"),
         (head.startswith(b"PK\x03\x04"), "looks like a zip archive"),
         (b"\0" in head, "looks like a binary file of an unknown kind"),
-        (is_text(head), "looks like text of an unknown kind"),
+        (_is_text(head), "looks like text of an unknown kind"),
     )
     return next((words for matches, words in looks if matches), "looks like a binary file of an unknown kind")

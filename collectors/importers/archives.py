@@ -30,8 +30,6 @@ from deepprof.collectors.importers.files import (
     read_pieces,
 )
 
-__all__ = ["MEMBERS", "TOTAL_NBYTES", "Archive", "ArchiveMember", "is_archive", "is_tar", "is_zip", "open_archive"]
-
 MEMBERS = 10_000
 TOTAL_NBYTES = 4 * LIMIT_NBYTES  # of all members together
 ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")  # with a first member; without any
@@ -60,7 +58,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class ArchiveMember:
+class _ArchiveMember:
     """One file in an archive: its `number` there, its `name` as written (never used as a path), its size unpacked."""
 
     number: int
@@ -74,7 +72,7 @@ class ArchiveMember:
         return name.lstrip(".-") or "member"
 
 
-class ArchiveFormat(Protocol):
+class _ArchiveFormat(Protocol):
     """The two operations of an archive of any kind. Both raise `TraceError` where it is damaged."""
 
     def list_members(self) -> Iterator[Entry]:
@@ -89,38 +87,38 @@ class ArchiveFormat(Protocol):
 class Archive:
     """An open archive: its `members`, in stored order, without directories and hidden files."""
 
-    def __init__(self, path: Path, stored: ArchiveFormat, nbytes: int, directory: Path) -> None:
+    def __init__(self, path: Path, stored: _ArchiveFormat, nbytes: int, directory: Path) -> None:
         self.path, self.stored, self.directory = path, stored, directory
-        self.members = checked(path, nbytes, list(islice(stored.list_members(), MEMBERS + 1)))
+        self.members = _checked(path, nbytes, list(islice(stored.list_members(), MEMBERS + 1)))
 
-    def pieces(self, member: ArchiveMember, limit: int = LIMIT_NBYTES) -> Iterator[bytes]:
+    def pieces(self, member: _ArchiveMember, limit: int = LIMIT_NBYTES) -> Iterator[bytes]:
         """Yield the content of `member` in pieces; raise `TraceError` if it is damaged or longer than `limit` bytes."""
         if member.nbytes > limit:
-            raise TraceError(self.path, f"holds {shown(member.name)} of more than {limit} bytes", UNPACK)
+            raise TraceError(self.path, f"holds {_shown(member.name)} of more than {limit} bytes", UNPACK)
         left = member.nbytes
         for piece in self.stored.read_member(member.number, min(READ_NBYTES, left + 1)):
             left -= len(piece)
             if left < 0:
-                raise TraceError(self.path, f"holds {shown(member.name)}, longer than it says", UNPACK)
+                raise TraceError(self.path, f"holds {_shown(member.name)}, longer than it says", UNPACK)
             yield piece
         if left:
-            raise TraceError(self.path, f"is truncated: {shown(member.name)} breaks off", "copy it again")
+            raise TraceError(self.path, f"is truncated: {_shown(member.name)} breaks off", "copy it again")
 
-    def read(self, member: ArchiveMember, limit: int = LIMIT_NBYTES) -> bytes:
+    def read(self, member: _ArchiveMember, limit: int = LIMIT_NBYTES) -> bytes:
         """Return the content of `member`; raises as `pieces` does."""
         return b"".join(self.pieces(member, limit))
 
-    def head(self, member: ArchiveMember, nbytes: int = HEAD_NBYTES) -> bytes:
+    def head(self, member: _ArchiveMember, nbytes: int = HEAD_NBYTES) -> bytes:
         """Return the first `nbytes` of `member` as stored."""
         return next(self.stored.read_member(member.number, min(nbytes, member.nbytes)), b"")
 
-    def extract(self, member: ArchiveMember) -> Path:
+    def extract(self, member: _ArchiveMember) -> Path:
         """Write `member` to a directory of its own, removed with the archive, and return its path there.
 
         The file is called `member.safe_name`. Raises as `pieces` does.
         """
         target = self.directory / f"{member.number:05d}" / member.safe_name
-        with room(self.path):
+        with _room(self.path):
             target.parent.mkdir(exist_ok=True)
             with target.open("wb") as file:
                 for piece in self.pieces(member):
@@ -141,14 +139,14 @@ def open_archive(path: Path) -> Iterator[Archive]:
         with open_file(path) as opened:  # left at once: it would report errors of the caller as its own
             file = stack.enter_context(os.fdopen(os.dup(opened.fileno()), "rb"))
         directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="deepprof-"))
-        yield Archive(path, find_stored(path, file, stack), os.fstat(file.fileno()).st_size, Path(directory))
+        yield Archive(path, _find_stored(path, file, stack), os.fstat(file.fileno()).st_size, Path(directory))
 
 
-def find_stored(path: Path, file: BinaryIO, stack: ExitStack) -> ArchiveFormat:
+def _find_stored(path: Path, file: BinaryIO, stack: ExitStack) -> _ArchiveFormat:
     """Return the entries of the archive in `file`; `stack` closes the files that are opened for them."""
     magic = file.read(4)
     file.seek(0)
-    return ZipFormat(path, file) if magic.startswith(ZIP_MAGICS) else TarFormat(path, plain_tar(path, file, stack))
+    return _ZipFormat(path, file) if magic.startswith(ZIP_MAGICS) else _TarFormat(path, _plain_tar(path, file, stack))
 
 
 def is_archive(head: bytes) -> bool:
@@ -170,11 +168,11 @@ def is_tar(head: bytes) -> bool:
     return sum(block) - sum(block[TAR_SUM]) + 8 * ord(" ") == int(stated[1], 8)
 
 
-def plain_tar(path: Path, file: BinaryIO, stack: ExitStack) -> BinaryIO:
+def _plain_tar(path: Path, file: BinaryIO, stack: ExitStack) -> BinaryIO:
     """Return the tar in `file`; a compressed one is unpacked into a temporary file that `stack` closes."""
     if find_packing(file) is None:
         return file
-    with room(path):
+    with _room(path):
         unpacked = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  the stack closes it
         for piece in read_pieces(path, limit=TOTAL_NBYTES):
             unpacked.write(piece)
@@ -182,12 +180,12 @@ def plain_tar(path: Path, file: BinaryIO, stack: ExitStack) -> BinaryIO:
     return cast("BinaryIO", unpacked)
 
 
-class ZipFormat:
+class _ZipFormat:
     """The entries of a zip."""
 
     def __init__(self, path: Path, file: BinaryIO) -> None:
         self.path, guarded = path, cast("IO[bytes]", GuardedFile(file))
-        with sense(path, ZIP_ERRORS):
+        with _sense(path, ZIP_ERRORS):
             self.zip = zipfile.ZipFile(guarded)
         self.entries = self.zip.infolist()
 
@@ -211,24 +209,24 @@ class ZipFormat:
     def read_member(self, number: int, nbytes: int) -> Iterator[bytes]:
         """Yield the content of the entry `number`, at most `nbytes` at a time."""
         entry = self.entries[number]
-        with sense(self.path, ZIP_ERRORS):
+        with _sense(self.path, ZIP_ERRORS):
             file = self.zip.open(entry)
         with file:
-            yield from sensed(self.path, ZIP_ERRORS, iter(lambda: file.read(nbytes), b""))
+            yield from _sensed(self.path, ZIP_ERRORS, iter(lambda: file.read(nbytes), b""))
 
 
-class TarFormat:
+class _TarFormat:
     """The entries of a plain tar."""
 
     def __init__(self, path: Path, file: BinaryIO) -> None:
         self.path, guarded = path, cast("IO[bytes]", GuardedFile(file))
-        with sense(path, TAR_ERRORS):
+        with _sense(path, TAR_ERRORS):
             self.tar = tarfile.open(fileobj=guarded, mode="r:")  # noqa: SIM115  closed with its file
         self.entries: list[tarfile.TarInfo] = []
 
     def list_members(self) -> Iterator[Entry]:
         """Yield name, size and fault of every entry."""
-        for entry in sensed(self.path, TAR_ERRORS, iter(self.tar)):
+        for entry in _sensed(self.path, TAR_ERRORS, iter(self.tar)):
             self.entries.append(entry)
             yield ("", 0, "") if entry.isdir() else (entry.name, entry.size, self.fault(entry))
 
@@ -241,7 +239,7 @@ class TarFormat:
     def read_member(self, number: int, nbytes: int) -> Iterator[bytes]:
         """Yield the content of the entry `number`, at most `nbytes` at a time."""
         file = cast("IO[bytes]", self.tar.extractfile(self.entries[number]))  # regular: `fault` refused all others
-        return sensed(self.path, TAR_ERRORS, iter(lambda: file.read(nbytes), b""))
+        return _sensed(self.path, TAR_ERRORS, iter(lambda: file.read(nbytes), b""))
 
 
 class GuardedFile:
@@ -261,16 +259,16 @@ class GuardedFile:
         return getattr(self.file, name)
 
 
-def checked(path: Path, stored: int, entries: list[Entry]) -> tuple[ArchiveMember, ...]:
+def _checked(path: Path, stored: int, entries: list[Entry]) -> tuple[_ArchiveMember, ...]:
     """Return `entries` of a file of `stored` bytes as members; raise `TraceError` for the first not to be read."""
     if len(entries) > MEMBERS:
         raise TraceError(path, f"is an archive of more than {MEMBERS} entries", UNPACK)
-    files = [ArchiveMember(number, name, nbytes) for number, (name, nbytes, _) in enumerate(entries) if name]
+    files = [_ArchiveMember(number, name, nbytes) for number, (name, nbytes, _) in enumerate(entries) if name]
     for name, nbytes, fault in entries:
-        if words := fault or misplaced(name) or misshapen(nbytes):
-            raise TraceError(path, f"holds {shown(name)}, which {words}", UNPACK)
+        if words := fault or misplaced(name) or _misshapen(nbytes):
+            raise TraceError(path, f"holds {_shown(name)}, which {words}", UNPACK)
     check_size(path, sum(member.nbytes for member in files), stored, TOTAL_NBYTES)
-    return tuple(member for member in files if not hidden(member.name))
+    return tuple(member for member in files if not _hidden(member.name))
 
 
 def misplaced(name: str) -> str:
@@ -280,23 +278,23 @@ def misplaced(name: str) -> str:
     return "lies outside of it" if outside else ""
 
 
-def misshapen(nbytes: int) -> str:
+def _misshapen(nbytes: int) -> str:
     """Return what is wrong with a size, "" where nothing is."""
     return f"has more than {LIMIT_NBYTES} bytes" if nbytes > LIMIT_NBYTES else "has no size" if nbytes < 0 else ""
 
 
-def hidden(name: str) -> bool:
+def _hidden(name: str) -> bool:
     """Return whether a file is hidden, like the files that macOS adds to its archives."""
     return any((part.startswith(".") and part != ".") or part == "__MACOSX" for part in PurePosixPath(name).parts)
 
 
-def shown(name: str) -> str:
+def _shown(name: str) -> str:
     """Return `name` shortened for a message."""
     return name if len(name) <= NAME_LENGTH else f"…{name[-NAME_LENGTH:]}"
 
 
 @contextmanager
-def room(path: Path) -> Iterator[None]:
+def _room(path: Path) -> Iterator[None]:
     """Turn disk errors while `path` is unpacked into a `TraceError`."""
     try:
         yield
@@ -306,7 +304,7 @@ def room(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def sense(path: Path, damage: tuple[type[Exception], ...]) -> Iterator[None]:
+def _sense(path: Path, damage: tuple[type[Exception], ...]) -> Iterator[None]:
     """Turn the errors of `zipfile` or `tarfile` for an invalid archive into a `TraceError`."""
     try:
         yield
@@ -315,7 +313,7 @@ def sense(path: Path, damage: tuple[type[Exception], ...]) -> Iterator[None]:
         raise TraceError(path, f"is a damaged archive, or none ({words})", "copy it again") from error
 
 
-def sensed(path: Path, damage: tuple[type[Exception], ...], parts: Iterator[T]) -> Iterator[T]:
-    """Yield the parts; errors that they raise, but none of the caller's, become a `TraceError` as in `sense`."""
-    with sense(path, damage):
+def _sensed(path: Path, damage: tuple[type[Exception], ...], parts: Iterator[T]) -> Iterator[T]:
+    """Yield the parts; errors that they raise, but none of the caller's, become a `TraceError` as in `_sense`."""
+    with _sense(path, damage):
         yield from parts

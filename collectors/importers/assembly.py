@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["Records", "assemble", "finish", "shaped"]
-
 NARROW = {pl.Null(), pl.Int8(), pl.Int16(), pl.Int32(), pl.UInt8(), pl.UInt16(), pl.UInt32()}
 
 
@@ -52,10 +50,10 @@ def assemble(path: Path, format: str, records: Records, *, read: int, **header: 
     """
     tally = records.tally
     loose = (records.device, records.host, records.annotations, records.memory)
-    names = list_names(loose[:3])
-    device, host, annotations = (numbered(rows, names, tally) for rows in loose[:3])
-    device, host = device_rows(device, tally), host_rows(host, tally)
-    annotations, memory = annotation_rows(annotations, tally), memory_rows(records.memory, tally)
+    names = _list_names(loose[:3])
+    device, host, annotations = (_numbered(rows, names, tally) for rows in loose[:3])
+    device, host = _device_rows(device, tally), _host_rows(host, tally)
+    annotations, memory = _annotation_rows(annotations, tally), _memory_rows(records.memory, tally)
     tables = {"device_events": device, "host_events": host, "annotations": annotations, "memory_events": memory}
     return finish(path, format, tables, tally, read=read, names=names, **header)
 
@@ -72,13 +70,13 @@ def finish(path: Path, format: str, tables: Mapping[str, Any], tally: Tally, *, 
     return Trace(path=str(path), format=format, accounting=accounting, **tables, **header)
 
 
-def list_names(frames: tuple[pl.DataFrame, ...]) -> pl.Series:
+def _list_names(frames: tuple[pl.DataFrame, ...]) -> pl.Series:
     """Return the distinct names of `frames` in order of first use, with "unknown" where any has none."""
     columns = [rows["name"].cast(pl.String).fill_null("unknown") for rows in frames if rows.height]
     return pl.concat([pl.Series("name", [], pl.String), *columns]).unique(maintain_order=True).rename("name")
 
 
-def numbered(rows: pl.DataFrame, names: pl.Series, tally: Tally) -> pl.DataFrame:
+def _numbered(rows: pl.DataFrame, names: pl.Series, tally: Tally) -> pl.DataFrame:
     """Return `rows` with `name_id` in place of `name`."""
     if rows.is_empty():
         return rows
@@ -89,10 +87,10 @@ def numbered(rows: pl.DataFrame, names: pl.Series, tally: Tally) -> pl.DataFrame
     return rows.join(ids, on="name", how="left", maintain_order="left").drop("name")
 
 
-def device_rows(rows: pl.DataFrame, tally: Tally) -> pl.DataFrame:
+def _device_rows(rows: pl.DataFrame, tally: Tally) -> pl.DataFrame:
     """Return `rows` as DEVICE_EVENTS; rows that start together are in the order of launch."""
-    rows = completed(rows, DEVICE_EVENTS, {"device": 0, "stream": 0, "activity": "kernel"})
-    rows = tally.keep(rows, sound_times(), "invalid-time")
+    rows = _completed(rows, DEVICE_EVENTS, {"device": 0, "stream": 0, "activity": "kernel"})
+    rows = tally.keep(rows, _sound_times(), "invalid-time")
     placed = pl.col("device").is_between(0, 2**16 - 1) & pl.col("stream").is_not_null()
     rows = tally.keep(rows, placed.fill_null(False), "invalid-place")
     rows = tally.bound_nbytes(rows).with_columns(
@@ -105,32 +103,32 @@ def device_rows(rows: pl.DataFrame, tally: Tally) -> pl.DataFrame:
     return rows.sort("start_ns", "end_ns", "correlation", nulls_last=True, maintain_order=True)
 
 
-def host_rows(rows: pl.DataFrame, tally: Tally) -> pl.DataFrame:
+def _host_rows(rows: pl.DataFrame, tally: Tally) -> pl.DataFrame:
     """Return `rows` as HOST_EVENTS."""
-    rows = completed(rows, HOST_EVENTS, {"category": "other"})
-    rows = tally.keep(rows, sound_times(), "invalid-time")
+    rows = _completed(rows, HOST_EVENTS, {"category": "other"})
+    rows = tally.keep(rows, _sound_times(), "invalid-time")
     rows = rows.with_columns(correlation=positive("correlation"), external_id=positive("external_id"))
     return shaped(rows, HOST_EVENTS)
 
 
-def annotation_rows(rows: pl.DataFrame, tally: Tally) -> pl.DataFrame:
+def _annotation_rows(rows: pl.DataFrame, tally: Tally) -> pl.DataFrame:
     """Return `rows` as ANNOTATIONS; the end may be null, for a range that was never closed."""
-    rows = completed(rows, ANNOTATIONS, {"side": "host", "framework": False})
-    rows = tally.keep(rows, sound_times(open_end=True), "invalid-time")
+    rows = _completed(rows, ANNOTATIONS, {"side": "host", "framework": False})
+    rows = tally.keep(rows, _sound_times(open_end=True), "invalid-time")
     device = pl.when(pl.col("device").is_between(0, 2**16 - 1)).then("device")
     return shaped(rows.with_columns(device=device), ANNOTATIONS)
 
 
-def memory_rows(rows: pl.DataFrame, tally: Tally) -> pl.DataFrame:
+def _memory_rows(rows: pl.DataFrame, tally: Tally) -> pl.DataFrame:
     """Return `rows` as MEMORY_EVENTS."""
-    rows = completed(rows, MEMORY_EVENTS, {})
+    rows = _completed(rows, MEMORY_EVENTS, {})
     timed = pl.col("time_ns").is_between(-TIME_LIMIT_NS, TIME_LIMIT_NS).fill_null(False)
     rows = tally.keep(rows, timed, "invalid-time")
     sound = pl.col("nbytes").is_between(-NBYTES_LIMIT, NBYTES_LIMIT).fill_null(False)
     return shaped(tally.keep(rows, sound, "invalid-bytes"), MEMORY_EVENTS)
 
 
-def completed(rows: pl.DataFrame, schema: pl.Schema, defaults: dict[str, Any]) -> pl.DataFrame:
+def _completed(rows: pl.DataFrame, schema: pl.Schema, defaults: dict[str, Any]) -> pl.DataFrame:
     """Return the columns of `schema` from `rows`, absent ones with their default or null; types are set later."""
     absent = [pl.lit(defaults.get(name)).alias(name) for name in schema if name not in rows.columns]
     if not rows.columns:
@@ -145,7 +143,7 @@ def shaped(rows: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
     return rows.select(list(schema)).cast(dict(schema), strict=False).sort(next(iter(schema)), maintain_order=True)  # type: ignore[arg-type]
 
 
-def sound_times(*, open_end: bool = False) -> pl.Expr:
+def _sound_times(*, open_end: bool = False) -> pl.Expr:
     """Return whether a row has valid times; with `open_end` the end may be null."""
     limits = (-TIME_LIMIT_NS, TIME_LIMIT_NS)
     end = pl.col("end_ns").is_between(*limits) & (pl.col("end_ns") >= pl.col("start_ns"))

@@ -19,8 +19,6 @@ from deepprof.collectors.importers.archives import is_archive
 from deepprof.collectors.importers.generic import explain
 from deepprof.collectors.importers.nsys.export import REPORT_SUFFIXES
 
-__all__ = ["ENTRIES", "DirectoryListing", "leave_reports", "list_traces", "natural"]
-
 DEPTH = 4
 ENTRIES = 10_000  # of a directory: one with more is a home directory, not one job's traces
 NAMED = 3  # files for which a note gives the reason why they are not read
@@ -38,7 +36,7 @@ class DirectoryListing:
 
 
 @dataclass(slots=True)
-class DirectoryEntries:
+class _DirectoryEntries:
     """The entries of a directory by kind; `left` maps the others to the reason why they are not read."""
 
     known: dict[Path, importers.Importer] = field(default_factory=dict)
@@ -54,28 +52,28 @@ def list_traces(path: Path) -> DirectoryListing:
     """
     if importers.recognise(b"", path):
         return DirectoryListing([path])
-    entries = list(islice(walk(path, depth=DEPTH), ENTRIES + 1))
+    entries = list(islice(_walk(path, depth=DEPTH), ENTRIES + 1))
     if len(entries) > ENTRIES:
         raise TraceError(path, f"has more than {ENTRIES} entries", "name the trace files, or a glob of them")
-    finds = look_into(entries, path)
+    finds = _look_into(entries, path)
     if not finds.known:
-        return DirectoryListing([only_archive(finds, path)], tuple(describe_left(finds.left, path)))
+        return DirectoryListing([_only_archive(finds, path)], tuple(_describe_left(finds.left, path)))
     covered = {other for entry, importer in finds.known.items() for other in importers.covers(importer, entry)}
     traces = sorted(finds.known.keys() - covered, key=natural)
     left = dict.fromkeys(finds.archives, ARCHIVE) | finds.left
     others = {entry: why for entry, why in left.items() if entry not in covered}
-    return DirectoryListing(traces, (*describe_reports(finds.known, covered), *describe_left(others, path)))
+    return DirectoryListing(traces, (*_describe_reports(finds.known, covered), *_describe_left(others, path)))
 
 
 def leave_reports(files: Sequence[Path]) -> DirectoryListing:
     """Return the named files without raw reports whose export is named too (as by `run.*`), and a note on them."""
     reports = {file for file in files if file.suffix in REPORT_SUFFIXES}
     others = [file for file in files if file not in reports] if reports else []
-    covered = {report for other in others for report in exported_from(other)} & reports
-    return DirectoryListing([file for file in files if file not in covered], tuple(describe_reports(files, covered)))
+    covered = {report for other in others for report in _exported_from(other)} & reports
+    return DirectoryListing([file for file in files if file not in covered], tuple(_describe_reports(files, covered)))
 
 
-def exported_from(file: Path) -> Iterable[Path]:
+def _exported_from(file: Path) -> Iterable[Path]:
     """Return the files that `file` covers; none if it cannot be read, which reading it later reports."""
     try:
         importer = importers.recognise(importers.look_at(file), file)
@@ -84,22 +82,22 @@ def exported_from(file: Path) -> Iterable[Path]:
     return importers.covers(importer, file) if importer else ()
 
 
-def walk(root: Path, depth: int) -> Iterator[tuple[Path, str]]:
+def _walk(root: Path, depth: int) -> Iterator[tuple[Path, str]]:
     """Yield the entries of `root` and of its directories, `depth` levels in all; a trace directory is one entry.
 
     Each entry comes with ""; a sub-directory that cannot be listed comes a second time, with the reason.
     """
-    entries = list_entries(root)
+    entries = _list_entries(root)
     yield from ((entry, "") for entry in entries)
     for folder in entries if depth > 1 else ():
         try:
             if folder.is_dir() and not folder.is_symlink() and not importers.recognise(b"", folder):
-                yield from walk(folder, depth - 1)
+                yield from _walk(folder, depth - 1)
         except (TraceError, OSError) as error:
             yield folder, error.problem if isinstance(error, TraceError) else "cannot be looked at"
 
 
-def list_entries(folder: Path) -> list[Path]:
+def _list_entries(folder: Path) -> list[Path]:
     """Return the entries of one directory that are not hidden; raises `TraceError`."""
     try:
         return [entry for entry in islice(folder.iterdir(), ENTRIES + 1) if not entry.name.startswith(".")]
@@ -107,15 +105,15 @@ def list_entries(folder: Path) -> list[Path]:
         raise TraceError(folder, f"cannot be listed: {error.strerror}", "check the path and its permissions") from error
 
 
-def look_into(entries: Sequence[tuple[Path, str]], root: Path) -> DirectoryEntries:
-    """Return the entries that `walk` yields, sorted by kind."""
-    finds = DirectoryEntries()
+def _look_into(entries: Sequence[tuple[Path, str]], root: Path) -> _DirectoryEntries:
+    """Return the entries that `_walk` yields, sorted by kind."""
+    finds = _DirectoryEntries()
     for entry, problem in entries:
         try:
             if problem:
                 finds.left[entry] = problem
             else:
-                sort(entry, root, finds)
+                _sort(entry, root, finds)
         except TraceError as error:
             finds.left[entry] = error.problem
         except (OSError, RuntimeError):  # RuntimeError: links in a circle
@@ -123,10 +121,10 @@ def look_into(entries: Sequence[tuple[Path, str]], root: Path) -> DirectoryEntri
     return finds
 
 
-def sort(entry: Path, root: Path, finds: DirectoryEntries) -> None:
+def _sort(entry: Path, root: Path, finds: _DirectoryEntries) -> None:
     """Add one entry to `finds` by its kind; a directory that is no trace is not added, as its entries are."""
     if entry.is_dir():
-        sort_folder(entry, root, finds)
+        _sort_folder(entry, root, finds)
         return
     if not entry.is_file():
         finds.left[entry] = "no regular file" if entry.exists() else "a link that leads nowhere"
@@ -137,11 +135,11 @@ def sort(entry: Path, root: Path, finds: DirectoryEntries) -> None:
         finds.known[entry] = importer
     elif is_archive(head):
         finds.archives.append(entry)
-    elif why := explain_left(head, entry):
+    elif why := _explain_left(head, entry):
         finds.left[entry] = why
 
 
-def sort_folder(folder: Path, root: Path, finds: DirectoryEntries) -> None:
+def _sort_folder(folder: Path, root: Path, finds: _DirectoryEntries) -> None:
     """Add one directory to `finds`: as a trace that lies in `root`, or as a link that is not followed."""
     importer = importers.recognise(b"", folder)
     if importer and folder.resolve().is_relative_to(root.resolve()):
@@ -150,7 +148,7 @@ def sort_folder(folder: Path, root: Path, finds: DirectoryEntries) -> None:
         finds.left[folder] = "a link to a directory, which is not followed"
 
 
-def explain_left(head: bytes, entry: Path) -> str:
+def _explain_left(head: bytes, entry: Path) -> str:
     """Return why a file is not read, "" for the manifest of a store."""
     from deepprof.collectors.store import is_store
     from deepprof.collectors.store.manifest import MANIFEST
@@ -161,10 +159,10 @@ def explain_left(head: bytes, entry: Path) -> str:
     return table.problem if table else importers.describe(head)
 
 
-def only_archive(finds: DirectoryEntries, root: Path) -> Path:
+def _only_archive(finds: _DirectoryEntries, root: Path) -> Path:
     """Return the only archive of a directory without traces; raise `TraceError` if there is none or more than one."""
     if not finds.archives:
-        problem = "; ".join(["is a directory that holds no trace", *describe_left(finds.left, root)])
+        problem = "; ".join(["is a directory that holds no trace", *_describe_left(finds.left, root)])
         raise TraceError(root, problem, "name the directory that the traces lie in")
     if len(finds.archives) > 1:
         names = [shlex.quote(str(path)) for path in sorted(finds.archives, key=natural)]
@@ -173,16 +171,16 @@ def only_archive(finds: DirectoryEntries, root: Path) -> Path:
     return finds.archives[0]
 
 
-def describe_reports(known: Iterable[Path], covered: Set[Path]) -> Iterator[str]:
+def _describe_reports(known: Iterable[Path], covered: Set[Path]) -> Iterator[str]:
     """Yield a note on the raw reports that are not read because their export is read."""
     reports = [path for path in sorted(known, key=natural) if path in covered and path.suffix in REPORT_SUFFIXES]
     if reports:
-        newer = " (newer than its export: export it again)" if is_newer(reports[0]) else ""
+        newer = " (newer than its export: export it again)" if _is_newer(reports[0]) else ""
         more = f" and {len(reports) - 1} more" if len(reports) > 1 else ""
         yield f"the export of {reports[0].name}{newer}{more} was read, the report beside it was left"
 
 
-def is_newer(report: Path) -> bool:
+def _is_newer(report: Path) -> bool:
     """Return whether a report was written after the database beside it."""
     try:
         return report.stat().st_mtime > report.with_suffix(".sqlite").stat().st_mtime
@@ -190,17 +188,17 @@ def is_newer(report: Path) -> bool:
         return False
 
 
-def describe_left(left: Mapping[Path, str], root: Path) -> Iterator[str]:
+def _describe_left(left: Mapping[Path, str], root: Path) -> Iterator[str]:
     """Yield a note on the files that are not read: the first few with reasons, files with a trace's suffix first."""
     suffixes = tuple(suffix for importer in importers.importers() for suffix in importer.suffixes)
     paths = sorted(left, key=lambda path: (left[path] != DAMAGED, not path.name.endswith(suffixes), natural(path)))
     if paths:
-        told = ", ".join(f"{path.relative_to(root)} ({shorten(left[path])})" for path in paths[:NAMED])
+        told = ", ".join(f"{path.relative_to(root)} ({_shorten(left[path])})" for path in paths[:NAMED])
         more = f", and {len(paths) - NAMED} more" if len(paths) > NAMED else ""
         yield f"not read in {root}: {told}{more}"
 
 
-def shorten(reason: str) -> str:
+def _shorten(reason: str) -> str:
     """Return `reason`, cut to the length allowed in a note."""
     return reason if len(reason) <= REASON_LENGTH else reason[:REASON_LENGTH].rsplit(" ", 1)[0] + " …"
 

@@ -13,8 +13,6 @@ from typing import Any, BinaryIO
 
 from deepprof.collectors.errors import TraceError
 
-__all__ = ["HEAD_NBYTES", "LIMIT_NBYTES", "RATIO_LIMIT", "open_file", "read_bytes", "read_head", "read_pieces"]
-
 HEAD_NBYTES = 64 * 1024  # enough to distinguish the formats
 LIMIT_NBYTES = 2 * 1024**3  # of content: a small gzip file can hold terabytes of zeros
 # Traces compress 13 to 30 times, files made to exhaust memory up to a thousand times. Small files are not checked.
@@ -28,7 +26,7 @@ READ_NBYTES = 256 * 1024
 PIECE_NBYTES = 16 * 1024**2
 
 
-class DamagedError(Exception):
+class _DamagedError(Exception):
     """A compressed stream that is invalid; the message gives the reason."""
 
 
@@ -96,7 +94,7 @@ def read_pieces(path: Path, size: int = PIECE_NBYTES, limit: int = LIMIT_NBYTES)
         except EOFError as error:
             problem = f"is truncated: its {packing} stream breaks off after {nbytes} decompressed bytes"
             raise TraceError(path, problem, COPY_AGAIN) from error
-        except DamagedError as error:
+        except _DamagedError as error:
             problem = f"is a damaged {packing} file after {nbytes} decompressed bytes ({error})"
             raise TraceError(path, problem, COPY_AGAIN) from error
 
@@ -120,17 +118,17 @@ def find_packing(file: BinaryIO) -> str | None:
 def pieces(file: BinaryIO, packing: str | None, path: Path, size: int) -> Iterator[bytes]:
     """Yield the content of `file` in pieces of at most `size` bytes.
 
-    Raises `EOFError` where a compressed stream breaks off and `DamagedError` where it is invalid.
+    Raises `EOFError` where a compressed stream breaks off and `_DamagedError` where it is invalid.
     """
     if packing == "gzip":
-        yield from inflate(file, size)
+        yield from _inflate(file, size)
     elif packing == "zstd":
-        yield from unpack_zstd(file, path, size)
+        yield from _unpack_zstd(file, path, size)
     else:
         yield from iter(lambda: file.read(size), b"")
 
 
-def inflate(file: BinaryIO, size: int) -> Iterator[bytes]:
+def _inflate(file: BinaryIO, size: int) -> Iterator[bytes]:
     """Yield the content of the gzip members of `file`, at most `size` bytes at a time; zeros may pad the members."""
     unzip, data = zlib.decompressobj(wbits=31), b""
     while data := data or file.read(READ_NBYTES):
@@ -142,16 +140,16 @@ def inflate(file: BinaryIO, size: int) -> Iterator[bytes]:
         try:
             piece = unzip.decompress(data, size)
         except zlib.error as error:
-            raise DamagedError(str(error)) from error
+            raise _DamagedError(str(error)) from error
         yield piece
         data = unzip.unused_data or unzip.unconsumed_tail
     if not unzip.eof:
         raise EOFError("it breaks off")
 
 
-def unpack_zstd(file: BinaryIO, path: Path, size: int) -> Iterator[bytes]:
+def _unpack_zstd(file: BinaryIO, path: Path, size: int) -> Iterator[bytes]:
     """Yield the content of the zstd frames of `file`, at most `size` bytes at a time."""
-    zstd = load_zstd(path)
+    zstd = _load_zstd(path)
     decompressor = zstd.ZstdDecompressor(max_window_size=WINDOW_NBYTES)
     frame, data = decompressor.decompressobj(), b""
     while data := data or file.read(ZSTD_READ_NBYTES):
@@ -159,14 +157,14 @@ def unpack_zstd(file: BinaryIO, path: Path, size: int) -> Iterator[bytes]:
         try:
             content = frame.decompress(data)
         except zstd.ZstdError as error:
-            raise DamagedError(str(error)) from error
+            raise _DamagedError(str(error)) from error
         yield from (content[at : at + size] for at in range(0, len(content), size))
         data = frame.unused_data
     if not frame.eof:
         raise EOFError("it breaks off")
 
 
-def load_zstd(path: Path) -> Any:
+def _load_zstd(path: Path) -> Any:
     """Return the module `zstandard`; raises `TraceError` where it is not installed."""
     try:
         return importlib.import_module("zstandard")

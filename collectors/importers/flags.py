@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
-__all__ = ["NBYTES_LIMIT", "Tally", "flag_events"]
-
 # 16 TiB: more than any machine can copy at once, and half a million of them still add up within int64.
 NBYTES_LIMIT = 2**44
 

@@ -17,8 +17,6 @@ import polars.selectors as cs
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.files import LIMIT_NBYTES, RATIO_FROM_NBYTES, RATIO_LIMIT, open_file
 
-__all__ = ["FrameFile", "is_table_file", "plain_texts", "whole_numbers"]
-
 PARQUET, ARROW_FILE, ARROW_STREAM = b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"
 ROWS_PER_BYTE = 8  # of the file; the times of one row take more than a bit
 ROWS_FLOOR = 1_000_000  # fewer rows are not checked
@@ -76,7 +74,7 @@ class FrameFile:
             return nulls
         with decoding(self.path):
             frame = self._load(flat, None)
-            check_texts(self.path, frame, self.nbytes)
+            _check_texts(self.path, frame, self.nbytes)
             return nulls.with_columns(frame.select(flat))
 
     def _load(self, columns: list[str] | None, rows: int | None) -> pl.DataFrame:
@@ -97,7 +95,7 @@ def whole_numbers(values: pl.Series) -> pl.Series:
     """Return `values` as Int64; null if one is no whole number in that range. Times and spans are nanoseconds."""
     kind = values.dtype
     if isinstance(kind, pl.Datetime | pl.Duration):
-        return in_nanoseconds(values)
+        return _in_nanoseconds(values)
     if kind.is_float():
         return values.set(values != values.floor(), None).cast(pl.Int64, strict=False)
     if kind in {pl.String, pl.Categorical, pl.Enum}:
@@ -107,7 +105,7 @@ def whole_numbers(values: pl.Series) -> pl.Series:
     return pl.repeat(None, len(values), dtype=pl.Int64, eager=True).rename(values.name)
 
 
-def in_nanoseconds(values: pl.Series) -> pl.Series:
+def _in_nanoseconds(values: pl.Series) -> pl.Series:
     """Return times or spans as Int64 nanoseconds; null for values beyond that range (the year 9999)."""
     unit: str = getattr(values.dtype, "time_unit", None) or "us"
     factor = {"ns": 1, "us": 10**3, "ms": 10**6}[unit]
@@ -128,7 +126,7 @@ def plain_texts(values: pl.Series) -> pl.Series:
     return values.cast(pl.String, strict=False)
 
 
-def check_texts(path: Path, frame: pl.DataFrame, stored: int) -> None:
+def _check_texts(path: Path, frame: pl.DataFrame, stored: int) -> None:
     """Raise `TraceError` when the texts of `frame`, from a file of `stored` bytes, take far more memory than that."""
     listed = [name for name, kind in frame.schema.items() if isinstance(kind, pl.Categorical | pl.Enum)]
     lengths = (cs.binary().bin.size(), cs.string().str.len_bytes(), pl.col(listed).cat.len_bytes())
@@ -144,12 +142,12 @@ def decoding(path: Path) -> Iterator[None]:
     try:
         yield
     except (pl.exceptions.PolarsError, OSError, ValueError, OverflowError, MemoryError, TypeError) as error:
-        raise damage(path, error) from error
+        raise _damage(path, error) from error
     except pl.exceptions.PanicException as error:  # its readers panic on invalid data; no Exception, so caught apart
-        raise damage(path, error) from error
+        raise _damage(path, error) from error
 
 
-def damage(path: Path, error: BaseException) -> TraceError:
+def _damage(path: Path, error: BaseException) -> TraceError:
     """Return the error for a file that polars cannot read, with the start of the message of `error`."""
     said = " ".join((str(error) or type(error).__name__).split())[:120]
     return TraceError(path, f"is a damaged table ({said})", EXPORT_AGAIN)

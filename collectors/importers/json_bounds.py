@@ -9,8 +9,6 @@ from deepprof.collectors.errors import TraceError
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["check_values"]
-
 # A list of empty objects takes three bytes for each, and a hundred when it is decoded. In real traces there are 60 to
 # 100 bytes for each object and 17 to 25 for each comma, or at least 5 with the longest names of kernels.
 NBYTES_PER_OBJECT, NBYTES_PER_COMMA = 12, 4

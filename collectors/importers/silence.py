@@ -9,8 +9,6 @@ from deepprof.plurals import counted
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["count_starting", "explain_silence"]
-
 # Calls that put work on a device: known ones of CUDA's runtime and driver and of HIP, and similar ones of others.
 STARTING = r"Launch|Mem(?:ory)?(?:cpy|Copy|set|Fill)|Enqueue"
 KNOWN = r"^(?:cuda|cu|hip)[A-Z]"

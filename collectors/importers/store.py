@@ -10,8 +10,6 @@ from deepprof.collectors.store.manifest import JobManifest, RankManifest, claims
 from deepprof.collectors.store.rank import open_rank
 from deepprof.collectors.trace import Trace
 
-__all__ = ["NativeStore"]
-
 
 class NativeStore:
     """Reads what `deepprof convert` wrote (see `read`)."""
@@ -24,7 +22,7 @@ class NativeStore:
 
         A directory with a rank's name counts as a rank whatever its manifest contains, so that damage is reported.
         """
-        return not head and (claims(path, RankManifest) or is_single(path) or is_rank_folder(path))
+        return not head and (claims(path, RankManifest) or _is_single(path) or is_rank_folder(path))
 
     def read(self, path: Path, *, details: bool = False) -> Trace:
         """Return the trace that was stored, equal to that of the original file, path and format included.
@@ -36,7 +34,7 @@ class NativeStore:
         return open_rank(folder).read(details=details)
 
 
-def is_single(path: Path) -> bool:
+def _is_single(path: Path) -> bool:
     """Return whether `path` is the store of a job of one rank; True for a damaged one, which `read` refuses later."""
     if not claims(path, JobManifest):
         return False

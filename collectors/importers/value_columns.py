@@ -10,8 +10,6 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-__all__ = ["NameTable", "integers", "numbers", "positive", "texts", "unsigned"]
-
 TRAILING_INTEGER = re.compile(r"(-?[0-9]{1,20})\s*$")  # "7", "stream 7"
 INT64 = 2**63
 UINT64 = 2**64
@@ -36,9 +34,11 @@ class NameTable(dict[str, int]):
 def integers(values: Sequence[Any]) -> pl.Series:
     """Return `values` as Int64; null for those that are no integers. Ints beyond int64 keep their low 64 bits."""
     try:
-        return texts_to_integers(values) if values and isinstance(values[0], str) else pl.Series(values, dtype=pl.Int64)
+        return (
+            _texts_to_integers(values) if values and isinstance(values[0], str) else pl.Series(values, dtype=pl.Int64)
+        )
     except (TypeError, OverflowError):
-        return pl.Series([signed(parse_integer(value)) for value in values], dtype=pl.Int64)
+        return pl.Series([_signed(parse_integer(value)) for value in values], dtype=pl.Int64)
 
 
 def unsigned(values: Sequence[Any]) -> pl.Series:
@@ -58,7 +58,7 @@ def numbers(values: Sequence[Any]) -> npt.NDArray[np.float64]:
         column = np.empty(0)
     if column.shape == (len(values),):
         return column
-    return np.array([parse_number(value) for value in values], dtype=np.float64)
+    return np.array([_parse_number(value) for value in values], dtype=np.float64)
 
 
 def texts(values: Sequence[Any]) -> pl.Series:
@@ -74,7 +74,7 @@ def positive(column: str) -> pl.Expr:
     return pl.when(pl.col(column) > 0).then(pl.col(column)).cast(pl.UInt64)
 
 
-def texts_to_integers(values: Sequence[Any]) -> pl.Series:
+def _texts_to_integers(values: Sequence[Any]) -> pl.Series:
     """Return the integer at the end of each text, as Int64.
 
     Raises `TypeError` when not all are texts, `OverflowError` for an integer beyond int64.
@@ -98,7 +98,7 @@ def parse_integer(value: Any) -> int | None:
     return None
 
 
-def parse_number(value: Any) -> float:
+def _parse_number(value: Any) -> float:
     """Return `value` as a float, NaN when it is no number."""
     try:
         return float(value)
@@ -106,7 +106,7 @@ def parse_number(value: Any) -> float:
         return np.nan
 
 
-def signed(value: int | None) -> int | None:
+def _signed(value: int | None) -> int | None:
     """Return `value` wrapped into int64, as the C++ that wrote it as unsigned would read it; null beyond 64 bits."""
     if value is None or not -INT64 <= value < UINT64:
         return None

@@ -17,8 +17,6 @@ import numpy as np
 from deepprof.collectors.live.packets import HEAD, MAGIC, VERSION, CollectionLevel, Kind
 from deepprof.ownership import is_trusted
 
-__all__ = ["AgentLostError", "Connection", "connect"]
-
 CONNECT_S, WELCOME_S, HEARD_NBYTES = 0.5, 10.0, 64
 ENDING_S = 1.0  # how long a job that ends waits for an agent that never answered
 SEND_NBYTES = 1 << 20
@@ -47,7 +45,7 @@ def connect(path: Path) -> Connection | None:
         return None
 
 
-def identify(end: socket.socket) -> tuple[int, int] | None:
+def _identify(end: socket.socket) -> tuple[int, int] | None:
     """Return which file the descriptor of `end` is now: a job may close our descriptors and reuse their numbers."""
     try:
         found = os.fstat(end.fileno())
@@ -65,12 +63,12 @@ class Connection:
         self.ear, self.bell = socket.socketpair()
         self.ear.setblocking(False)
         self.bell.setblocking(False)
-        self.ends = [(end, identify(end)) for end in (self.door, self.ear, self.bell)]
+        self.ends = [(end, _identify(end)) for end in (self.door, self.ear, self.bell)]
 
     def close(self) -> None:
         """Close each descriptor that is still ours."""
         for end, known in self.ends:
-            if identify(end) == known:
+            if _identify(end) == known:
                 end.close()
             else:
                 end.detach()
@@ -78,7 +76,7 @@ class Connection:
     @property
     def is_whole(self) -> bool:
         """Whether the descriptors are still ours: nothing may be written into a file of the job."""
-        return all(identify(end) == known for end, known in self.ends)
+        return all(_identify(end) == known for end, known in self.ends)
 
     def wake(self) -> None:
         """End the wait of the thread that is in `step`."""

@@ -28,8 +28,6 @@ from deepprof.collectors.live.identity import CollectorIdentity, describe, find_
 from deepprof.collectors.live.packets import Reason
 from deepprof.collectors.live.writer import LOG, RecordBatch, Writer, warn
 
-__all__ = ["Collector", "start"]
-
 BUFFER_NBYTES = 8 << 20
 FLUSH_S = 0.2
 BUSY_CODE, INVALID_CODE = 311, 312
@@ -37,7 +35,7 @@ KINDS = ("MEMCPY", "MEMCPY2", "MEMSET", "SYNCHRONIZATION")
 KERNELS = {"nodes": ("CONCURRENT_KERNEL",), "launches": ("CONCURRENT_KERNEL", "GRAPH_TRACE")}
 
 
-class Collector:
+class _Collector:
     """CUPTI, switched on and off as the agent asks. `records` counts those sent, `invalid` those without sane times."""
 
     def __init__(self, cupti: Any, speaker: CollectorIdentity, path: Path, graphs: str) -> None:
@@ -51,7 +49,7 @@ class Collector:
         self.writer = Writer(speaker, path, device_clock=cupti.get_timestamp, listener=self.switch)
         self.flusher = threading.Thread(target=self.flush, name="deepprof-cupti", daemon=True)
 
-    def start(self) -> Collector:
+    def start(self) -> _Collector:
         """Connect; nothing is enabled before the agent asks for it."""
         self.writer.start()
         with contextlib.suppress(RuntimeError):  # no thread can be started: CUPTI delivers buffers only when full
@@ -163,7 +161,7 @@ def start(
     world_size: int | None = None,
     socket: str | None = None,
     graphs: str = "nodes",
-) -> Collector:
+) -> _Collector:
     """Collect kernels, copies, memsets and synchronizations of this process; call it before its first CUDA call.
 
     The arguments are those of `deepprof.attach`; with `graphs="launches"` a launch of a CUDA graph is one record and
@@ -177,18 +175,18 @@ def start(
     except Exception as error:  # its type depends on the release
         raise UsageError(f"CUPTI cannot be used: {error}; it needs NVIDIA's driver") from error
     speaker = CollectorIdentity("cupti-python", variables=describe(job, rank, world_size))
-    return Collector(cupti, speaker, find_socket() if socket is None else Path(socket), graphs).start()
+    return _Collector(cupti, speaker, find_socket() if socket is None else Path(socket), graphs).start()
 
 
 def load(importer: Callable[[], Any] | None = None) -> Any:
     """Return the module `cupti.cupti`; raises `UsageError` where it, or the driver that it needs, is missing."""
     try:
-        return import_cupti() if importer is None else importer()
+        return _import_cupti() if importer is None else importer()
     except ImportError as error:
         raise UsageError(f'collecting with cupti-python needs it: pip install "deepprof[cupti]" ({error})') from error
 
 
-def import_cupti() -> Any:
+def _import_cupti() -> Any:
     """Import and return the module."""
     from cupti import cupti
 

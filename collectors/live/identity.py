@@ -12,8 +12,6 @@ from pathlib import Path
 
 from deepprof.collectors.live.packets import VERSION
 
-__all__ = ["PLACES", "CollectorIdentity", "describe", "find_socket"]
-
 HELLO_NBYTES, VALUE_CHARS, COMMAND_CHARS = 16 << 10, 512, 1024
 SOCKET, DAEMON_SOCKET = "deepprof/agent.sock", "deepprof/deepprof.sock"
 SYSTEM = Path("/run")
@@ -57,14 +55,14 @@ class CollectorIdentity:
 
     def hello(self, *, continues: bool = False) -> bytes:
         """Return HELLO's payload, of 16 KiB at most; `continues`: it is not this process's first connection."""
-        values = {"version": str(VERSION), "pid": str(os.getpid()), "start": read_start(), "session": self.session}
-        values |= {"collector": self.collector, "format": self.collector, "command": read_command()}
+        values = {"version": str(VERSION), "pid": str(os.getpid()), "start": _read_start(), "session": self.session}
+        values |= {"collector": self.collector, "format": self.collector, "command": _read_command()}
         values |= {"stand_in": "1"} if self.stand_in else {}
         values |= {"continues": "1"} if continues else {}
         environ = {**os.environ, **self.variables}
         values |= {f"env:{name}": environ[name][:VALUE_CHARS] for name in PLACES if environ.get(name)}
         values.setdefault("env:HOSTNAME", socket.gethostname())
-        return cut("".join(f"{key}={one_line(value)}\n" for key, value in values.items()).encode("utf-8", "replace"))
+        return _cut("".join(f"{key}={_one_line(value)}\n" for key, value in values.items()).encode("utf-8", "replace"))
 
 
 def describe(job: str | None, rank: int | None, world_size: int | None) -> Mapping[str, str]:
@@ -76,17 +74,17 @@ def describe(job: str | None, rank: int | None, world_size: int | None) -> Mappi
     return {name: str(value) for name, value in given.items() if value is not None}
 
 
-def cut(lines: bytes) -> bytes:
+def _cut(lines: bytes) -> bytes:
     """Return as many whole lines as HELLO has room for."""
     return lines if len(lines) <= HELLO_NBYTES else lines[: lines.rindex(b"\n", 0, HELLO_NBYTES) + 1]
 
 
-def one_line(text: str) -> str:
+def _one_line(text: str) -> str:
     """Return `text` without line breaks."""
     return text.replace("\r", " ").replace("\n", " ").replace("\0", " ")
 
 
-def read_start() -> str:
+def _read_start() -> str:
     """Return when this process started, in clock ticks since boot; a pid is reused, a pid with its start is not."""
     try:
         return Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
@@ -94,7 +92,7 @@ def read_start() -> str:
         return "0"
 
 
-def read_command() -> str:
+def _read_command() -> str:
     """Return the command line, shortened."""
     try:
         words = Path("/proc/self/cmdline").read_bytes()

@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["count_depths"]
-
 Array = npt.NDArray[Any]
 
 
@@ -22,11 +20,11 @@ def count_depths(starts: Array, ends: Array, threads: Array) -> Array:
     order = np.lexsort((-ends, starts, threads))
     bounds = np.flatnonzero(np.diff(threads[order])) + 1
     for part in np.split(order, bounds):
-        depths[part] = depths_in_order(starts[part], ends[part])
+        depths[part] = _depths_in_order(starts[part], ends[part])
     return depths
 
 
-def depths_in_order(starts: Array, ends: Array) -> Array:
+def _depths_in_order(starts: Array, ends: Array) -> Array:
     """Return the depths on one thread, whose ranges are sorted with the outer one first."""
     lasting = ends > starts
     opened: Array = np.cumsum(lasting) - lasting  # a range without length is never open

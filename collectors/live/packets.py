@@ -12,27 +12,6 @@ from enum import IntEnum
 
 import numpy as np
 
-__all__ = [
-    "ANNOTATION",
-    "BY_NAME",
-    "EVENT",
-    "HEAD",
-    "MAGIC",
-    "NAME_HEAD",
-    "NOTICE_HEAD",
-    "NO_COPY",
-    "NO_TIME",
-    "PAYLOAD_NBYTES",
-    "RANGE",
-    "RECORDS_HEAD",
-    "RECORD_KINDS",
-    "TICK",
-    "VERSION",
-    "CollectionLevel",
-    "Kind",
-    "Reason",
-]
-
 VERSION = 2
 MAGIC = 0x31505044  # "DPP1"
 PAYLOAD_NBYTES = 4 << 20  # the largest payload that an agent takes

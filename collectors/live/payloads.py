@@ -21,8 +21,6 @@ from deepprof.collectors.live.packets import (
     Kind,
 )
 
-__all__ = ["PacketPart", "as_bytes", "cut", "name_payloads", "notice_payload", "pack"]
-
 Array = npt.NDArray[Any]
 
 NAMES_NBYTES = 1 << 20
@@ -38,7 +36,7 @@ def pack(kind: Kind, *parts: bytes | memoryview) -> list[bytes | memoryview]:
 
 
 @dataclass(frozen=True, slots=True)
-class PacketPart:
+class _PacketPart:
     """Records of one span of time; later parts begin at `until_ns` (CLOCK_MONOTONIC) or later. None: the last part."""
 
     events: Array
@@ -46,7 +44,7 @@ class PacketPart:
     until_ns: int | None = None
 
 
-def cut(events: Array, ranges: Array, offset_ns: int) -> Iterator[PacketPart]:
+def cut(events: Array, ranges: Array, offset_ns: int) -> Iterator[_PacketPart]:
     """Yield `events` and `ranges`, each in order of start, as parts by time that fit into packets.
 
     A reader that merges both into one order holds at most a part. `offset_ns` is how far the clock of events is ahead.
@@ -57,16 +55,16 @@ def cut(events: Array, ranges: Array, offset_ns: int) -> Iterator[PacketPart]:
     range_cuts = [0, *np.searchsorted(range_starts, bounds).tolist(), len(ranges)]
     for at, until_ns in enumerate([*bounds.tolist(), None]):
         mine = slice(event_cuts[at], event_cuts[at + 1]), slice(range_cuts[at], range_cuts[at + 1])
-        yield from fit(PacketPart(events[mine[0]], ranges[mine[1]], until_ns))
+        yield from _fit(_PacketPart(events[mine[0]], ranges[mine[1]], until_ns))
 
 
-def fit(part: PacketPart) -> Iterator[PacketPart]:
+def _fit(part: _PacketPart) -> Iterator[_PacketPart]:
     """Yield `part`, or pieces of it if too many records begin at one moment; only the last has a watermark."""
     count = max(len(part.events), len(part.ranges))
     for begin in range(0, max(count, 1), MAX_EVENTS_PER_PACKET):
         end = begin + MAX_EVENTS_PER_PACKET
         until_ns = part.until_ns if end >= count else NO_TIME
-        yield PacketPart(part.events[begin:end], part.ranges[begin:end], until_ns)
+        yield _PacketPart(part.events[begin:end], part.ranges[begin:end], until_ns)
 
 
 def as_bytes(records: Array) -> memoryview:

@@ -17,8 +17,6 @@ import numpy.typing as npt
 from deepprof.collectors.live.nesting import count_depths
 from deepprof.collectors.live.packets import ANNOTATION, EVENT, NO_COPY, RANGE
 
-__all__ = ["FROM_TORCH", "ProfilerCycle", "read_cycle"]
-
 Array = npt.NDArray[Any]
 Intern = Callable[[Sequence[str]], npt.NDArray[np.uint32]]
 
@@ -50,17 +48,17 @@ class ProfilerCycle:
 
 def read_cycle(events: Sequence[Any], intern: Intern) -> ProfilerCycle:
     """Return the records of `events`, those of `prof.profiler.kineto_results.events()`; costs some µs for each."""
-    shown = [event for event in events if not is_hidden(event)]
+    shown = [event for event in events if not _is_hidden(event)]
     kinds = [kind_of(event) for event in shown]
     device = [event for event, kind in zip(shown, kinds, strict=True) if kind in ACTIVITIES]
     host = [event for event, kind in zip(shown, kinds, strict=True) if kind in CATEGORIES]
     activities = [ACTIVITIES[kind] for kind in kinds if kind in ACTIVITIES]
     categories = [CATEGORIES[kind] for kind in kinds if kind in CATEGORIES]
-    rows, ranges = device_rows(device, activities, intern), host_rows(host, categories, intern)
+    rows, ranges = _device_rows(device, activities, intern), _host_rows(host, categories, intern)
     return ProfilerCycle(rows, ranges, len(shown) - len(device) - len(host))
 
 
-def is_hidden(event: Any) -> bool:
+def _is_hidden(event: Any) -> bool:
     """Return whether torch itself hides the event from users; releases before 2.6 have no such events."""
     return hasattr(event, "is_hidden_event") and bool(event.is_hidden_event())
 
@@ -70,14 +68,14 @@ def kind_of(event: Any) -> str:
     if hasattr(event, "activity_type"):
         return str(event.activity_type())
     if not str(event.device_type()).endswith("CPU"):
-        return kind_on_device(event)
+        return _kind_on_device(event)
     if event.is_user_annotation():
         return "user_annotation"
     # an event that CUPTI recorded on the host is linked to an operator; an operator is linked to nothing
     return "cuda_runtime" if event.linked_correlation_id() > 0 or event.name().startswith("cuda") else "cpu_op"
 
 
-def kind_on_device(event: Any) -> str:
+def _kind_on_device(event: Any) -> str:
     """Return Kineto's activity type of an event on a device."""
     name = event.name()
     if event.is_user_annotation():
@@ -85,39 +83,39 @@ def kind_on_device(event: Any) -> str:
     return {"Memcpy": "gpu_memcpy", "Memset": "gpu_memset"}.get(name[:6], "kernel")
 
 
-def column(events: Sequence[Any], method: str, dtype: str = "<i8") -> Array:
+def _column(events: Sequence[Any], method: str, dtype: str = "<i8") -> Array:
     """Return what `method` returns for each event."""
     return np.array(list(map(methodcaller(method), events)), dtype)
 
 
-def times(events: Sequence[Any]) -> tuple[Array, Array]:
+def _times(events: Sequence[Any]) -> tuple[Array, Array]:
     """Return starts and ends, Unix ns; an end before its start counts as the start."""
-    starts = column(events, "start_ns")
-    return starts, starts + np.maximum(column(events, "duration_ns"), 0)
+    starts = _column(events, "start_ns")
+    return starts, starts + np.maximum(_column(events, "duration_ns"), 0)
 
 
-def device_rows(events: Sequence[Any], activities: Sequence[int], intern: Intern) -> Array:
+def _device_rows(events: Sequence[Any], activities: Sequence[int], intern: Intern) -> Array:
     """Return device events as EVENT records, in order of start."""
     rows = np.zeros(len(events), EVENT)
-    rows["start_ns"], rows["end_ns"] = times(events)
+    rows["start_ns"], rows["end_ns"] = _times(events)
     names = [event.name() for event in events]
     rows["name"], rows["activity"] = intern(names), activities
-    rows["device"] = np.maximum(column(events, "device_index"), 0)
-    rows["stream"] = column(events, "device_resource_id") & SMALL
-    correlations = column(events, "correlation_id")
+    rows["device"] = np.maximum(_column(events, "device_index"), 0)
+    rows["stream"] = _column(events, "device_resource_id") & SMALL
+    correlations = _column(events, "correlation_id")
     known = (correlations > 0) & (correlations <= SMALL)
     rows["correlation"], rows["flags"] = np.where(known, correlations, 0), known * HAS_CORRELATION
-    rows["copy_kind"] = [copy_kind(name) for name in names]
-    fill_details(rows, events)
+    rows["copy_kind"] = [_copy_kind(name) for name in names]
+    _fill_details(rows, events)
     return rows[np.argsort(rows["start_ns"], kind="stable")]
 
 
-def copy_kind(name: str) -> int:
+def _copy_kind(name: str) -> int:
     """Return the direction of "Memcpy HtoD (Pageable -> Device)"."""
     return COPIES.get(name[7:11], NO_COPY) if name.startswith("Memcpy ") else NO_COPY
 
 
-def fill_details(rows: Array, events: Sequence[Any]) -> None:
+def _fill_details(rows: Array, events: Sequence[Any]) -> None:
     """Fill in the fields that only an event's text has: bytes, context, graph; releases before 2.9 have no text."""
     if not events or not hasattr(events[0], "metadata_json"):
         return
@@ -131,14 +129,14 @@ def fill_details(rows: Array, events: Sequence[Any]) -> None:
         rows[field] = [min(int(detail.get(key, 0)), most) for detail in found]
 
 
-def host_rows(events: Sequence[Any], categories: Sequence[int], intern: Intern) -> Array:
+def _host_rows(events: Sequence[Any], categories: Sequence[int], intern: Intern) -> Array:
     """Return operators, runtime calls and annotations as RANGE records, in order of start."""
     rows = np.zeros(len(events), RANGE)
-    rows["start_ns"], rows["end_ns"] = times(events)
+    rows["start_ns"], rows["end_ns"] = _times(events)
     rows["name"], rows["category"] = intern([event.name() for event in events]), categories
-    rows["thread"] = column(events, "device_resource_id") & SMALL
+    rows["thread"] = _column(events, "device_resource_id") & SMALL
     rows["source"] = FROM_TORCH
     # operators have torch's own numbers there, which would collide with those of launches
-    rows["correlation"] = np.where(rows["category"] == RUNTIME, column(events, "correlation_id"), 0)
+    rows["correlation"] = np.where(rows["category"] == RUNTIME, _column(events, "correlation_id"), 0)
     rows["depth"] = np.minimum(count_depths(rows["start_ns"], rows["end_ns"], rows["thread"]), 2**16 - 1)
     return rows[np.argsort(rows["start_ns"], kind="stable")]

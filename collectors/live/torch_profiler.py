@@ -22,8 +22,6 @@ from deepprof.collectors.live.packets import Reason
 from deepprof.collectors.live.torch_events import ProfilerCycle, read_cycle
 from deepprof.collectors.live.writer import LOG, RecordBatch, Writer, read_clocks, warn
 
-__all__ = ["Attachment", "attach"]
-
 Handler = Callable[[Any], object]
 SKIPPED_CODE, FAILED_CODE = 301, 302
 
@@ -66,7 +64,7 @@ class Attachment:
         if cycle.skipped:
             self.writer.notice(SKIPPED_CODE, "torch.profiler has events of kinds that have no place here")
         reason = Reason.DUTY_CYCLE if self.cycles else Reason.NONE
-        taken = self.writer.put(batch_of(cycle, until_ns, reason))
+        taken = self.writer.put(_batch_of(cycle, until_ns, reason))
         self.writer.spent_ns += time.thread_time_ns() - began_ns
         self.count(taken, len(cycle.events) + len(cycle.ranges))
 
@@ -83,10 +81,10 @@ class Attachment:
         self.attached = False
         if self.profiler.on_trace_ready is self.ours:
             self.profiler.on_trace_ready = self.theirs
-        release(self.writer)
+        _release(self.writer)
 
 
-def batch_of(cycle: ProfilerCycle, until_ns: int, reason: Reason) -> RecordBatch:
+def _batch_of(cycle: ProfilerCycle, until_ns: int, reason: Reason) -> RecordBatch:
     """Return a cycle as a batch, with its ranges on CLOCK_MONOTONIC and the watermark `until_ns`."""
     _, mono_ns, unix_ns = read_clocks()
     offset_ns = np.int64(mono_ns - unix_ns)
@@ -111,14 +109,14 @@ def attach(
     If no agent listens, and under `deepprof run`, which collects already, one line is logged and the job runs as usual.
     """
     path = find_socket() if socket is None else Path(socket)
-    speaker = CollectorIdentity("torch", not records_device(profiler), describe(job, rank, world_size))
+    speaker = CollectorIdentity("torch", not _records_device(profiler), describe(job, rank, world_size))
     if socket is None and os.environ.get("DEEPPROF_INJECT"):
         warn("this job runs under `deepprof run`, which collects it: attach sends nothing")
         return Attachment(profiler, Writer(speaker, path))
     return Attachment(profiler, obtain(path, speaker))
 
 
-def records_device(profiler: Any) -> bool:
+def _records_device(profiler: Any) -> bool:
     """Return whether kernels will be recorded: an accelerator is present, and `profiler` records it."""
     torch = sys.modules.get("torch")
     asked = any(str(activity).rpartition(".")[2] != "CPU" for activity in profiler.activities)
@@ -132,13 +130,13 @@ WRITERS: dict[Key, tuple[Writer, int]] = {}
 LOCK = threading.Lock()
 
 
-def renew() -> None:
+def _renew() -> None:
     """Replace the lock in a forked child: a thread of the parent, which is not here, may have held it."""
     global LOCK  # noqa: PLW0603
     LOCK = threading.Lock()
 
 
-os.register_at_fork(after_in_child=renew)
+os.register_at_fork(after_in_child=_renew)
 
 
 def obtain(path: Path, speaker: CollectorIdentity) -> Writer:
@@ -153,7 +151,7 @@ def obtain(path: Path, speaker: CollectorIdentity) -> Writer:
         return writer
 
 
-def release(writer: Writer) -> None:
+def _release(writer: Writer) -> None:
     """Release `writer`; its last user ends it."""
     with LOCK:
         key = next((key for key, (other, _) in WRITERS.items() if other is writer), None)

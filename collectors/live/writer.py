@@ -36,8 +36,6 @@ from deepprof.collectors.live.packets import (
 )
 from deepprof.collectors.live.payloads import as_bytes, cut, name_payloads, notice_payload, pack
 
-__all__ = ["LOG", "NEVER", "RecordBatch", "Writer", "read_clocks", "warn"]
-
 NEVER = 2**63 - 1
 QUEUE_NBYTES = 128 << 20  # two million events: a cycle of a profiler comes all at once
 NAMES, NAME_CHARS, ALL_CHARS = 1 << 20, 4096, 64 << 20
@@ -52,15 +50,15 @@ Reached = tuple[int, Counts, Reason]
 """The number of the next record, the counts before it, and why records are missing that no packet has reported."""
 
 
-def no_events() -> npt.NDArray[Any]:
+def _no_events() -> npt.NDArray[Any]:
     return np.zeros(0, EVENT)
 
 
-def no_ranges() -> npt.NDArray[Any]:
+def _no_ranges() -> npt.NDArray[Any]:
     return np.zeros(0, RANGE)
 
 
-def no_counts() -> Counts:
+def _no_counts() -> Counts:
     return np.zeros(len(RECORD_KINDS), np.int64)
 
 
@@ -73,14 +71,14 @@ class RecordBatch:
     are set by the writer: the number of its first record, and how many of each kind there were before.
     """
 
-    events: npt.NDArray[Any] = field(default_factory=no_events)
-    ranges: npt.NDArray[Any] = field(default_factory=no_ranges)
+    events: npt.NDArray[Any] = field(default_factory=_no_events)
+    ranges: npt.NDArray[Any] = field(default_factory=_no_ranges)
     events_until_ns: int = NO_TIME
     ranges_until_ns: int = NO_TIME
     reason: Reason = Reason.NONE
     lost: int = 0
     first: int = 0
-    made: Counts = field(default_factory=no_counts)
+    made: Counts = field(default_factory=_no_counts)
 
     @property
     def count(self) -> int:
@@ -98,13 +96,13 @@ def read_clocks(device_clock: Callable[[], int] | None = None) -> tuple[int, int
 
     Without `device_clock` events are on the Unix clock, as torch.profiler's are.
     """
-    tries = [read_once(device_clock) for _ in range(3)]
+    tries = [_read_once(device_clock) for _ in range(3)]
     # the shortest was not interrupted; failed ones sort last, as they may be quicker than a read
     before, unix_ns, device_ns, after = min(tries, key=lambda read: (read[2] == NO_TIME, read[3] - read[0]))
     return device_ns, (before + after) // 2, unix_ns
 
 
-def read_once(device_clock: Callable[[], int] | None) -> tuple[int, int, int, int]:
+def _read_once(device_clock: Callable[[], int] | None) -> tuple[int, int, int, int]:
     """Return CLOCK_MONOTONIC, the Unix clock, the device's, and CLOCK_MONOTONIC again."""
     before, unix_ns = time.monotonic_ns(), time.time_ns()
     try:
@@ -130,7 +128,7 @@ class Writer:
         queue_nbytes: int | None = None,
     ) -> None:
         self.speaker, self.path, self.device_clock, self.listener = speaker, path, device_clock, listener
-        self.limit_nbytes = queue_limit() if queue_nbytes is None else queue_nbytes
+        self.limit_nbytes = _queue_limit() if queue_nbytes is None else queue_nbytes
         self.pid, self.spent_ns = os.getpid(), 0
         self.lock, self.wanted, self.ended = threading.Lock(), threading.Event(), threading.Event()
         self.connection: Connection | None = None
@@ -140,7 +138,7 @@ class Writer:
         self.ids: dict[str, int] = {}
         self.chars = 0
         self.queued_nbytes, self.next, self.driver_dropped = 0, 0, 0
-        self.made = no_counts()  # records by kind, of those numbered so far
+        self.made = _no_counts()  # records by kind, of those numbered so far
         self.level, self.owed, self.connected_once = CollectionLevel.ON, Reason.NONE, False
         self.until, self.sent_names = (NO_TIME, NO_TIME), 0
         self.ahead_ns = 0  # how far the device's clock was ahead of CLOCK_MONOTONIC when last read
@@ -192,7 +190,7 @@ class Writer:
                 self.owed = refused
                 return False
             first, made = self.next + batch.lost, self.made
-            self.next, self.made = first + batch.count, made + count_kinds(batch.events, batch.ranges)
+            self.next, self.made = first + batch.count, made + _count_kinds(batch.events, batch.ranges)
             if refused is not Reason.NONE:
                 self.owed = refused
                 return False
@@ -201,7 +199,7 @@ class Writer:
                 self.queue.append(replace(batch, reason=reason, first=first, made=made))
                 self.queued_nbytes += batch.nbytes
             else:
-                self.queue[-1] = and_promise(self.queue[-1], batch)
+                self.queue[-1] = _and_promise(self.queue[-1], batch)
             self.owed = Reason.NONE if batch.count else reason
         self.wake()
         return True
@@ -358,7 +356,7 @@ class Writer:
                     head = self.head(number, len(records), reason, made)
                     connection.queue(pack(kind, head, as_bytes(records)))
                     number, reason = number + len(records), Reason.NONE
-                    made = made + (count_kinds(records) if kind is Kind.EVENTS else count_kinds(ranges=records))
+                    made = made + (_count_kinds(records) if kind is Kind.EVENTS else _count_kinds(ranges=records))
             self.promise(batch, part.until_ns, self.ahead_ns)
             self.write_tick(connection, (number, made, Reason.NONE))
 
@@ -395,9 +393,9 @@ class Writer:
         connection.queue(pack(Kind.TICK, tick.tobytes()))
 
 
-def count_kinds(events: npt.NDArray[Any] | None = None, ranges: npt.NDArray[Any] | None = None) -> Counts:
+def _count_kinds(events: npt.NDArray[Any] | None = None, ranges: npt.NDArray[Any] | None = None) -> Counts:
     """Return how many records there are of each of `RECORD_KINDS`; an unknown activity is not counted."""
-    counts = no_counts()
+    counts = _no_counts()
     if events is not None and len(events):
         counts[:-1] = np.bincount(events["activity"], minlength=len(counts))[: len(counts) - 1]
     counts[-1] = 0 if ranges is None else len(ranges)
@@ -410,18 +408,18 @@ def leave(writer: Writer | None) -> None:
         writer.connection.close()
 
 
-def and_promise(last: RecordBatch, batch: RecordBatch) -> RecordBatch:
+def _and_promise(last: RecordBatch, batch: RecordBatch) -> RecordBatch:
     """Return `last` with the watermarks of `batch`: while no agent reads, watermarks must not fill the queue."""
-    events_ns, ranges_ns = map(max, until(last), until(batch))
+    events_ns, ranges_ns = map(max, _until(last), _until(batch))
     return replace(last, events_until_ns=events_ns, ranges_until_ns=ranges_ns)
 
 
-def until(batch: RecordBatch) -> tuple[int, int]:
+def _until(batch: RecordBatch) -> tuple[int, int]:
     """Return a batch's watermarks."""
     return batch.events_until_ns, batch.ranges_until_ns
 
 
-def queue_limit() -> int:
+def _queue_limit() -> int:
     """Return how many bytes may be queued: DEEPPROF_QUEUE_NBYTES or 128 MiB."""
     said = os.environ.get("DEEPPROF_QUEUE_NBYTES", "")
     return int(said) if said.isascii() and said.isdigit() and len(said) < 13 else QUEUE_NBYTES

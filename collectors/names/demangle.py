@@ -31,9 +31,9 @@ MISSING = "names of C++ functions are shown mangled (_Z…): `pip install 'deepp
 
 def with_readable_names(trace: Trace) -> Trace:
     """Return `trace` with its mangled names spelled out, or with a note on how to enable that."""
-    if not find_mangled(trace.names).len():
+    if not _find_mangled(trace.names).len():
         return trace
-    if package_directory() is None:
+    if _package_directory() is None:
         return replace(trace, notes=(*trace.notes, MISSING))
     return replace(trace, names=demangle(trace.names))
 
@@ -46,21 +46,21 @@ def demangle(names: pl.Series) -> pl.Series:
     done in a separate process and takes at most 10 seconds: demanglers follow back references, so that a short
     hostile name can expand to terabytes.
     """
-    mangled, directory = find_mangled(names), package_directory()
+    mangled, directory = _find_mangled(names), _package_directory()
     if directory is None or mangled.is_empty():
         return names
-    texts = ask_workers(mangled.str.strip_suffix(KERNEL_DESCRIPTOR).to_list(), directory)
+    texts = _ask_workers(mangled.str.strip_suffix(KERNEL_DESCRIPTOR).to_list(), directory)
     found = pl.Series([text or None for text in texts], dtype=pl.String)
     return names.replace(mangled, found.fill_null(mangled))
 
 
-def find_mangled(names: pl.Series) -> pl.Series:
+def _find_mangled(names: pl.Series) -> pl.Series:
     """Return the distinct mangled names among `names` that are not too long to try."""
     mangled = names.str.contains(MANGLED) & (names.str.len_bytes() <= LENGTH_LIMIT)
     return names.filter(mangled.fill_null(value=False)).unique(maintain_order=True)
 
 
-def package_directory() -> Path | None:
+def _package_directory() -> Path | None:
     """Return the directory that contains the demangler's package, or None if it is not installed."""
     spec = find_spec(PACKAGE)
     if spec is None or spec.origin is None:
@@ -68,7 +68,7 @@ def package_directory() -> Path | None:
     return Path(spec.origin).parents[1 if spec.submodule_search_locations else 0]
 
 
-def ask_workers(names: list[str], directory: Path) -> list[str]:
+def _ask_workers(names: list[str], directory: Path) -> list[str]:
     """Return the C++ name of each of `names`, "" where there is none."""
     texts: list[str] = []
     end = monotonic() + SECONDS

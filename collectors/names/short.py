@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-__all__ = ["shorten"]
-
 LENGTH_LIMIT = 64 * 1024
 DEPTH_LIMIT = 3  # of `Kernel<Kernel<…>>`
 UNKNOWN = "unknown"
@@ -33,26 +31,26 @@ def shorten(name: str) -> str:
     function that contains it, and a generic name (`cutlass::Kernel<…>`) keeps its first template argument. A name that
     is not C++ (`ampere_sgemm_128x64_tn`, "Memcpy HtoD (Pageable -> Device)") stays as it is.
     """
-    return shorten_at(name, 0) or UNKNOWN
+    return _shorten_at(name, 0) or UNKNOWN
 
 
-def shorten_at(name: str, depth: int) -> str:
+def _shorten_at(name: str, depth: int) -> str:
     """Return the short name of `name`, which is nested in `depth` others; "" for white space only."""
     text = name[:LENGTH_LIMIT].strip().removesuffix(".kd")
     if text.startswith("_Z"):
-        return last_source_name(text) or text
+        return _last_source_name(text) or text
     if text.startswith("[") or not CPLUSPLUS.search(text):
         return text
-    last = read_path(text)
+    last = _read_path(text)
     if last is None:
         return text
-    argument = first_argument(last.arguments) if GENERIC.fullmatch(last.name) and depth < DEPTH_LIMIT else ""
-    full = f"{last.name}<{shorten_at(argument, depth + 1)}>" if argument else last.name
+    argument = _first_argument(last.arguments) if GENERIC.fullmatch(last.name) and depth < DEPTH_LIMIT else ""
+    full = f"{last.name}<{_shorten_at(argument, depth + 1)}>" if argument else last.name
     return full if len(full) <= len(text) else last.name  # it is longer if brackets were never closed
 
 
 @dataclass(slots=True)
-class Declarator:
+class _Declarator:
     """The parts of a name such as `a::b<int>::c` that have been read: the closed ones, and the current one."""
 
     parts: list[str] = field(default_factory=list)  # those that are closed by "::"
@@ -74,7 +72,7 @@ class Declarator:
         elif bracket in "{<" and content.startswith("lambda"):
             self.name = "lambda"
 
-    def finished(self) -> Declarator | None:
+    def finished(self) -> _Declarator | None:
         """Return this path with a distinctive name, or None if it has no name at all."""
         named = [part for part in (*self.parts, self.name) if part]
         if not named:
@@ -83,20 +81,20 @@ class Declarator:
         if named[-1] in NAMELESS and telling:
             # The call operator of a lambda is the lambda.
             last = "lambda" if "lambda" in named[len(named) - 2 :] else named[-1]
-            return Declarator(name=f"{telling}::{last}")
-        return Declarator(name=named[-1], arguments=self.arguments if self.name else "")
+            return _Declarator(name=f"{telling}::{last}")
+        return _Declarator(name=named[-1], arguments=self.arguments if self.name else "")
 
 
-def read_path(text: str) -> Declarator | None:
+def _read_path(text: str) -> _Declarator | None:
     """Return the path of the function that the C++ name `text` declares, None if it is no such name."""
-    path = Declarator()
-    for piece, content in outline(text):
+    path = _Declarator()
+    for piece, content in _outline(text):
         if piece == ",":
             return None
         if piece.isspace():
             if path.called:
                 continue  # "const" may follow, and then more of the path
-            path = Declarator()
+            path = _Declarator()
         elif piece == "::":
             path.close()
         elif content is not None:
@@ -109,7 +107,7 @@ def read_path(text: str) -> Declarator | None:
     return path.finished()
 
 
-def outline(text: str) -> Iterator[tuple[str, str | None]]:
+def _outline(text: str) -> Iterator[tuple[str, str | None]]:
     """Yield the pieces of `text` outside all brackets, and of each outermost pair the opening one with its content.
 
     Unmatched brackets are allowed: one that is never closed ends with the text.
@@ -124,7 +122,7 @@ def outline(text: str) -> Iterator[tuple[str, str | None]]:
         elif piece in CLOSES and depth[CLOSES[piece]]:
             if piece == ">" and opened[-1][0] != "<":
                 continue  # a comparison in parentheses
-            bracket, start = close_bracket(opened, depth, CLOSES[piece])
+            bracket, start = _close_bracket(opened, depth, CLOSES[piece])
             if not opened:
                 yield bracket, text[start : match.start()]
         elif not opened and piece not in CLOSES:
@@ -133,7 +131,7 @@ def outline(text: str) -> Iterator[tuple[str, str | None]]:
         yield opened[0][0], text[opened[0][1] :]
 
 
-def close_bracket(opened: list[tuple[str, int]], depth: dict[str, int], bracket: str) -> tuple[str, int]:
+def _close_bracket(opened: list[tuple[str, int]], depth: dict[str, int], bracket: str) -> tuple[str, int]:
     """Close the innermost `bracket` and the unclosed ones inside it; return it and where its content starts."""
     while True:
         last = opened.pop()
@@ -142,17 +140,17 @@ def close_bracket(opened: list[tuple[str, int]], depth: dict[str, int], bracket:
             return last
 
 
-def first_argument(arguments: str) -> str:
+def _first_argument(arguments: str) -> str:
     """Return the first of the template `arguments`."""
     spelled = ""
-    for piece, content in outline(arguments):
+    for piece, content in _outline(arguments):
         if piece == ",":
             break
         spelled += piece if content is None else piece + content + OPENS[piece]
     return spelled.strip()
 
 
-def last_source_name(text: str) -> str:
+def _last_source_name(text: str) -> str:
     """Return the last plain name at the start of the mangled name `text`, "" if it starts with none."""
     start = MANGLED_START.match(text)
     at, name = start.end() if start else len(text), ""

@@ -15,7 +15,7 @@ CPU_SECONDS = 10
 TEXT_LIMIT = 64 * 1024
 
 
-def limit_resources() -> None:
+def _limit_resources() -> None:
     """Limit memory and time where the system supports it, and leave no core file behind."""
     try:
         import resource
@@ -34,12 +34,12 @@ def limit_resources() -> None:
             continue
 
 
-def answer(directory: str) -> None:
+def _answer(directory: str) -> None:
     """Answer every line of the standard input."""
     sys.path.append(directory)
     import pydemumble
 
-    limit_resources()
+    _limit_resources()
     for line in sys.stdin:
         text = pydemumble.demangle(line.strip())
         sys.stdout.write(text + "\n" if len(text) <= TEXT_LIMIT and text.isprintable() else "\n")
@@ -47,4 +47,4 @@ def answer(directory: str) -> None:
 
 
 if __name__ == "__main__":
-    answer(sys.argv[1])
+    _answer(sys.argv[1])

@@ -84,7 +84,7 @@ def open_store(path: str | os.PathLike[str]) -> Store:
         return Store(folder, {stored.manifest.rank or 0: stored})
     if not is_store(folder):
         raise TraceError(folder, "is no store of DeepProf", "name a directory that `deepprof convert` wrote")
-    entries = sorted(read_index(folder).ranks, key=lambda entry: entry.rank)
+    entries = sorted(_read_index(folder).ranks, key=lambda entry: entry.rank)
     return Store(folder, {entry.rank: open_rank(folder / entry.folder) for entry in entries})
 
 
@@ -95,16 +95,16 @@ def is_store(path: Path) -> bool:
 
 def find_ranks(path: Path) -> list[Path]:
     """Return the folders of the ranks in the store `path`, in the order in which the original files were read."""
-    return [path / entry.folder for entry in read_index(path).ranks]
+    return [path / entry.folder for entry in _read_index(path).ranks]
 
 
-def read_index(path: Path) -> JobManifest:
+def _read_index(path: Path) -> JobManifest:
     """Return the job's manifest; raise `TraceError` when it names something that cannot be a rank's folder in it."""
     index = read_manifest(path, JobManifest)
     if not 0 < len(index.ranks) <= RANKS:
         raise TraceError(path, f"is a store of {len(index.ranks)} ranks", WRITE_AGAIN)
     for entry in index.ranks:
-        if not FOLDER.fullmatch(entry.folder) or not is_folder(path / entry.folder):
+        if not FOLDER.fullmatch(entry.folder) or not _is_folder(path / entry.folder):
             raise TraceError(path, f"names {entry.folder[:40]!r}, which is no folder of a rank in it", WRITE_AGAIN)
     for seen in ([entry.folder for entry in index.ranks], [entry.rank for entry in index.ranks]):
         if len(set(seen)) < len(seen):
@@ -112,7 +112,7 @@ def read_index(path: Path) -> JobManifest:
     return index
 
 
-def is_folder(path: Path) -> bool:
+def _is_folder(path: Path) -> bool:
     """Return whether `path` is a directory itself, not a link to one."""
     return path.is_dir() and not path.is_symlink()
 
@@ -133,7 +133,7 @@ def check_store_target(path: str | os.PathLike[str]) -> Path:
         raise UsageError(f"{os.fspath(path)!r}: -o names no directory; give it a name")
     try:
         target = Path(os.path.realpath(path))
-        exists, entries = os.path.lexists(target), list_entries(target)
+        exists, entries = os.path.lexists(target), _list_entries(target)
     except (OSError, ValueError) as error:
         raise UsageError(f"{path}: cannot be looked up ({error}); choose another -o") from error
     if not target.parent.is_dir():
@@ -149,7 +149,7 @@ def check_store_target(path: str | os.PathLike[str]) -> Path:
     return target
 
 
-def list_entries(path: Path) -> list[str]:
+def _list_entries(path: Path) -> list[str]:
     """Return the names in the directory `path`, none if it is no directory."""
     return os.listdir(path) if path.is_dir() else []
 
@@ -167,14 +167,14 @@ def replace_store(path: str | os.PathLike[str]) -> Iterator[Path]:
     try:
         yield part
         if target.exists():
-            swap(part, check_store_target(target))
+            _swap(part, check_store_target(target))
         else:
             part.rename(target)
     finally:
         shutil.rmtree(part, ignore_errors=True)
 
 
-def swap(part: Path, target: Path) -> None:
+def _swap(part: Path, target: Path) -> None:
     """Put `part` in the place of `target`, and remove the old content."""
     old = part.with_suffix(".old")
     target.rename(old)

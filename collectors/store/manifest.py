@@ -19,22 +19,6 @@ from deepprof.collectors.importers.files import read_bytes
 from deepprof.collectors.times import TIME_LIMIT_NS
 from deepprof.collectors.trace import Process, Trace
 
-__all__ = [
-    "FOLDER",
-    "JOB_SCHEMA",
-    "MANIFEST",
-    "RANK_SCHEMA",
-    "JobManifest",
-    "RankEntry",
-    "RankManifest",
-    "RecordCounts",
-    "TableFile",
-    "claims",
-    "describe_trace",
-    "is_rank_folder",
-    "read_manifest",
-]
-
 MANIFEST = "deepprof.json"
 JOB_SCHEMA, RANK_SCHEMA = "deepprof.store/1", "deepprof.rank/1"
 MANIFEST_NBYTES = 16 * 1024**2
@@ -48,7 +32,7 @@ Time = Annotated[int, msgspec.Meta(ge=-TIME_LIMIT_NS, le=TIME_LIMIT_NS)]
 Manifest = TypeVar("Manifest", "JobManifest", "RankManifest")
 
 
-class RecordCounts(msgspec.Struct, frozen=True, kw_only=True):
+class _RecordCounts(msgspec.Struct, frozen=True, kw_only=True):
     """The accounting of the records: `read == kept + Σ dropped`."""
 
     read: Count
@@ -81,7 +65,7 @@ class RankManifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     rank: Rank | None
     world_size: Rank | None
     notes: tuple[str, ...]
-    accounting: RecordCounts
+    accounting: _RecordCounts
     tables: dict[str, TableFile]
     start_ns: Time | None
     processes: tuple[Process, ...] = ()
@@ -109,14 +93,14 @@ def describe_trace(trace: Trace, tables: dict[str, TableFile], version: str) -> 
     return RankManifest(
         schema=RANK_SCHEMA,
         deepprof=version,
-        path=encodable(trace.path),
+        path=_encodable(trace.path),
         format=trace.format,
         clock=trace.clock,
         epoch_ns=trace.epoch_ns,
         rank=trace.rank,
         world_size=trace.world_size,
-        notes=tuple(encodable(note) for note in trace.notes),
-        accounting=RecordCounts(
+        notes=tuple(_encodable(note) for note in trace.notes),
+        accounting=_RecordCounts(
             read=counts.read, kept=counts.kept, dropped=dict(counts.dropped), flagged=dict(counts.flagged)
         ),
         tables=tables,
@@ -130,7 +114,7 @@ def claims(folder: Path, kind: type[JobManifest] | type[RankManifest]) -> bool:
     """Return whether `folder` has a manifest that states it is of `kind`, in any version. Never raises."""
     schema = (JOB_SCHEMA if kind is JobManifest else RANK_SCHEMA).partition("/")[0]
     try:
-        if not is_plain(folder / MANIFEST):
+        if not _is_plain(folder / MANIFEST):
             return False
         with (folder / MANIFEST).open("rb") as file:
             head = file.read(200)
@@ -144,7 +128,7 @@ def is_rank_folder(folder: Path) -> bool:
     return FOLDER.fullmatch(folder.name) is not None and os.path.lexists(folder / MANIFEST)
 
 
-def is_plain(path: Path) -> bool:
+def _is_plain(path: Path) -> bool:
     """Return whether `path` is a regular file itself, not a link to one."""
     return stat.S_ISREG(path.lstat().st_mode)
 
@@ -155,20 +139,20 @@ def read_manifest(folder: Path, kind: type[Manifest]) -> Manifest:
     require_plain(path)
     content = bytes(read_bytes(path, MANIFEST_NBYTES))
     try:
-        schema = msgspec.json.decode(content, type=StoreSchema).schema
-        refuse_version(path, schema, JOB_SCHEMA if kind is JobManifest else RANK_SCHEMA)
+        schema = msgspec.json.decode(content, type=_StoreSchema).schema
+        _refuse_version(path, schema, JOB_SCHEMA if kind is JobManifest else RANK_SCHEMA)
         return msgspec.json.decode(content, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise TraceError(path, f"is no manifest of a store ({error})", WRITE_AGAIN) from error
 
 
-class StoreSchema(msgspec.Struct):
+class _StoreSchema(msgspec.Struct):
     """The one key that every version has."""
 
     schema: str
 
 
-def refuse_version(path: Path, schema: str, known: str) -> None:
+def _refuse_version(path: Path, schema: str, known: str) -> None:
     """Raise `TraceError` when `schema` is not the `known` one, to which a minor number may be added."""
     if schema == known or schema.startswith(f"{known}."):
         return
@@ -181,7 +165,7 @@ def refuse_version(path: Path, schema: str, known: str) -> None:
 def require_plain(path: Path) -> None:
     """Raise `TraceError` unless `path` is a regular file; a link could lead anywhere."""
     try:
-        plain = is_plain(path)
+        plain = _is_plain(path)
     except FileNotFoundError as error:
         raise TraceError(path, "is missing", WRITE_AGAIN) from error
     except OSError as error:
@@ -190,6 +174,6 @@ def require_plain(path: Path) -> None:
         raise TraceError(path, "is no regular file, as every file of a store is", WRITE_AGAIN)
 
 
-def encodable(text: str) -> str:
+def _encodable(text: str) -> str:
     """Return `text` without lone surrogates, which JSON cannot hold."""
     return text.encode("utf-8", "replace").decode()

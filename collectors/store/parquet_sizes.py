@@ -14,8 +14,6 @@ from typing import Any, BinaryIO
 
 from deepprof.collectors.importers.files import open_file
 
-__all__ = ["MalformedParquetError", "Sizes", "read_sizes"]
-
 MAGIC = b"PAR1"
 NO_SENSE = "its footer or a page's header makes no sense"
 FOOTER_NBYTES = 64 * 1024**2
@@ -51,16 +49,16 @@ def read_sizes(path: Path) -> Sizes:
     cannot be read. Reads the footer, of at most 64 MiB, and the header of each page.
     """
     with open_file(path) as file:
-        footer = read_footer(file)
+        footer = _read_footer(file)
         rows, groups = count(footer, ROWS), records(footer, GROUPS)
         if sum(count(group, GROUP_ROWS) for group in groups) != rows:
             raise MalformedParquetError("its row groups do not add up")
         chunks = [(chunk, count(group, GROUP_ROWS)) for group in groups for chunk in records(group, COLUMNS)]
         budget = iter(range(PAGES))
-        return Sizes(rows, sum(measure_chunk(file, chunk, within, budget) for chunk, within in chunks))
+        return Sizes(rows, sum(_measure_chunk(file, chunk, within, budget) for chunk, within in chunks))
 
 
-def read_footer(file: BinaryIO) -> dict[int, Any]:
+def _read_footer(file: BinaryIO) -> dict[int, Any]:
     """Return the file's metadata."""
     size = os.fstat(file.fileno()).st_size
     if size < 12:
@@ -71,12 +69,12 @@ def read_footer(file: BinaryIO) -> dict[int, Any]:
     if tail[4:] != MAGIC or not 0 < length <= min(size - 12, FOOTER_NBYTES):
         raise MalformedParquetError("has no footer; it may be truncated")
     file.seek(size - 8 - length)
-    return Compact(file.read(length)).struct()
+    return _Compact(file.read(length)).struct()
 
 
-def measure_chunk(file: BinaryIO, chunk: dict[int, Any], rows: int, budget: Iterator[int]) -> int:
+def _measure_chunk(file: BinaryIO, chunk: dict[int, Any], rows: int, budget: Iterator[int]) -> int:
     """Return the bytes that the pages of one column's chunk of `rows` unpack to; every page takes one from `budget`."""
-    metadata = required(chunk, METADATA)
+    metadata = _required(chunk, METADATA)
     packed, values = count(metadata, PACKED), count(metadata, VALUES)
     if chunk.get(OUTSIDE) is not None or values != rows:
         raise MalformedParquetError("a column is elsewhere, or has not a value for every row")
@@ -98,7 +96,7 @@ def measure_chunk(file: BinaryIO, chunk: dict[int, Any], rows: int, budget: Iter
 
 def measure_page(file: BinaryIO, at: int) -> tuple[int, int, int]:
     """Return where the page that starts at `at` ends, the bytes it unpacks to, and the rows in it."""
-    header, length = read_header(file, at)
+    header, length = _read_header(file, at)
     data = header.get(PAGE_DATA) or header.get(PAGE_DATA_2) or {1: 0}
     entries = header.get(PAGE_DICTIONARY) or {1: 0}
     unpacked, values = count(header, PAGE_UNPACKED), count(data, 1)
@@ -107,10 +105,10 @@ def measure_page(file: BinaryIO, at: int) -> tuple[int, int, int]:
     return at + length + count(header, PAGE_PACKED), unpacked, values
 
 
-def read_header(file: BinaryIO, at: int) -> tuple[dict[int, Any], int]:
+def _read_header(file: BinaryIO, at: int) -> tuple[dict[int, Any], int]:
     """Return the page's header that starts at `at`, and its length."""
     for nbytes in HEADER_NBYTES:
-        compact = Compact(os.pread(file.fileno(), nbytes, at))
+        compact = _Compact(os.pread(file.fileno(), nbytes, at))
         try:
             return compact.struct(), compact.at
         except MalformedParquetError:
@@ -119,7 +117,7 @@ def read_header(file: BinaryIO, at: int) -> tuple[dict[int, Any], int]:
     raise MalformedParquetError("has a page without a header")
 
 
-def required(record: Any, field: int) -> Any:
+def _required(record: Any, field: int) -> Any:
     """Return a field that must exist, of what must be a struct."""
     if not isinstance(record, dict) or field not in record:
         raise MalformedParquetError(NO_SENSE)
@@ -128,7 +126,7 @@ def required(record: Any, field: int) -> Any:
 
 def count(record: Any, field: int) -> int:
     """Return a number that must exist and must not be negative."""
-    value = required(record, field)
+    value = _required(record, field)
     if not isinstance(value, int) or value < 0:
         raise MalformedParquetError(f"states {value!r} where a size must stand")
     return value
@@ -136,13 +134,13 @@ def count(record: Any, field: int) -> int:
 
 def records(record: Any, field: int) -> list[dict[int, Any]]:
     """Return a list of structs."""
-    found = required(record, field)
+    found = _required(record, field)
     if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
         raise MalformedParquetError(NO_SENSE)
     return found
 
 
-class Compact:
+class _Compact:
     """Thrift's compact protocol: a struct becomes a dictionary of its fields by number.
 
     `at` is the number of bytes that have been read. Raises `MalformedParquetError` for data that ends or is no Thrift.

@@ -18,8 +18,6 @@ from deepprof.collectors.trace import OPERANDS, RECORD_TABLES, STACKS, TABLES, A
 from deepprof.plurals import counted
 from deepprof.version import read_version
 
-__all__ = ["StoredRank", "open_rank", "write_rank"]
-
 DETAILS = {"operands": OPERANDS, "stacks": STACKS}
 
 
@@ -29,14 +27,14 @@ def write_rank(trace: Trace, folder: Path) -> RankManifest:
     Raises `OSError`. Takes the memory of one more table at most.
     """
     folder.mkdir()
-    tables = {"names": name_table(trace)} | {table: getattr(trace, table) for table in STORED if table != "names"}
+    tables = {"names": _name_table(trace)} | {table: getattr(trace, table) for table in STORED if table != "names"}
     files = {table: write_table(folder, table, rows.select(list(STORED[table]))) for table, rows in tables.items()}
     manifest = describe_trace(trace, files, read_version())
     (folder / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=2))
     return manifest
 
 
-def name_table(trace: Trace) -> pl.DataFrame:
+def _name_table(trace: Trace) -> pl.DataFrame:
     """Return the names by id, those of device events with their short form."""
     used = trace.device_events["name_id"].unique()
     short = pl.DataFrame({"name_id": used, "short_name": [shorten(name) for name in trace.names.gather(used)]})
@@ -91,7 +89,7 @@ class StoredRank:
                 tables |= {table: self.scan(table).collect() for table in (*RECORD_TABLES, *SIDE_TABLES)}
         for table in RECORD_TABLES:
             check_rows(self.folder / f"{table}.parquet", table, tables[table])
-        return self.assemble(tables if details else without_details(tables), partial=partial)
+        return self.assemble(tables if details else _without_details(tables), partial=partial)
 
     def check_sides(self) -> None:
         """Raise `TraceError` when a row of a side table belongs to no row of a record table."""
@@ -130,7 +128,7 @@ class StoredRank:
             raise TraceError(self.folder, f"is no sound trace ({error})", WRITE_AGAIN) from error
 
 
-def without_details(tables: dict[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
+def _without_details(tables: dict[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
     """Return the tables without operands and stacks."""
     host = tables["host_events"].with_columns(stack_id=pl.lit(None, pl.UInt32))
     return tables | {table: empty_table(schema) for table, schema in DETAILS.items()} | {"host_events": host}

@@ -24,8 +24,6 @@ from deepprof.collectors.store.parquet_sizes import MalformedParquetError, read_
 from deepprof.collectors.times import TIME_LIMIT_NS
 from deepprof.collectors.trace import RECORD_TABLES, TABLES
 
-__all__ = ["LIMIT_NBYTES", "NAMES", "STORED", "check_content", "check_rows", "reading", "scan_table", "write_table"]
-
 # `short_name` is for readers of the tables: the part that people use for a kernel; null if it ran on no device.
 NAMES = pl.Schema({"name_id": pl.UInt32(), "name": pl.String(), "short_name": pl.String()})
 STORED: Mapping[str, pl.Schema] = MappingProxyType({"names": NAMES, **TABLES})
@@ -40,15 +38,15 @@ NO_END = "annotations"  # whose ranges may never have been closed
 def write_table(folder: Path, table: str, rows: pl.DataFrame) -> TableFile:
     """Write `rows` as the file of `table` in `folder`, and return its description; raise `OSError` if that fails."""
     path = folder / f"{table}.parquet"
-    plain = rows.with_columns(pl.col(pl.Enum).cast(pl.String)) if has_categories(rows.schema) else rows
+    plain = rows.with_columns(pl.col(pl.Enum).cast(pl.String)) if _has_categories(rows.schema) else rows
     try:
         plain.write_parquet(path, compression="zstd", row_group_size=GROUP_ROWS)
     except pl.exceptions.PolarsError as error:
-        raise disk_error(error, path) from error
+        raise _disk_error(error, path) from error
     return TableFile(rows=rows.height, nbytes=path.stat().st_size, crc32=sum_up(path))
 
 
-def disk_error(error: pl.exceptions.PolarsError, path: Path) -> Exception:
+def _disk_error(error: pl.exceptions.PolarsError, path: Path) -> Exception:
     """Return an error of polars about a full disk and the like as the original `OSError`, any other unchanged."""
     found = OS_ERROR.search(str(error))
     return OSError(int(found[1]), os.strerror(int(found[1])), str(path)) if found else error
@@ -71,7 +69,7 @@ def check_content(folder: Path, table: str, said: TableFile) -> None:
         raise TraceError(path, "is damaged: its content is not what was written", WRITE_AGAIN)
 
 
-def has_categories(schema: pl.Schema) -> bool:
+def _has_categories(schema: pl.Schema) -> bool:
     """Return whether any column of `schema` is of an Enum."""
     return any(isinstance(kind, pl.Enum) for kind in schema.values())
 
@@ -85,16 +83,16 @@ def scan_table(folder: Path, table: str, said: TableFile, row: str | None = None
     path, schema = folder / f"{table}.parquet", STORED[table]
     require_plain(path)
     with reading(path):
-        check_sizes(path, schema, said)
+        _check_sizes(path, schema, said)
         stored = pl.read_parquet_schema(path)
-        if dict(stored) != {column: plain_type(kind) for column, kind in schema.items()}:
+        if dict(stored) != {column: _plain_type(kind) for column, kind in schema.items()}:
             raise TraceError(path, f"has other columns than the table {table}", WRITE_AGAIN)
         # Only columns that differ are cast: a cast of the times would prevent a range from skipping row groups.
         categories = [pl.col(column).cast(kind) for column, kind in schema.items() if isinstance(kind, pl.Enum)]
         return pl.scan_parquet(path, glob=False, row_index_name=row).with_columns(categories)
 
 
-def check_sizes(path: Path, schema: pl.Schema, said: TableFile) -> None:
+def _check_sizes(path: Path, schema: pl.Schema, said: TableFile) -> None:
     """Raise `TraceError` when the file does not have the stated size, or unpacks to more than a table can have."""
     stored = path.stat().st_size
     if stored != said.nbytes:
@@ -102,17 +100,17 @@ def check_sizes(path: Path, schema: pl.Schema, said: TableFile) -> None:
     sizes = read_sizes(path)
     if sizes.rows != said.rows:
         raise TraceError(path, f"has {sizes.rows} rows where its manifest says {said.rows}", WRITE_AGAIN)
-    nbytes = max(sizes.nbytes, said.rows * sum(width(kind) for kind in schema.values()))
+    nbytes = max(sizes.nbytes, said.rows * sum(_width(kind) for kind in schema.values()))
     if nbytes > min(LIMIT_NBYTES, max(RATIO_FROM_NBYTES, RATIO_LIMIT * stored)):
         raise TraceError(path, f"is no table of a trace: it unpacks to {nbytes} bytes", WRITE_AGAIN)
 
 
-def width(kind: pl.DataType) -> int:
+def _width(kind: pl.DataType) -> int:
     """Return the bytes that a value of `kind` takes in memory, without its text."""
     return {pl.UInt16: 2, pl.UInt32: 4, pl.Int32: 4, pl.Boolean: 1, pl.String: TEXT_NBYTES}.get(type(kind), 8)
 
 
-def plain_type(kind: pl.DataType) -> pl.DataType:
+def _plain_type(kind: pl.DataType) -> pl.DataType:
     """Return the type in which `kind` is stored in a file."""
     return pl.String() if isinstance(kind, pl.Enum) else kind
 

@@ -22,8 +22,6 @@ from deepprof.metrics.loop import Loop
 from deepprof.metrics.ranks.comparison import RankComparison, compare_ranks
 from deepprof.metrics.sharing.devices import measure_device
 
-__all__ = ["check_job", "merge"]
-
 
 def check_job(numbers: Sequence[int | None], question: AnalysisOptions) -> None:
     """Raise `UsageError` for no rank, two traces of one rank, or an iteration count below 2."""
@@ -42,11 +40,11 @@ def merge(parts: Sequence[RankPart], question: AnalysisOptions, traces: Sequence
     Raises `UsageError` for a stream that no rank has.
     """
     streams = pl.concat(part.streams for part in parts)
-    check_stream(streams, question.stream)
+    _check_stream(streams, question.stream)
     loops = tuple(loop for part in parts for loop in part.loops)
     measured = (*loops, *(step for part in parts for step in part.steps))
     reasons = [(part.rank, *why) for part in parts for why in part.reasons]
-    compared, late = compare(measured, parts)
+    compared, late = _compare(measured, parts)
     shares = {(share.rank, share.device): share for part in parts for share in part.shares}
     return Analysis(
         traces=tuple(traces),
@@ -55,7 +53,7 @@ def merge(parts: Sequence[RankPart], question: AnalysisOptions, traces: Sequence
         streams=streams,
         loops=loops,
         no_loop_reason=None if loops else "; ".join(dict.fromkeys(why for *_, why in reasons)),
-        findings=settle(rank(gather(parts, compared, late)), measured),
+        findings=settle(rank(_gather(parts, compared, late)), measured),
         missing=tuple(f"rank {number}{place}: no iteration found: {why}" for number, place, why in reasons if loops),
         timelines={(part.rank, device): each for part in parts for device, each in part.timelines.items()},
         breakdown=pl.concat(part.breakdown for part in parts),
@@ -65,7 +63,7 @@ def merge(parts: Sequence[RankPart], question: AnalysisOptions, traces: Sequence
     )
 
 
-def gather(parts: Sequence[RankPart], compared: RankComparison | None, late: Sequence[Finding]) -> list[Finding]:
+def _gather(parts: Sequence[RankPart], compared: RankComparison | None, late: Sequence[Finding]) -> list[Finding]:
     """Return the findings of each rank and of all together, worded for what they ran on."""
     found = list(chain.from_iterable((*(part.findings for part in parts), late)))
     if compared is not None and not compared.missing:
@@ -73,14 +71,14 @@ def gather(parts: Sequence[RankPart], compared: RankComparison | None, late: Seq
     return say_for_cpu(found) if all(part.recording.on_cpu for part in parts) else found
 
 
-def compare(loops: Sequence[Loop], parts: Sequence[RankPart]) -> tuple[RankComparison | None, list[Finding]]:
+def _compare(loops: Sequence[Loop], parts: Sequence[RankPart]) -> tuple[RankComparison | None, list[Finding]]:
     """Return the comparison of the ranks, None where there is only one, and the findings on late ranks."""
     facts = [part.facts for part in parts if part.facts is not None]
     compared = compare_ranks(loops, facts)
     return compared, [] if compared is None else diagnose_ranks(compared, loops, facts)
 
 
-def check_stream(streams: pl.DataFrame, stream: tuple[int, int] | None) -> None:
+def _check_stream(streams: pl.DataFrame, stream: tuple[int, int] | None) -> None:
     """Raise `UsageError` for a stream that runs no kernel on any rank."""
     busy = streams.filter(pl.col("kernels") > 0).select("device", "stream").unique().sort("device", "stream").rows()
     if stream is not None and stream not in busy:

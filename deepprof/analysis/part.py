@@ -35,8 +35,6 @@ from deepprof.metrics.spans import union
 from deepprof.metrics.streams import classify_streams
 from deepprof.metrics.top import top_of_loop, top_of_recording
 
-__all__ = ["AnalysisOptions", "RankPart", "examine", "without_timelines"]
-
 
 @dataclass(frozen=True, slots=True)
 class AnalysisOptions:
@@ -84,32 +82,32 @@ def examine(trace: Trace, question: AnalysisOptions) -> tuple[Trace, RankPart]:
     """
     trace = on_one_clock(trace)
     roles = classify_streams(trace, question.stream)
-    shared = find_own(trace.rank or 0, question)
+    shared = _find_own(trace.rank or 0, question)
     others = {device: each.others(trace.rank or 0) for device, each in shared.items()}
-    look = look_at(trace, roles, question, others)
-    shares = measure_shares(trace, look, shared)
+    look = _look_at(trace, roles, question, others)
+    shares = _measure_shares(trace, look, shared)
     found = [finding for loop in (*look.loops, *look.singles) for finding in diagnose_loop(loop, trace)]
     steps = tuple(loop for loop in look.singles if loop.single == "marked step")
     measured = (*look.loops, *steps)
     number = pl.lit(trace.rank or 0, PLACED_STREAMS["rank"]).alias("rank")
     part = RankPart(
         recording=describe_recording(trace),
-        summary=add_up(summarize_devices(trace)),
+        summary=add_up(_summarize_devices(trace)),
         streams=roles.select(number, pl.all()),
         loops=tuple(look.loops),
         reasons=tuple(look.reasons),
         findings=(*found, *diagnose_shares(shares, look.loops, found)),
         timelines=look.timelines,
-        breakdown=tell_parts(trace.rank or 0, look.timelines),
-        facts=gather_facts(measured, trace) if has_others(measured, question) else None,
+        breakdown=_tell_parts(trace.rank or 0, look.timelines),
+        facts=gather_facts(measured, trace) if _has_others(measured, question) else None,
         shares=shares,
-        stretches=tuple(list_stretches(trace, look)),
+        stretches=tuple(_list_stretches(trace, look)),
         steps=steps,
     )
     return trace, part
 
 
-def list_stretches(trace: Trace, look: TraceAnalysis) -> Iterator[WorkWithoutLoop]:
+def _list_stretches(trace: Trace, look: _TraceAnalysis) -> Iterator[WorkWithoutLoop]:
     """Yield what was measured of each device without a loop: a marked step, or else the recording."""
     rank, single = trace.rank or 0, {loop.device: loop for loop in look.singles}
     for device in sorted(look.timelines.keys() - {loop.device for loop in look.loops}):
@@ -119,12 +117,12 @@ def list_stretches(trace: Trace, look: TraceAnalysis) -> Iterator[WorkWithoutLoo
             yield WorkWithoutLoop(rank, device, None if measured is None else measured.stream, top)
 
 
-def find_own(rank: int, question: AnalysisOptions) -> dict[int, SharedWork]:
+def _find_own(rank: int, question: AnalysisOptions) -> dict[int, SharedWork]:
     """Return the work of all ranks on each device that rank `rank` shares with others, by device."""
     return {work.device: shared for shared in question.shared for work in shared.works if work.rank == rank}
 
 
-def measure_shares(trace: Trace, look: TraceAnalysis, shared: Mapping[int, SharedWork]) -> tuple[ShareOfDevice, ...]:
+def _measure_shares(trace: Trace, look: _TraceAnalysis, shared: Mapping[int, SharedWork]) -> tuple[ShareOfDevice, ...]:
     """Return what the rank loses to others on each device that it shares."""
     longest, rank = longest_loops(look.loops), trace.rank or 0
     return tuple(
@@ -135,7 +133,7 @@ def measure_shares(trace: Trace, look: TraceAnalysis, shared: Mapping[int, Share
     )
 
 
-def has_others(measured: Sequence[Loop], question: AnalysisOptions) -> bool:
+def _has_others(measured: Sequence[Loop], question: AnalysisOptions) -> bool:
     """Return whether there is another rank, or another device, to compare the loops of a rank with."""
     return not question.alone or len({loop.device for loop in measured}) > 1
 
@@ -146,14 +144,14 @@ def without_timelines(part: RankPart) -> RankPart:
     return replace(part, timelines={}, loops=loops, steps=steps)
 
 
-def tell_parts(rank: int, timelines: Mapping[int, Timeline]) -> pl.DataFrame:
+def _tell_parts(rank: int, timelines: Mapping[int, Timeline]) -> pl.DataFrame:
     """Return where the span of each device goes, as a table `BREAKDOWN`."""
     rows = [{"rank": rank, "device": device} | timeline.totals_ns for device, timeline in timelines.items()]
     return pl.DataFrame(rows, schema=BREAKDOWN)
 
 
 @dataclass(frozen=True, slots=True)
-class TraceAnalysis:
+class _TraceAnalysis:
     """What one trace shows: its loops, where its devices' time goes, and the reasons why main streams have no loop."""
 
     loops: list[Loop]
@@ -162,9 +160,9 @@ class TraceAnalysis:
     singles: list[Loop] = field(default_factory=list)  # what is measured where there is no loop
 
 
-def look_at(
+def _look_at(
     trace: Trace, roles: pl.DataFrame, question: AnalysisOptions, others: Mapping[int, OtherWork]
-) -> TraceAnalysis:
+) -> _TraceAnalysis:
     """Return the loops on a trace's main streams, and the place and the reason for each stream without one.
 
     `others` is the work of other processes, by device.
@@ -175,38 +173,38 @@ def look_at(
         for device in roles["device"].unique(maintain_order=True)
     }
     main = roles.filter(pl.col("role") == "main")
-    look = TraceAnalysis([], timelines, [] if main.height else [("", reason_without_kernels(trace))])
+    look = _TraceAnalysis([], timelines, [] if main.height else [("", _reason_without_kernels(trace))])
     for device, number in main.select("device", "stream").iter_rows():
         streams = [(device, number), *([] if question.stream else next_streams(roles, device))]
         shown = search_streams(trace, host, streams, question.counts)
         look.reasons.extend([(f", device {device}", shown.reason)] if shown.reason else [])
-        look.loops.extend(complete(shown, trace, host, timelines[device], others.get(device)))
-        look.singles.extend([] if shown.loops else stand_in(shown, trace, timelines[device]))
+        look.loops.extend(_complete(shown, trace, host, timelines[device], others.get(device)))
+        look.singles.extend([] if shown.loops else _stand_in(shown, trace, timelines[device]))
     return look
 
 
-def complete(
+def _complete(
     shown: SearchedStream, trace: Trace, host: HostSide, timeline: Timeline, others: OtherWork | None
 ) -> Iterator[Loop]:
     """Yield a stream's loops with the parts of their time; iterations slowed by `others` do not count as warm-up."""
     for loop in shown.loops:
         kept = loop if others is None else keep_disturbed(loop, others)
-        yield with_top(with_parts(close_last(kept, trace, shown.sequence, host), trace, timeline), trace)
+        yield _with_top(with_parts(close_last(kept, trace, shown.sequence, host), trace, timeline), trace)
 
 
-def stand_in(shown: SearchedStream, trace: Trace, timeline: Timeline) -> Iterator[Loop]:
+def _stand_in(shown: SearchedStream, trace: Trace, timeline: Timeline) -> Iterator[Loop]:
     """Yield what is measured where a stream has no loop: a marked step, or all that was recorded."""
     single = measure_single(trace, shown.sequence, shown.evidence.families, timeline)
     if single is not None and len(shown.sequence.symbols) >= MIN_STREAM_KERNELS:
-        yield with_top(single, trace)
+        yield _with_top(single, trace)
 
 
-def with_top(loop: Loop, trace: Trace) -> Loop:
+def _with_top(loop: Loop, trace: Trace) -> Loop:
     """Return the loop with the kernels and copies that take its time."""
     return replace(loop, top=top_of_loop(loop, trace))
 
 
-def reason_without_kernels(trace: Trace) -> str:
+def _reason_without_kernels(trace: Trace) -> str:
     """Return why a trace without any kernel to mine has no loop, with the importer's notes on it, if any."""
     if trace.device_events.filter(pl.col("activity").is_in(["kernel", "graph"])).height:
         return "only collectives ran on the device; no stream computes"
@@ -214,7 +212,7 @@ def reason_without_kernels(trace: Trace) -> str:
     return "; ".join(["the trace holds no GPU kernel", *said])
 
 
-def summarize_devices(trace: Trace) -> Iterator[TimeSummary]:
+def _summarize_devices(trace: Trace) -> Iterator[TimeSummary]:
     """Yield span, busy and idle time and the event counts of each device."""
     work = trace.device_events.filter(pl.col("activity").is_in(BUSY))
     for device in work.partition_by("device"):

@@ -35,15 +35,6 @@ from deepprof.metrics.sharing.devices import SharedDevice
 from deepprof.metrics.top_tables import TopWork
 from deepprof.plurals import counted
 
-__all__ = [
-    "Analysis",
-    "Recording",
-    "TimeSummary",
-    "WorkWithoutLoop",
-    "add_up",
-    "describe_recording",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class TimeSummary:
@@ -184,15 +175,15 @@ class Analysis:
     @cached_property
     def iterations(self) -> pl.DataFrame:
         """Iterations of all loops: `loop` (its number), rank, device, stream, and the columns of `Loop.table`."""
-        tables = ((located(number, loop), loop.table) for number, loop in enumerate(self.loops))
-        return put_in_places(PLACED_ITERATIONS, tables)
+        tables = ((_located(number, loop), loop.table) for number, loop in enumerate(self.loops))
+        return _put_in_places(PLACED_ITERATIONS, tables)
 
     @cached_property
     def top_work(self) -> tuple[tuple[Mapping[str, int | None], TopWork], ...]:
         """What takes the time of each loop, or device without one, with its place: `loop`, rank, device, stream."""
-        loops = ((located(k, loop), loop.top) for k, loop in enumerate(self.loops))
+        loops = ((_located(k, loop), loop.top) for k, loop in enumerate(self.loops))
         known = [(place, top) for place, top in loops if top is not None]
-        return (*known, *((locate_stretch(each), each.top) for each in self.stretches))
+        return (*known, *((_locate_stretch(each), each.top) for each in self.stretches))
 
     @cached_property
     def kernels(self) -> pl.DataFrame:
@@ -200,12 +191,12 @@ class Analysis:
 
         `loop` is null where a device has none: then the figures are those of one marked step, or of the recording.
         """
-        return put_in_places(PLACED_KERNELS, ((place, top.kernels) for place, top in self.top_work))
+        return _put_in_places(PLACED_KERNELS, ((place, top.kernels) for place, top in self.top_work))
 
     @cached_property
     def copies(self) -> pl.DataFrame:
         """Which copies take that time: `loop`, rank, device, stream, and the columns of `TOP_COPIES`."""
-        return put_in_places(PLACED_COPIES, ((place, top.copies) for place, top in self.top_work))
+        return _put_in_places(PLACED_COPIES, ((place, top.copies) for place, top in self.top_work))
 
     @cached_property
     def metrics(self) -> pl.DataFrame:
@@ -214,7 +205,7 @@ class Analysis:
         for number, loop in enumerate(self.loops):
             figures = asdict(loop.metrics) | {"period": loop.period, "confidence": loop.confidence}
             median = loop.metrics.iteration_ns.median if loop.metrics.iteration_ns else None
-            rows.append(located(number, loop) | figures | {"median_iteration_ns": median})
+            rows.append(_located(number, loop) | figures | {"median_iteration_ns": median})
         return pl.DataFrame([{key: row[key] for key in METRICS} for row in rows], schema=METRICS)
 
     def to_json(self) -> str:
@@ -224,17 +215,17 @@ class Analysis:
         return encode(self, limit=None)
 
 
-def located(number: int, loop: Loop) -> dict[str, int | None]:
+def _located(number: int, loop: Loop) -> dict[str, int | None]:
     """Return the columns that identify the loop of a row."""
     return {"loop": number, "rank": loop.rank, "device": loop.device, "stream": loop.stream}
 
 
-def locate_stretch(stretch: WorkWithoutLoop) -> dict[str, int | None]:
+def _locate_stretch(stretch: WorkWithoutLoop) -> dict[str, int | None]:
     """Return the same columns for work without a loop."""
     return {"loop": None, "rank": stretch.rank, "device": stretch.device, "stream": stretch.stream}
 
 
-def put_in_places(schema: pl.Schema, tables: Iterable[tuple[Mapping[str, int | None], pl.DataFrame]]) -> pl.DataFrame:
+def _put_in_places(schema: pl.Schema, tables: Iterable[tuple[Mapping[str, int | None], pl.DataFrame]]) -> pl.DataFrame:
     """Return the tables as one with `schema`, each with the columns of its place before its own."""
     placed = (
         table.select(*(pl.lit(value, PLACE[key]).alias(key) for key, value in place.items()), pl.all())

@@ -16,8 +16,6 @@ from deepprof.metrics.sequence import Sequence, main_sequence
 from deepprof.mining.evidence import Evidence
 from deepprof.plurals import counted
 
-__all__ = ["MIN_STREAM_KERNELS", "SearchedStream", "next_streams", "search_streams"]
-
 MIN_STREAM_KERNELS = 6  # kernels: a stream with fewer is not searched
 WORTH, MOST_STREAMS = 0.2, 3  # streams with this share of the main one's busy time are searched, at most so many
 
@@ -39,8 +37,8 @@ def search_streams(
 
     With `counts` the loops found without them are kept if they have those counts; otherwise the paper's miner runs.
     """
-    first = search_stream(trace, host, places[0])
-    others = () if first.loops else (search_stream(trace, host, place) for place in places[1:])
+    first = _search_stream(trace, host, places[0])
+    others = () if first.loops else (_search_stream(trace, host, place) for place in places[1:])
     free = next((other for other in others if other.loops), first)
     if not counts:
         return free
@@ -51,7 +49,7 @@ def search_streams(
     return replace(first, loops=loops, reason=reason)
 
 
-def search_stream(trace: Trace, host: HostSide, place: tuple[int, int]) -> SearchedStream:
+def _search_stream(trace: Trace, host: HostSide, place: tuple[int, int]) -> SearchedStream:
     """Return the loops that one stream shows."""
     sequence = main_sequence(trace, *place, host)
     evidence, kernels = gather_evidence(trace, sequence, host), len(sequence.symbols)

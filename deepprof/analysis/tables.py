@@ -17,21 +17,6 @@ from deepprof.metrics.sharing.losses import LOSSES
 from deepprof.metrics.streams import STREAMS
 from deepprof.metrics.top_tables import TOP_COPIES, TOP_KERNELS
 
-__all__ = [
-    "ANALYSIS_JOINS",
-    "ANALYSIS_TABLES",
-    "BREAKDOWN",
-    "EVENTS",
-    "EVENTS_IN_ITERATIONS",
-    "INNER_TABLES",
-    "METRICS",
-    "PLACE",
-    "PLACED_COPIES",
-    "PLACED_ITERATIONS",
-    "PLACED_KERNELS",
-    "PLACED_STREAMS",
-]
-
 I64, F64 = pl.Int64(), pl.Float64()
 
 RANK = TableSchema.of("", {"rank": (I64, "the rank, 0 where the trace states none")})

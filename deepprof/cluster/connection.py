@@ -24,8 +24,6 @@ from deepprof.job.parallel import len_share, processors
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["LOCAL", "check_address", "connect"]
-
 LOCAL = "local"
 ADDRESS = re.compile(r"(?:tcp|tls)://(?:\[[0-9a-fA-F:]{2,45}\]|[A-Za-z0-9._-]{1,253}):[0-9]{1,5}")
 WAIT_S = 10  # for a scheduler to answer, and then for one of its workers to be there
@@ -67,14 +65,14 @@ def connect(address: str, *, workers: int | None = None) -> Iterator[Client]:
     logger.setLevel(logging.CRITICAL)  # important errors reach the user as one line of our own
     try:
         with ExitStack() as stack:
-            client = start_local(stack, workers) if address == LOCAL else find_scheduler(stack, address)
+            client = _start_local(stack, workers) if address == LOCAL else _find_scheduler(stack, address)
             check_workers(client, address)
             yield client
     finally:
         logger.setLevel(level)
 
 
-def start_local(stack: ExitStack, workers: int | None) -> Client:
+def _start_local(stack: ExitStack, workers: int | None) -> Client:
     """Return a client of workers on this machine, which end with `stack`."""
     import dask
     from distributed import Client, LocalCluster, Security
@@ -111,7 +109,7 @@ def uninterrupted() -> Iterator[None]:
         yield
         return
     ensure_running()  # starts the standard library's resource tracker, which would unblock the signal
-    with noted_interrupt():
+    with _noted_interrupt():
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             yield
@@ -120,7 +118,7 @@ def uninterrupted() -> Iterator[None]:
 
 
 @contextmanager
-def noted_interrupt() -> Iterator[None]:
+def _noted_interrupt() -> Iterator[None]:
     """Raise a Ctrl-C of the main thread after the block, not within it."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -135,7 +133,7 @@ def noted_interrupt() -> Iterator[None]:
         signal.raise_signal(signal.SIGINT)
 
 
-def find_scheduler(stack: ExitStack, address: str) -> Client:
+def _find_scheduler(stack: ExitStack, address: str) -> Client:
     """Return a client of the scheduler at `address`; for tls:// Dask's own configuration names the certificates."""
     from distributed import Client
 
@@ -158,11 +156,11 @@ def check_workers(client: Client, address: str) -> None:
     wanted = tell_versions()
     for worker, told in client.run(tell_versions, on_error="return").items():
         if told != wanted:
-            text = f"--cluster: worker {worker} has {describe(told)}, this command {describe(wanted)}"
+            text = f"--cluster: worker {worker} has {_describe(told)}, this command {_describe(wanted)}"
             raise UsageError(f"{text}; install the same versions everywhere, so that results are the same")
 
 
-def describe(told: Any) -> str:
+def _describe(told: Any) -> str:
     """Return the versions that a worker reported, or its error, in a few words."""
     if isinstance(told, dict):
         return ", ".join(f"{name} {version}" for name, version in told.items())

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from deepprof.job.parallel import Watch
     from deepprof.job.part import Between
 
-__all__ = ["analyze_on"]
-
 
 def analyze_on(  # noqa: PLR0913  options by name
     client: Client,
@@ -55,33 +53,33 @@ def analyze_on(  # noqa: PLR0913  options by name
     if between is not None:
         check_between(between)
     found = paths if isinstance(paths, TraceFiles) else find_files(paths)
-    readings = plan_readings(found.paths, stored=between is not None, columns=columns)
-    workers = ClusterWorkers(client, [reading.path for reading in readings])
+    readings = _plan_readings(found.paths, stored=between is not None, columns=columns)
+    workers = _ClusterWorkers(client, [reading.path for reading in readings])
     opened = workers.map(tasks.open_path, readings)
     if between is not None:
-        opened = cut(workers, opened, between)
+        opened = _cut(workers, opened, between)
     heads = workers.fetch(workers.map(tasks.tell_heads, opened), watch)
     if between is not None:
         check_parts([head.events for head in chain.from_iterable(heads)])
-    orders = plan_orders(workers, opened, heads)
-    devices = sorted(map(list_devices, chain.from_iterable(heads), orders), key=lambda each: each.rank)
-    shared = read_shared(workers, opened, split(orders, heads), find_shared(devices, same_device=same_device))
+    orders = _plan_orders(workers, opened, heads)
+    devices = sorted(map(_list_devices, chain.from_iterable(heads), orders), key=lambda each: each.rank)
+    shared = _read_shared(workers, opened, split(orders, heads), find_shared(devices, same_device=same_device))
     question = AnalysisOptions(tuple(counts), stream, alone=len(orders) < 2, shared=shared)
     check_job([order.number.rank for order in orders], question)
     looks = workers.map(tasks.look, opened, split(orders, heads), question=question)
     for future in opened:
         future.release()  # a worker frees a trace as soon as it has been examined
     parts = chain.from_iterable(workers.fetch(looks))
-    return add_notes(merge(sorted(parts, key=lambda part: part.rank), question), found.notes)
+    return _add_notes(merge(sorted(parts, key=lambda part: part.rank), question), found.notes)
 
 
-def add_notes(analysis: Analysis, notes: Sequence[str]) -> Analysis:
+def _add_notes(analysis: Analysis, notes: Sequence[str]) -> Analysis:
     """Return the analysis with notes on all of the job before those on its first rank, as `read_job` puts them."""
     first, *others = analysis.recordings
     return replace(analysis, recordings=(replace(first, notes=(*notes, *first.notes)), *others)) if notes else analysis
 
 
-class ClusterWorkers:
+class _ClusterWorkers:
     """The workers, which are asked to do one task per path at a time."""
 
     def __init__(self, client: Client, paths: Sequence[str]) -> None:
@@ -101,7 +99,7 @@ class ClusterWorkers:
         for future, value in as_completed(futures, loop=self.client.loop, with_results=True, raise_errors=False):
             found[future.key] = value if future.status == "finished" else TaskFailure(future.status, value)
             while done < len(futures) and futures[done].key in found:
-                check(found[futures[done].key], self.paths[done])
+                _check(found[futures[done].key], self.paths[done])
                 done += 1
             if watch is not None:
                 watch(len(found), len(futures))
@@ -116,7 +114,7 @@ class TaskFailure:
     value: Any
 
 
-def check(value: Any, path: str) -> None:
+def _check(value: Any, path: str) -> None:
     """Raise the error that was returned in place of a result, if there is one."""
     if isinstance(value, tasks.ErrorValue):
         raise value.error()
@@ -137,7 +135,7 @@ def explain(failure: TaskFailure, path: str) -> BaseException:
     return error if isinstance(error, BaseException) else RuntimeError(f"{path}: {error}")
 
 
-def plan_readings(files: Sequence[Path], *, stored: bool, columns: Mapped | None) -> list[tasks.ReadOptions]:
+def _plan_readings(files: Sequence[Path], *, stored: bool, columns: Mapped | None) -> list[tasks.ReadOptions]:
     """Return how each file is to be read."""
     from deepprof.collectors.importers.generic.columns import parse_columns
 
@@ -145,21 +143,21 @@ def plan_readings(files: Sequence[Path], *, stored: bool, columns: Mapped | None
     return [tasks.ReadOptions(str(f), os.path.abspath(f), len(files) == 1, stored, mapping) for f in files]
 
 
-def cut(workers: ClusterWorkers, opened: Sequence[Future[Any]], between: Between) -> list[Future[Any]]:
+def _cut(workers: _ClusterWorkers, opened: Sequence[Future[Any]], between: Between) -> list[Future[Any]]:
     """Return the parts of the traces that lie in a range of time."""
     begins = workers.fetch(workers.map(tasks.find_begins, opened))
     zeros = find_zeros(list(chain.from_iterable(begins)))
     return workers.map(tasks.cut_parts, opened, split(zeros, begins), between=between)
 
 
-def plan_orders(
-    workers: ClusterWorkers, opened: Sequence[Future[Any]], heads: Sequence[Sequence[tasks.RankHead]]
+def _plan_orders(
+    workers: _ClusterWorkers, opened: Sequence[Future[Any]], heads: Sequence[Sequence[tasks.RankHead]]
 ) -> list[tasks.RankCorrection]:
     """Return the correction of each rank, in the order of the paths."""
     told = list(chain.from_iterable(heads))
     numbers = assign_ranks([(head.rank, head.path) for head in told])
     by_rank = sorted(range(len(told)), key=lambda place: numbers[place].rank)
-    offsets = measure(workers, opened, heads, by_rank[0])
+    offsets = _measure(workers, opened, heads, by_rank[0])
     members = [
         AlignedRank(numbers[place].rank, told[place].clock, offsets[place], told[place].session) for place in by_rank
     ]
@@ -168,14 +166,14 @@ def plan_orders(
     return [tasks.RankCorrection(number, corrections[place], bare) for place, number in enumerate(numbers)]
 
 
-def list_devices(head: tasks.RankHead, order: tasks.RankCorrection) -> RankDevices:
+def _list_devices(head: tasks.RankHead, order: tasks.RankCorrection) -> RankDevices:
     """Return the devices of one rank, with the clock that it is put on."""
     unix = order.correction.to_unix or head.clock.clock == "unix"
     return RankDevices(order.number.rank, head.devices, "unix" if unix else head.session)
 
 
-def read_shared(
-    workers: ClusterWorkers,
+def _read_shared(
+    workers: _ClusterWorkers,
     opened: Sequence[Future[Any]],
     orders: Sequence[Sequence[tasks.RankCorrection]],
     shared: Sequence[SharedPlaces],
@@ -190,8 +188,8 @@ def read_shared(
     return tuple(SharedWork(each.identity, tuple(works[place] for place in each.places)) for each in shared)
 
 
-def measure(
-    workers: ClusterWorkers, opened: Sequence[Future[Any]], heads: Sequence[Sequence[tasks.RankHead]], first: int
+def _measure(
+    workers: _ClusterWorkers, opened: Sequence[Future[Any]], heads: Sequence[Sequence[tasks.RankHead]], first: int
 ) -> list[ClockOffset | None]:
     """Return how far each clock is ahead of that of the rank at place `first`, in the order of the paths."""
     places = [(number, index) for number, ranks in enumerate(heads) for index in range(len(ranks))]

@@ -36,23 +36,6 @@ from deepprof.version import read_version
 if TYPE_CHECKING:
     from deepprof.collectors.importers.generic.columns import GenericColumns
 
-__all__ = [
-    "ErrorValue",
-    "OpenedTraces",
-    "RankCorrection",
-    "RankHead",
-    "ReadOptions",
-    "cut_parts",
-    "find_begins",
-    "find_ends",
-    "look",
-    "measure_offsets",
-    "open_path",
-    "read_works",
-    "tell_heads",
-    "tell_versions",
-]
-
 Found = TypeVar("Found")
 
 
@@ -129,15 +112,17 @@ def tell_versions() -> dict[str, str]:
 
 def open_path(how: ReadOptions) -> OpenedTraces | ErrorValue:
     """Return the traces behind one path, several if it is an archive."""
-    return attempt(how, lambda: read_sources(how))
+    return attempt(how, lambda: _read_sources(how))
 
 
-def read_sources(how: ReadOptions) -> OpenedTraces:
+def _read_sources(how: ReadOptions) -> OpenedTraces:
     """Return the traces behind one path."""
     sources = TraceSources([Path(how.place)])
     with closing(sources):
         sources.measure()  # opens an archive, so that `total` is known
-        return OpenedTraces(tuple(part for source in sources for part in split(read_source(source, sources, how), how)))
+        return OpenedTraces(
+            tuple(part for source in sources for part in split(_read_source(source, sources, how), how))
+        )
 
 
 def split(rank: Trace | StoredRank, how: ReadOptions) -> Sequence[Trace | StoredRank]:
@@ -145,15 +130,15 @@ def split(rank: Trace | StoredRank, how: ReadOptions) -> Sequence[Trace | Stored
     return split_processes(rank) if isinstance(rank, Trace) and not how.stored else [rank]
 
 
-def read_source(source: TraceSource, sources: TraceSources, how: ReadOptions) -> Trace | StoredRank:
+def _read_source(source: TraceSource, sources: TraceSources, how: ReadOptions) -> Trace | StoredRank:
     """Return one trace with the name it has in the report."""
     found: Trace | StoredRank | None = open_stored(source) if how.stored else None
     found = found or read_rank(source, alone=how.alone and sources.total == 1, columns=how.columns)
     source.forget()
-    return replace(found, path=rename(found.path, how)) if isinstance(found, Trace) else found
+    return replace(found, path=_rename(found.path, how)) if isinstance(found, Trace) else found
 
 
-def rename(text: str, how: ReadOptions) -> str:
+def _rename(text: str, how: ReadOptions) -> str:
     """Return a path that begins with the place of `how` as the caller wrote it."""
     return how.path + text[len(how.place) :] if text.startswith(how.place) else text
 
@@ -163,7 +148,7 @@ def attempt(how: ReadOptions | None, work: Callable[[], Found]) -> Found | Error
     try:
         return work()
     except TraceError as error:
-        path = rename(error.path, how) if how else error.path
+        path = _rename(error.path, how) if how else error.path
         return ErrorValue("trace", (path, error.problem, error.advice))
     except DeepProfError as error:
         return ErrorValue("usage", (str(error),))
@@ -172,7 +157,7 @@ def attempt(how: ReadOptions | None, work: Callable[[], Found]) -> Found | Error
             "trace", (how.path if how else "job", "needs more memory than a worker has", "give workers more")
         )
     except OSError as error:
-        name = rename(os.fsdecode(error.filename), how) if how and error.filename else error.filename
+        name = _rename(os.fsdecode(error.filename), how) if how and error.filename else error.filename
         return ErrorValue("system", (error.errno, error.strerror or str(error), name and str(name)))
 
 
@@ -195,7 +180,7 @@ def tell_heads(opened: OpenedTraces | ErrorValue) -> tuple[RankHead, ...] | Erro
     """Return what the job must know of each trace."""
     if isinstance(opened, ErrorValue):
         return opened
-    return tuple(tell_head(trace) for trace in opened.traces)
+    return tuple(_tell_head(trace) for trace in opened.traces)
 
 
 def read_works(
@@ -203,10 +188,12 @@ def read_works(
 ) -> tuple[tuple[DeviceWork, ...], ...]:
     """Return the work of each trace on those of its devices that other ranks use too."""
     given = zip(opened.traces, orders, devices, strict=True)
-    return tuple(tuple(read_work(prepare(trace, order), device) for device in wanted) for trace, order, wanted in given)
+    return tuple(
+        tuple(read_work(_prepare(trace, order), device) for device in wanted) for trace, order, wanted in given
+    )
 
 
-def tell_head(trace: Trace) -> RankHead:
+def _tell_head(trace: Trace) -> RankHead:
     """Return what the job must know of one trace."""
     events, devices = trace.device_events.height, list_devices(trace).devices
     return RankHead(trace.rank, trace.path, events, read_clock(trace), session_of(trace), devices)
@@ -224,11 +211,11 @@ def measure_offsets(opened: OpenedTraces, ends: pl.DataFrame) -> tuple[ClockOffs
 
 def look(opened: OpenedTraces, orders: Sequence[RankCorrection], question: AnalysisOptions) -> tuple[RankPart, ...]:
     """Return the analysis of each trace, without the timelines that only pictures need."""
-    prepared = (prepare(trace, order) for trace, order in zip(opened.traces, orders, strict=True))
+    prepared = (_prepare(trace, order) for trace, order in zip(opened.traces, orders, strict=True))
     return tuple(without_timelines(examine(trace, question)[1]) for trace in prepared)
 
 
-def prepare(trace: Trace, order: RankCorrection) -> Trace:
+def _prepare(trace: Trace, order: RankCorrection) -> Trace:
     """Return the trace with its number in the job and on the job's clock, ready to examine."""
     numbered = correct(put_number(trace, order.number), order.correction)
     return (stand_in(numbered) if order.stand_in else None) or numbered

@@ -68,27 +68,27 @@ COMMANDS: tuple[type[Command], ...] = (
 )
 
 
-class Parser(argparse.ArgumentParser):
+class _Parser(argparse.ArgumentParser):
     """A parser that states a problem in one line instead of printing the usage first."""
 
     def error(self, message: str) -> NoReturn:
         """Raise `UsageError` with argparse's message and the command that prints the help."""
         words = re.sub(r"\S{61,}", lambda word: shorten(word[0]), message)
-        raise UsageError(f"{suggest(message)}{shorten(words, LONGEST_MESSAGE)}; see {self.prog} --help")
+        raise UsageError(f"{_suggest(message)}{shorten(words, LONGEST_MESSAGE)}; see {self.prog} --help")
 
     def print_help(self, file: Any = None) -> None:
         """Print the help; argparse's own method would hide the error of a full disk."""
         (file or require_stdout()).write(self.format_help())
 
 
-def suggest(message: str) -> str:
+def _suggest(message: str) -> str:
     """Return a question that names the closest choice, where argparse reports an invalid one that resembles it."""
     choice = re.search(r"invalid choice: '(\w+)' \(choose from (.*)\)", message)
     near = difflib.get_close_matches(choice[1], re.findall(r"\w+", choice[2]), 1) if choice else []
     return f"did you mean {near[0]}? " if near else ""
 
 
-class Version(argparse.Action):
+class _Version(argparse.Action):
     """`--version`, which looks the version up only when it is used."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
@@ -99,7 +99,7 @@ class Version(argparse.Action):
         parser.exit()
 
 
-class Formats(argparse.Action):
+class _Formats(argparse.Action):
     """`--formats`, which loads the importers only when it is used."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
@@ -115,13 +115,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return run(argv)
     except DeepProfError as error:
-        return complain(str(error))
+        return _complain(str(error))
     except BrokenPipeError:
         settle(sys.stdout)
         return PIPE_CLOSED
     except OSError as error:
         settle(sys.stdout)
-        return complain(f"{error.filename or 'output'}: {error.strerror or error}; check the path and the disk")
+        return _complain(f"{error.filename or 'output'}: {error.strerror or error}; check the path and the disk")
     except KeyboardInterrupt:
         return INTERRUPTED
 
@@ -133,21 +133,21 @@ def run(argv: Sequence[str] | None) -> int:
     except SystemExit:  # argparse has printed the help; a closed pipe is still to be reported here
         status = 0
     else:
-        status = run_command(args)
+        status = _run_command(args)
     if sys.stdout is not None:
         sys.stdout.flush()  # here, because `main` can still report a closed pipe or a full disk
     return status
 
 
-def run_command(args: argparse.Namespace) -> int:
+def _run_command(args: argparse.Namespace) -> int:
     """Run the command, with warnings as lines of DeepProf's own."""
     with warnings.catch_warnings(), tidying():
-        warnings.showwarning = show_warning
+        warnings.showwarning = _show_warning
         status: int = args.run(args)
     return status
 
 
-def show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     """Print a warning, such as a plug-in that does not load, as one line."""
     say(f"deepprof: warning: {message}")
 
@@ -155,9 +155,9 @@ def show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
 def prepare_parser() -> argparse.ArgumentParser:
     """Return the parser of the whole command line."""
     description = "Finds the training iteration in a GPU trace, and says where its time goes and why the GPU waits."
-    parser = Parser(prog="deepprof", description=description, allow_abbrev=False)
-    parser.add_argument("--version", action=Version, nargs=0, help="print the version and exit")
-    parser.add_argument("--formats", action=Formats, nargs=0, help="list the formats of traces that are read and exit")
+    parser = _Parser(prog="deepprof", description=description, allow_abbrev=False)
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
+    parser.add_argument("--formats", action=_Formats, nargs=0, help="list the formats of traces that are read and exit")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for kind in COMMANDS:
         text = kind.__doc__ or ""
@@ -174,7 +174,7 @@ def prepare_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def complain(problem: str) -> int:
+def _complain(problem: str) -> int:
     """Print one line on stderr, whatever characters `problem` holds, and return the exit code."""
     say(f"deepprof: {problem}")
     return UNUSABLE

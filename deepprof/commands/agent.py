@@ -12,8 +12,6 @@ from deepprof.commands.daemons import add_credentials, open_endpoint
 if TYPE_CHECKING:
     import argparse
 
-__all__ = ["Agent"]
-
 LEAST_NBYTES = 64 << 10  # of the spool: a smaller one has no space for a message, and nothing would arrive
 
 
@@ -40,18 +38,18 @@ class Agent:
         add(
             "--spool-limit",
             metavar="SIZE",
-            type=parse_limit,
+            type=_parse_limit,
             default="1GiB",
             help="of all ranks together (default: 1GiB)",
         )
         cost = (
             "share of one core that collecting may take of a process; above, only windows are collected (default: 0.05)"
         )
-        add("--overhead", metavar="RATIO", type=parse_ratio, default=0.05, help=cost)
+        add("--overhead", metavar="RATIO", type=_parse_ratio, default=0.05, help=cost)
         windows = "ask PyTorch for a window now and then (default: 2,000 ms each 60 s)"
         add("--kineto", metavar="EVERY_S:WINDOW_MS", nargs="?", const="60:2000", help=windows)
-        add("--tail", metavar="FILE.rpd", type=parse_file, help="follow a file that RPD's tracer is writing")
-        add("--watch", metavar="DIR", type=parse_folder, help="send the reports that appear in a directory")
+        add("--tail", metavar="FILE.rpd", type=_parse_file, help="follow a file that RPD's tracer is writing")
+        add("--watch", metavar="DIR", type=_parse_folder, help="send the reports that appear in a directory")
         names = "name of the job of --tail and --watch (default: the file's or directory's)"
         add("--job", metavar="NAME", type=parse_job, help=names)
         add("--for-all", action="store_true", help="take records of all users of this machine")
@@ -78,7 +76,7 @@ class Agent:
         from deepprof.live.service.config.sections import LogSection
         from deepprof.live.service.logs import writing_logs
 
-        socket = args.socket or find_socket(os.environ.get("DEEPPROF_SOCKET")) or default_socket(os.environ)
+        socket = args.socket or _find_socket(os.environ.get("DEEPPROF_SOCKET")) or default_socket(os.environ)
         settings = AgentSettings(
             socket=Path(socket).absolute(),
             spool=Path(args.spool) if args.spool else default_spool(os.environ),
@@ -98,7 +96,7 @@ class Agent:
         return 0
 
 
-def find_socket(text: str | None) -> Path | None:
+def _find_socket(text: str | None) -> Path | None:
     """Return the socket that the environment names, None where it names none. Raises `UsageError`."""
     from argparse import ArgumentTypeError
 
@@ -110,7 +108,7 @@ def find_socket(text: str | None) -> Path | None:
         raise UsageError(f"DEEPPROF_SOCKET: {error}") from error
 
 
-def parse_ratio(text: str) -> float:
+def _parse_ratio(text: str) -> float:
     """Return a ratio above 0, at most 1. Raises `ArgumentTypeError`."""
     from argparse import ArgumentTypeError
 
@@ -123,7 +121,7 @@ def parse_ratio(text: str) -> float:
     return ratio
 
 
-def parse_limit(text: str) -> int:
+def _parse_limit(text: str) -> int:
     """Return a number of bytes, at least `LEAST_NBYTES`. Raises `ArgumentTypeError`."""
     from argparse import ArgumentTypeError
 
@@ -138,7 +136,7 @@ def parse_limit(text: str) -> int:
     return nbytes
 
 
-def parse_folder(text: str) -> Path:
+def _parse_folder(text: str) -> Path:
     """Return the path of a directory, which need not exist yet. Raises `ArgumentTypeError`."""
     from argparse import ArgumentTypeError
 
@@ -148,7 +146,7 @@ def parse_folder(text: str) -> Path:
     return path
 
 
-def parse_file(text: str) -> Path:
+def _parse_file(text: str) -> Path:
     """Return the path of a file that SQLite writes, which need not exist yet. Raises `ArgumentTypeError`."""
     from argparse import ArgumentTypeError
 

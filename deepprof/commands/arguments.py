@@ -7,18 +7,6 @@ from argparse import ArgumentParser, ArgumentTypeError
 
 from deepprof.render.plain import shorten
 
-__all__ = [
-    "add_columns",
-    "parse_count",
-    "parse_counts",
-    "parse_interval",
-    "parse_jobs",
-    "parse_seed",
-    "parse_speed",
-    "parse_stream",
-    "parse_time",
-]
-
 COUNT_DIGITS, SEED_DIGITS = 9, 18
 JOBS = 64
 UNITS_NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "min": 60 * 10**9}
@@ -37,7 +25,7 @@ def add_columns(parser: ArgumentParser) -> None:
 
 def parse_count(text: str) -> int:
     """Return a whole number of one or more."""
-    if not is_whole(text, COUNT_DIGITS) or int(text) < 1:
+    if not _is_whole(text, COUNT_DIGITS) or int(text) < 1:
         raise ArgumentTypeError(f"{quote(text)} is not a whole number of at least 1 with {COUNT_DIGITS} digits at most")
     return int(text)
 
@@ -49,7 +37,7 @@ def parse_counts(text: str) -> tuple[int, ...]:
 
 def parse_seed(text: str) -> int:
     """Return a whole number."""
-    if not is_whole(text, SEED_DIGITS):
+    if not _is_whole(text, SEED_DIGITS):
         raise ArgumentTypeError(f"{quote(text)} is not a whole number with {SEED_DIGITS} digits at most")
     return int(text)
 
@@ -76,7 +64,7 @@ def parse_stream(text: str) -> tuple[int, int]:
     if device.startswith("-"):
         raise ArgumentTypeError(f"{quote(text)}: a device is not negative; give DEVICE:STREAM, such as 0:7")
     digits = len(str(STREAMS))
-    if not (colon and is_whole(device, digits) and is_whole(stream, digits)):
+    if not (colon and _is_whole(device, digits) and _is_whole(stream, digits)):
         raise ArgumentTypeError(f"{quote(text)} is not DEVICE:STREAM, such as 0:7")
     if int(device) >= DEVICES or int(stream) >= STREAMS:
         raise ArgumentTypeError(f"{quote(text)}: a device is below {DEVICES}, a stream below 2**63")
@@ -85,7 +73,7 @@ def parse_stream(text: str) -> tuple[int, int]:
 
 def parse_jobs(text: str) -> int:
     """Return a number of processes."""
-    if not is_whole(text, COUNT_DIGITS) or not 1 <= int(text) <= JOBS:
+    if not _is_whole(text, COUNT_DIGITS) or not 1 <= int(text) <= JOBS:
         raise ArgumentTypeError(f"{quote(text)} is not a number of processes from 1 to {JOBS}")
     return int(text)
 
@@ -99,7 +87,7 @@ def parse_time(text: str) -> int:
     return int(whole + fraction) * unit // int("1" + "0" * len(fraction))
 
 
-def is_whole(text: str, digits: int) -> bool:
+def _is_whole(text: str, digits: int) -> bool:
     """Return whether `text` is a number of up to `digits` ASCII digits."""
     return len(text) <= digits and text.isascii() and text.isdecimal()
 

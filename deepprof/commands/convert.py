@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from deepprof.job.conversion import ConversionResult
 
-__all__ = ["Convert"]
-
 
 class Convert:
     """Write traces to a store, for repeated questions and other tools.
@@ -44,11 +42,11 @@ class Convert:
             written = convert(args.paths, args.output, jobs=args.jobs, watch=watch, columns=args.columns)
         for note in written.notes:
             say(f"note: {note}")
-        say(f"{args.output}: {describe(written)}")
+        say(f"{args.output}: {_describe(written)}")
         return 0
 
 
-def describe(written: ConversionResult) -> str:
+def _describe(written: ConversionResult) -> str:
     """Return a line on the records written and those dropped."""
     ranks = counted(written.ranks, "rank")
     dropped = ", ".join(f"{reason} {count:,}" for reason, count in written.dropped.items())

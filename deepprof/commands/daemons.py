@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from deepprof.analysis import Analysis
     from deepprof.live.client.endpoint import Endpoint
 
-__all__ = ["add_credentials", "add_daemon", "analyze_window", "open_endpoint"]
-
 
 def add_credentials(parser: argparse.ArgumentParser) -> None:
     """Add the options for a token and certificates."""
@@ -51,7 +49,7 @@ def analyze_window(args: argparse.Namespace) -> Analysis:
 
     With `--same-device`, `args` may name several jobs, whose ranks are numbered one after the other.
     """
-    check_job(args)
+    _check_job(args)
     endpoint = open_endpoint(args.daemon, args)
     with progress("reading"):
         from deepprof.analysis import analyze
@@ -67,7 +65,7 @@ def analyze_window(args: argparse.Namespace) -> Analysis:
         return analyze(ranks, counts=args.iterations, stream=args.stream, same_device=args.same_device)
 
 
-def check_job(args: argparse.Namespace) -> None:
+def _check_job(args: argparse.Namespace) -> None:
     """Raise `UsageError` for arguments that apply to files only."""
     from deepprof.collectors.errors import UsageError
 

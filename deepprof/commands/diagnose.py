@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from deepprof.analysis import Analysis
 
-__all__ = ["Diagnose"]
-
 FAILED = 1
 
 
@@ -50,37 +48,37 @@ class Diagnose:
     def run(self, args: argparse.Namespace) -> int:
         """Read, analyse and report."""
         check_output(args)
-        analysis = choose_source(args)(args)
+        analysis = _choose_source(args)(args)
         limit = None if args.all else MAX_FINDINGS
-        content = render_json(analysis, limit) if args.format == "json" else render_text(analysis, limit, args)
+        content = _render_json(analysis, limit) if args.format == "json" else _render_text(analysis, limit, args)
         deliver(content, args)
         if args.fail_on and not analysis.loops:
             say("--fail-on: no iteration was found, so that most rules had nothing to look at")
-        return FAILED if args.fail_on and fails(analysis, args.fail_on) else 0
+        return FAILED if args.fail_on and _fails(analysis, args.fail_on) else 0
 
 
-def choose_source(args: argparse.Namespace) -> Callable[[argparse.Namespace], Analysis]:
+def _choose_source(args: argparse.Namespace) -> Callable[[argparse.Namespace], Analysis]:
     """Return the function that reads and analyses: a daemon's window, or files in a cluster or in this process."""
     if args.daemon is not None:
         return analyze_window
     return analyze_in_cluster if args.cluster is not None else analyze_paths
 
 
-def render_json(analysis: Analysis, limit: int | None) -> str:
+def _render_json(analysis: Analysis, limit: int | None) -> str:
     """Return the report as JSON."""
     from deepprof.render.json import encode
 
     return encode(analysis, limit=limit)
 
 
-def render_text(analysis: Analysis, limit: int | None, args: argparse.Namespace) -> str:
+def _render_text(analysis: Analysis, limit: int | None, args: argparse.Namespace) -> str:
     """Return the report as text."""
     from deepprof.render.text import print_report
 
     return capture(lambda console: print_report(analysis, console, limit=limit, verbose=args.verbose), args.output)
 
 
-def fails(analysis: Analysis, severity: str) -> bool:
+def _fails(analysis: Analysis, severity: str) -> bool:
     """Return whether any finding, shown or not, is of `severity` or above."""
     threshold = SEVERITIES.index(severity)
     return any(SEVERITIES.index(finding.severity) >= threshold for finding in analysis.findings)

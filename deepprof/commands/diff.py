@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from deepprof.comparison.result import Comparison, LoopPair
 
-__all__ = ["Diff"]
-
 FAILED = 1
 REGRESSION = re.compile(r"regression=(?:(\d{1,4}(?:\.\d{1,6})?)%|(0\.\d{1,8}))", re.ASCII)
 
@@ -47,13 +45,13 @@ class Diff:
         from deepprof.collectors.errors import TraceError
 
         check_output(args)
-        comparison = compare_paths(args)
+        comparison = _compare_paths(args)
         if not comparison.pairs:
             sentence = comparison.headline.sentence.rstrip(".")
             advice = "record three or more iterations of the same ranks in both runs"
             raise TraceError(f"{args.a} and {args.b}", sentence[0].lower() + sentence[1:], advice)
         deliver(render(comparison, args), args)
-        return 0 if args.fail_on is None else FAILED * fails(comparison, args.fail_on)
+        return 0 if args.fail_on is None else FAILED * _fails(comparison, args.fail_on)
 
 
 def parse_regression(text: str) -> float:
@@ -64,7 +62,7 @@ def parse_regression(text: str) -> float:
     return float(found[1]) / 100 if found[1] else float(found[2])
 
 
-def compare_paths(args: argparse.Namespace) -> Comparison:
+def _compare_paths(args: argparse.Namespace) -> Comparison:
     """Read the two runs that the arguments name, and compare them."""
     runs = [analyze_paths(args, [path]) for path in (args.a, args.b)]
     with progress("comparing"):
@@ -85,24 +83,24 @@ def render(comparison: Comparison, args: argparse.Namespace) -> str:
     return capture(lambda console: print_comparison(comparison, console, limit=limit), args.output)
 
 
-def fails(comparison: Comparison, limit: float) -> bool:
+def _fails(comparison: Comparison, limit: float) -> bool:
     """Print on stderr the pairs that are slower by more than `limit`; return whether one of them surely is slower."""
     slower = [pair for pair in comparison.pairs if pair.time.ratio - 1 > limit]
     for pair in slower:
-        say(f"deepprof: {describe(pair, limit)}")
-    return any(map(is_sure, slower))
+        say(f"deepprof: {_describe(pair, limit)}")
+    return any(map(_is_sure, slower))
 
 
-def is_sure(pair: LoopPair) -> bool:
+def _is_sure(pair: LoopPair) -> bool:
     """Return whether the interval of a pair's ratio lies above 1, which means equal times."""
     return pair.time.low is not None and pair.time.low > 1
 
 
-def describe(pair: LoopPair, limit: float) -> str:
+def _describe(pair: LoopPair, limit: float) -> str:
     """Return a sentence on how much slower a pair is, and whether that is sure."""
     time, place = pair.time, f"rank {pair.b.rank}, device {pair.b.device}"
     more = f"{place}: iterations are {100 * time.ratio - 100:.3g}% slower, which is more than {100 * limit:.3g}%"
-    if is_sure(pair):
+    if _is_sure(pair):
         return f"regression: {more}"
     counts = f"{time.a_iterations} and {counted(time.b_iterations, 'iteration')}"
     return f"no regression: {more}, but not sure with {counts}"

@@ -15,8 +15,6 @@ from deepprof.commands.streams import require_stdout
 if TYPE_CHECKING:
     from deepprof.live.agent.doctor.machine import DoctorMachine
 
-__all__ = ["Doctor"]
-
 COLUMNS = 80  # where the output is no terminal
 PATIENCE_S = 2.0
 
@@ -49,17 +47,17 @@ class Doctor:
         from deepprof.live.agent.doctor import examine_machine, examine_process
         from deepprof.live.agent.doctor.file_tree import FileTree
 
-        around, tree = look_around(args), FileTree()
+        around, tree = _look_around(args), FileTree()
         report = examine_machine(tree, around) if args.pid is None else examine_process(tree, around, args.pid)
         stdout = require_stdout()
         if args.format == "json":
             stdout.write(json.dumps(report.to_json()) + "\n")
         else:
-            stdout.write(report.write_text(measure_width(), plain=not can_write(stdout.encoding)))
+            stdout.write(report.write_text(_measure_width(), plain=not _can_write(stdout.encoding)))
         return 0 if report.is_healthy else 1
 
 
-def look_around(args: argparse.Namespace) -> DoctorMachine:
+def _look_around(args: argparse.Namespace) -> DoctorMachine:
     """Return what the doctor examines besides files."""
     from deepprof.collectors.live import __file__ as live
     from deepprof.collectors.live.identity import find_socket
@@ -70,7 +68,7 @@ def look_around(args: argparse.Namespace) -> DoctorMachine:
     return DoctorMachine(
         socket=args.agent or find_socket(),
         ask=ask,
-        daemon=lambda address: call_daemon(address or args.to),
+        daemon=lambda address: _call_daemon(address or args.to),
         library=find_library(),
         hook=Path(live).parent / "hook",
         variables=os.environ,
@@ -79,7 +77,7 @@ def look_around(args: argparse.Namespace) -> DoctorMachine:
     )
 
 
-def call_daemon(to: str | None) -> str | None:
+def _call_daemon(to: str | None) -> str | None:
     """Return why the daemon does not answer, None where it listens. Raises `PermissionError` with its address."""
     import socket
 
@@ -101,14 +99,14 @@ def call_daemon(to: str | None) -> str | None:
     return None
 
 
-def measure_width() -> int:
+def _measure_width() -> int:
     """Return the number of columns of the terminal."""
     import shutil
 
     return shutil.get_terminal_size((COLUMNS, 25)).columns
 
 
-def can_write(encoding: str | None) -> bool:
+def _can_write(encoding: str | None) -> bool:
     """Return whether an encoding has the signs of the report."""
     try:
         "✓–✗·".encode(encoding or "ascii")  # noqa: RUF001

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from deepprof.analysis import Analysis
 
-__all__ = ["Export"]
-
 TARGETS = ("perfetto", "speedscope", "csv", "parquet")
 TABLES = ("iterations", "events", "findings")
 COMPRESSION = 5  # level for .gz: the usual 6 takes three times as long for files that are 6 % smaller
@@ -48,17 +46,17 @@ class Export:
         """Read, analyse and write; print on stderr what the file contains."""
         from deepprof.files import check_target
 
-        check_options(args)
+        _check_options(args)
         check_target(args.output)
         analysis = analyze_paths(args)
-        require_iterations(analysis, args)
-        with progress("writing"), open_target(args.output) as file:
+        _require_iterations(analysis, args)
+        with progress("writing"), _open_target(args.output) as file:
             written = write(analysis, file, args)
         say(f"{args.output}: {written}")
         return 0
 
 
-def check_options(args: argparse.Namespace) -> None:
+def _check_options(args: argparse.Namespace) -> None:
     """Raise `UsageError` for an option that the target does not have."""
     from deepprof.collectors.errors import UsageError
 
@@ -68,7 +66,7 @@ def check_options(args: argparse.Namespace) -> None:
         raise UsageError(f"--what: {args.to} is no table; leave it out or choose --to csv or parquet")
 
 
-def require_iterations(analysis: Analysis, args: argparse.Namespace) -> None:
+def _require_iterations(analysis: Analysis, args: argparse.Namespace) -> None:
     """Raise `TraceError` where the output needs iterations and there are none."""
     from deepprof.collectors.errors import TraceError
 
@@ -79,7 +77,7 @@ def require_iterations(analysis: Analysis, args: argparse.Namespace) -> None:
 
 
 @contextmanager
-def open_target(path: str) -> Iterator[BinaryIO]:
+def _open_target(path: str) -> Iterator[BinaryIO]:
     """Open the file to write, compressed if its name ends with .gz: the bytes do not depend on the time of writing."""
     from deepprof.files import open_file
 

@@ -10,8 +10,6 @@ from deepprof.plurals import counted
 if TYPE_CHECKING:
     import argparse
 
-__all__ = ["Fsck"]
-
 
 class Fsck:
     """Check the store of a daemon, and repair it.
@@ -38,11 +36,11 @@ class Fsck:
         stdout = require_stdout()
         for problem in problems:
             stdout.write(f"{problem}\n")
-        stdout.write(f"{sum_up(len(problems), repaired=args.repair)}\n")
+        stdout.write(f"{_sum_up(len(problems), repaired=args.repair)}\n")
         return 1 if problems else 0
 
 
-def sum_up(problems: int, *, repaired: bool) -> str:
+def _sum_up(problems: int, *, repaired: bool) -> str:
     """Return the last line of the output."""
     if not problems:
         return "sound"

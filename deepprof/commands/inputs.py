@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from deepprof.analysis import Analysis
     from deepprof.job.part import Between
 
-__all__ = ["add_cluster", "add_inputs", "add_paths", "analyze_in_cluster", "analyze_paths", "find_between"]
-
 
 def add_paths(parser: argparse.ArgumentParser) -> None:
     """Add PATH: one path of a job, or several."""

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from deepprof.live.client.daemon import Daemon
     from deepprof.render.live_table import Line
 
-__all__ = ["Jobs"]
-
 ACTIONS = ("list", "senders", "forget")
 
 
@@ -29,7 +27,7 @@ class Jobs:
     `list` (the default) shows every job, also those of which only the history is left, with who sends it and what is
     kept of it; JOB shows only these. `senders` shows by the name of the token who sends what, of how much they may, and
     what was refused; `forget JOB ...` removes jobs that send nothing now, their history and captures with them.
-    `senders` and `forget` need the scope admin.
+    `senders` and `_forget` need the scope admin.
     """
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
@@ -44,7 +42,7 @@ class Jobs:
 
     def run(self, args: argparse.Namespace) -> int:
         """List jobs or senders, or have jobs forgotten."""
-        check_names(args.action, args.jobs)
+        _check_names(args.action, args.jobs)
         endpoint = open_endpoint(args.daemon, args)
         from deepprof.live.client.daemon import Daemon
 
@@ -53,7 +51,7 @@ class Jobs:
         return 0
 
 
-def check_names(action: str, jobs: Sequence[str]) -> None:
+def _check_names(action: str, jobs: Sequence[str]) -> None:
     """Raise `UsageError` for an action without the jobs that it needs, or with jobs that it does not take."""
     from deepprof.collectors.errors import UsageError
 
@@ -63,7 +61,7 @@ def check_names(action: str, jobs: Sequence[str]) -> None:
         raise UsageError("senders takes no job; deepprof jobs list JOB says who sends one")
 
 
-def list_jobs(daemon: Daemon, args: argparse.Namespace) -> None:
+def _list_jobs(daemon: Daemon, args: argparse.Namespace) -> None:
     """Show the jobs."""
     from deepprof.collectors.errors import UsageError
     from deepprof.render.jobs import draw_jobs_held
@@ -73,24 +71,24 @@ def list_jobs(daemon: Daemon, args: argparse.Namespace) -> None:
         raise UsageError(f"{daemon.endpoint.address}: no job {min(missing)!r}; deepprof jobs lists them")
     jobs = tuple(job for job in jobs if job.job in args.jobs or not args.jobs)
     if args.format == "json":
-        write_json("jobs", daemon, jobs)
+        _write_json("jobs", daemon, jobs)
     else:
         now = time.time_ns()
         write(lambda width: draw_jobs_held(jobs, now, width), "no job is kept")
 
 
-def list_senders(daemon: Daemon, args: argparse.Namespace) -> None:
+def _list_senders(daemon: Daemon, args: argparse.Namespace) -> None:
     """Show the senders."""
     from deepprof.render.jobs import draw_senders
 
     senders = daemon.senders()
     if args.format == "json":
-        write_json("senders", daemon, senders)
+        _write_json("senders", daemon, senders)
     else:
         write(lambda width: draw_senders(senders, width), "nobody has sent anything yet")
 
 
-def forget(daemon: Daemon, args: argparse.Namespace) -> None:
+def _forget(daemon: Daemon, args: argparse.Namespace) -> None:
     """Have jobs forgotten, and print what was removed; ends at the first that cannot be forgotten."""
     gone = list[dict[str, object]]()
     for job in args.jobs:
@@ -99,13 +97,13 @@ def forget(daemon: Daemon, args: argparse.Namespace) -> None:
         if args.format == "text":
             write(lambda _, job=job, n=iterations: [(f"{job}: forgotten, {counted(n, 'iteration')}", "")], "")  # type: ignore[misc]
     if args.format == "json":
-        write_json("forgotten", daemon, gone)
+        _write_json("forgotten", daemon, gone)
 
 
 ACT: dict[str, Callable[[Daemon, argparse.Namespace], None]] = {
-    "list": list_jobs,
-    "senders": list_senders,
-    "forget": forget,
+    "list": _list_jobs,
+    "senders": _list_senders,
+    "forget": _forget,
 }
 
 
@@ -119,7 +117,7 @@ def write(draw: Callable[[int], Iterable[Line]], nothing: str) -> None:
         page.draw(text, style)
 
 
-def write_json(what: str, daemon: Daemon, values: object) -> None:
+def _write_json(what: str, daemon: Daemon, values: object) -> None:
     """Write an object of `deepprof.jobs/1`."""
     import msgspec
 

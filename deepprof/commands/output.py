@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-__all__ = ["add_output", "capture", "check_output", "deliver"]
-
 FORMATS = ("text", "json")
 FILE_WIDTH = 100
 

@@ -14,10 +14,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
-__all__ = ["counting", "is_watched", "progress", "reading"]
 
-
-def is_watched() -> bool:
+def _is_watched() -> bool:
     """Return whether stderr is a terminal."""
     return sys.stderr is not None and sys.stderr.isatty()
 
@@ -25,21 +23,21 @@ def is_watched() -> bool:
 @contextmanager
 def progress(doing: str) -> Iterator[None]:
     """Show a spinner beside the text `doing`."""
-    if not is_watched():
+    if not _is_watched():
         yield
         return
     console = open_console(sys.stderr)
-    with console.status(doing, spinner=choose_spinner(console)):
+    with console.status(doing, spinner=_choose_spinner(console)):
         yield
 
 
 @contextmanager
 def reading() -> Iterator[Callable[[int, int], None] | None]:
     """Show a spinner, and a bar once the first of several traces is read; gives the function to call per trace read."""
-    if not is_watched():
+    if not _is_watched():
         yield None
         return
-    with make_bar(open_console(sys.stderr)) as bar:
+    with _make_bar(open_console(sys.stderr)) as bar:
         task = bar.add_task("reading", total=None, count="")
 
         def watch(done: int, total: int) -> None:
@@ -52,10 +50,10 @@ def reading() -> Iterator[Callable[[int, int], None] | None]:
 @contextmanager
 def counting(doing: str, what: str) -> Iterator[Callable[[int, int], None] | None]:
     """Show a bar; gives the function to call with the number done and the number of all."""
-    if not is_watched():
+    if not _is_watched():
         yield None
         return
-    with make_bar(open_console(sys.stderr)) as bar:
+    with _make_bar(open_console(sys.stderr)) as bar:
         task = bar.add_task(doing, total=None, count="")
 
         def watch(done: int, total: int) -> None:
@@ -64,15 +62,15 @@ def counting(doing: str, what: str) -> Iterator[Callable[[int, int], None] | Non
         yield watch
 
 
-def make_bar(console: Console) -> Progress:
+def _make_bar(console: Console) -> Progress:
     """Return a bar that is erased at the end."""
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
-    spinner = SpinnerColumn(choose_spinner(console))
+    spinner = SpinnerColumn(_choose_spinner(console))
     columns = (spinner, TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[count]}"))
     return Progress(*columns, console=console, transient=True)
 
 
-def choose_spinner(console: Console) -> str:
+def _choose_spinner(console: Console) -> str:
     """Return the name of a spinner that the terminal can show; dots are braille."""
     return "dots" if console.encoding.lower().startswith("utf") else "line"

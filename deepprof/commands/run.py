@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from deepprof.live.agent.injection import InjectionPlan
     from deepprof.live.agent.launching import AgentSupervisor
 
-__all__ = ["Run"]
-
 DRAIN_S, LONGEST_DRAIN_S = 10.0, 3600.0
 CREDENTIALS = ("token_file", "ca", "cert", "key")
 PATH_NBYTES = 107  # of a socket's address
@@ -68,40 +66,40 @@ class Run:
         with deaf_threads():
             import numpy as np  # noqa: F401  # BLAS starts threads
         if args.to:
-            check_address(args.to)
+            _check_address(args.to)
         try:
-            return run_watched(command, args)
+            return _run_watched(command, args)
         except CannotRunError as error:
-            complain(str(error))
+            _complain(str(error))
             return error.status
 
 
-def run_watched(command: list[str], args: argparse.Namespace) -> int:
+def _run_watched(command: list[str], args: argparse.Namespace) -> int:
     """Run `command` with collectors in it, or unchanged where there can be none."""
     from deepprof.live.agent.injection import inject
     from deepprof.live.agent.launching import NoAgentError
     from deepprof.live.agent.running import leave, replace, signals_blocked, spawn, wait
 
-    plan = make_plan(command, args)
+    plan = _make_plan(command, args)
     try:
         if plan is None:
-            raise NoAgentError(explain_platform())
+            raise NoAgentError(_explain_platform())
         supervisor = make_supervisor(plan, args)
         answer = supervisor.find()
     except NoAgentError as error:
-        complain(f"nothing is collected: {error}")
+        _complain(f"nothing is collected: {error}")
         replace(command, os.environ)
     environ, remarks = inject(os.environ, plan)
-    for remark in [*remarks, *remark_on(answer, args.to, os.environ.get("DEEPPROF_DAEMON"))]:
-        complain(remark)
+    for remark in [*remarks, *_remark_on(answer, args.to, os.environ.get("DEEPPROF_DAEMON"))]:
+        _complain(remark)
     before = {process.session for process in answer.processes} if answer else set[str]()
     with signals_blocked() as mask:
         status = wait(spawn(command, environ, mask), supervisor.check)
-        sum_up(supervisor, plan, before, args, answer.began_unix_ns if answer else None)
+        _sum_up(supervisor, plan, before, args, answer.began_unix_ns if answer else None)
         return leave(status)
 
 
-def make_plan(command: list[str], args: argparse.Namespace) -> InjectionPlan | None:
+def _make_plan(command: list[str], args: argparse.Namespace) -> InjectionPlan | None:
     """Return what is injected, None where DeepProf's library is missing."""
     from deepprof.collectors.live import __file__ as live
     from deepprof.collectors.live.identity import find_socket
@@ -115,7 +113,7 @@ def make_plan(command: list[str], args: argparse.Namespace) -> InjectionPlan | N
         library=library.absolute(),
         hook=Path(live).parent.absolute() / "hook",
         socket=(args.agent or find_socket()).absolute(),
-        job=choose_job(args.job, command),
+        job=_choose_job(args.job, command),
         context=args.context,
         steps=args.steps,
         kineto=args.kineto,
@@ -136,17 +134,17 @@ def make_supervisor(plan: InjectionPlan, args: argparse.Namespace) -> AgentSuper
     environ = strip(os.environ, plan.library, plan.hook)
     if args.kineto:
         environ.setdefault("KINETO_IPC_SOCKET_DIR", str(plan.socket.parent))
-    return AgentSupervisor(plan.socket, options, environ, say=complain)
+    return AgentSupervisor(plan.socket, options, environ, say=_complain)
 
 
-def explain_platform() -> str:
+def _explain_platform() -> str:
     """Return why DeepProf's library is missing."""
     if sys.platform != "linux":
         return "collectors run on Linux alone"
     return "DeepProf's library is not compiled; install it where there is a C compiler, or from a wheel"
 
 
-def choose_job(name: str | None, command: list[str]) -> str:
+def _choose_job(name: str | None, command: list[str]) -> str:
     """Return the job's name: `name`, else that in the environment, else one made of the script and the minute."""
     from deepprof.live.agent.job_names import name_job
     from deepprof.live.agent.rank_places import find_place
@@ -154,11 +152,11 @@ def choose_job(name: str | None, command: list[str]) -> str:
     said = os.environ.get("DEEPPROF_JOB")
     job = name or find_place(os.environ).job or name_job(command, time.time())
     if said and not name and job != said:
-        complain(f"DEEPPROF_JOB={quote(said)} is no name of a job: it is called {job}")
+        _complain(f"DEEPPROF_JOB={quote(said)} is no name of a job: it is called {job}")
     return job
 
 
-def remark_on(answer: AgentStatus | None, to: str | None, said: str | None) -> list[str]:
+def _remark_on(answer: AgentStatus | None, to: str | None, said: str | None) -> list[str]:
     """Return a remark on an agent that is late, or one that was running already and sends to another daemon.
 
     `to` is the address given as an option, and takes precedence over `said`, the one in the environment.
@@ -169,7 +167,7 @@ def remark_on(answer: AgentStatus | None, to: str | None, said: str | None) -> l
     if not asked or answer.to in {"", asked}:
         return []
     try:
-        if answer.to == check_address(asked):
+        if answer.to == _check_address(asked):
             return []
     except UsageError as error:
         return [f"DEEPPROF_DAEMON: {error}; the agent sends to {answer.to}"]
@@ -178,7 +176,7 @@ def remark_on(answer: AgentStatus | None, to: str | None, said: str | None) -> l
     ]
 
 
-def check_address(text: str) -> str:
+def _check_address(text: str) -> str:
     """Return the address of a daemon as the agent writes it. Raises `UsageError`."""
     from deepprof.live.agent.running import deaf_threads
 
@@ -188,7 +186,7 @@ def check_address(text: str) -> str:
     return str(parse_address(text))
 
 
-def find_usual() -> str | None:
+def _find_usual() -> str | None:
     """Return the address that a command uses by default, None where the one in the environment is invalid."""
     from deepprof.live.agent.running import deaf_threads
 
@@ -197,12 +195,12 @@ def find_usual() -> str | None:
 
     said = os.environ.get("DEEPPROF_DAEMON")
     try:
-        return check_address(said) if said else str(default_address(os.environ))
+        return _check_address(said) if said else str(default_address(os.environ))
     except UsageError:
         return None
 
 
-def sum_up(
+def _sum_up(
     supervisor: AgentSupervisor,
     plan: InjectionPlan,
     before: Collection[str],
@@ -222,12 +220,12 @@ def sum_up(
     try:
         answer, processes, account = drain(supervisor.socket, job, before, args.drain)
     except NotAnsweredError as error:
-        complain(f"job {job}: {supervisor.socket}: {error}; what it had taken is on disk")
+        _complain(f"job {job}: {supervisor.socket}: {error}; what it had taken is on disk")
         return
     if not args.quiet:
         going = find_remaining(job, supervisor.socket, plan.run)
-        complain(
-            describe(answer, FinishedCommand(job, args.to, since_unix_ns, going, find_usual()), processes, account)
+        _complain(
+            describe(answer, FinishedCommand(job, args.to, since_unix_ns, going, _find_usual()), processes, account)
         )
 
 
@@ -268,6 +266,6 @@ def parse_drain(text: str) -> float:
     return float(text)
 
 
-def complain(text: str) -> None:
+def _complain(text: str) -> None:
     """Print a line of DeepProf's own beside the command's."""
     say(f"deepprof: {text}")

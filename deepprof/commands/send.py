@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from deepprof.live.client.endpoint import Endpoint
     from deepprof.live.client.replay import ReplayTotals
 
-__all__ = ["Send"]
-
 
 class Send:
     """Send recorded traces to a daemon, as if the job ran now.
@@ -52,15 +50,15 @@ class Send:
         from deepprof.live.client.replay import TraceReplay, check_words, replay
 
         check_words(args.job, args.collector)
-        traces = read_traces(args)
+        traces = _read_traces(args)
         how = TraceReplay(args.job, args.speed, args.repeat, args.collector)
         with counting("sending", "records") as watch:
-            totals = replay(endpoint, traces, how, watch=watch, notice=say_once())
-        say(f"{endpoint.address}: {describe(totals)}{describe_account(endpoint, args.job, traces)}")
+            totals = replay(endpoint, traces, how, watch=watch, notice=_say_once())
+        say(f"{endpoint.address}: {_describe(totals)}{_describe_account(endpoint, args.job, traces)}")
         return 0
 
 
-def say_once() -> Callable[[str], None]:
+def _say_once() -> Callable[[str], None]:
     """Return a function that prints a line unless it equals the line before."""
     said: list[str] = []
 
@@ -72,7 +70,7 @@ def say_once() -> Callable[[str], None]:
     return notice
 
 
-def read_traces(args: argparse.Namespace) -> list[Trace]:
+def _read_traces(args: argparse.Namespace) -> list[Trace]:
     """Return the ranks as recorded: numbered, but with their own clocks, which the later analysis aligns."""
     from deepprof.job import find_files, read_unaligned
 
@@ -84,7 +82,7 @@ def read_traces(args: argparse.Namespace) -> list[Trace]:
     return traces
 
 
-def describe(totals: ReplayTotals) -> str:
+def _describe(totals: ReplayTotals) -> str:
     """Return a line on what was sent."""
     ranks = counted(totals.ranks, "rank")
     rate = (totals.durable - totals.present) / totals.seconds if totals.seconds else 0.0
@@ -95,7 +93,7 @@ def describe(totals: ReplayTotals) -> str:
     )
 
 
-def describe_account(endpoint: Endpoint, job: str, traces: list[Trace]) -> str:
+def _describe_account(endpoint: Endpoint, job: str, traces: list[Trace]) -> str:
     """Return the counts of records that the daemon left out, empty where there are none or it does not report them."""
     from deepprof.live.client.daemon import Daemon
     from deepprof.live.client.errors import DaemonError

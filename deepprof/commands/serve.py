@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import argparse
 
-__all__ = ["Serve"]
-
 
 class Serve:
     """Run the daemon that watches training jobs.

@@ -18,18 +18,6 @@ if TYPE_CHECKING:
     from deepprof.render.page import TextPage
     from deepprof.simulation.sharing import SharedRun
 
-__all__ = [
-    "ITERATIONS",
-    "MAX_STUDY_ITERATIONS",
-    "MIN_STUDY_ITERATIONS",
-    "StudyOutcome",
-    "StudyTrial",
-    "list_trials",
-    "print_study",
-    "study",
-    "write_traces",
-]
-
 ITERATIONS, MIN_STUDY_ITERATIONS, MAX_STUDY_ITERATIONS = 12, 5, 200
 ALONE, TOGETHER = (0.1, 0.25, 0.5, 0.75, 1.0), (0.25, 0.5)  # of the memory, as in Figs 7 and 8
 PROGRAMS = ("compute", "io")
@@ -38,7 +26,7 @@ TRUE = {"turns": "turns", "slower": "slowed", "copies": "copies"}
 
 
 @dataclass(frozen=True, slots=True)
-class StudyTrial:
+class _StudyTrial:
     """Programs that run at once, each with a share of the device's memory; `fits`: whether that is enough for each."""
 
     programs: tuple[str, ...]
@@ -53,30 +41,30 @@ class StudyTrial:
 
 
 @dataclass(frozen=True, slots=True)
-class StudyOutcome:
+class _StudyOutcome:
     """The outcome of one program in a trial: figures by name, as DeepProf finds them and as they are. Times in ns."""
 
-    trial: StudyTrial
+    trial: _StudyTrial
     program: str
     found: Mapping[str, float]
     true: Mapping[str, float]
 
 
-def list_trials() -> list[StudyTrial]:
+def list_trials() -> list[_StudyTrial]:
     """Return the trials of the study."""
     from deepprof.simulation.sharing import needs
 
     groups: list[tuple[tuple[str, ...], float]] = [((program,), share) for program in PROGRAMS for share in ALONE]
     groups += [(PROGRAMS, share) for share in TOGETHER]
-    return [StudyTrial(programs, share, all(needs(each) <= share for each in programs)) for programs, share in groups]
+    return [_StudyTrial(programs, share, all(needs(each) <= share for each in programs)) for programs, share in groups]
 
 
-def study(iterations: int, seed: int) -> list[StudyOutcome]:
+def study(iterations: int, seed: int) -> list[_StudyOutcome]:
     """Simulate every trial that fits, and return what DeepProf finds in its traces beside the true values."""
-    return [each for trial in list_trials() if trial.fits for each in attempt(trial, iterations, seed)]
+    return [each for trial in list_trials() if trial.fits for each in _attempt(trial, iterations, seed)]
 
 
-def attempt(trial: StudyTrial, iterations: int, seed: int) -> list[StudyOutcome]:
+def _attempt(trial: _StudyTrial, iterations: int, seed: int) -> list[_StudyOutcome]:
     """Return the outcome of one trial for each of its programs."""
     from deepprof.analysis import analyze
     from deepprof.job import read_job
@@ -84,15 +72,15 @@ def attempt(trial: StudyTrial, iterations: int, seed: int) -> list[StudyOutcome]
 
     runs = simulate_shared(trial.programs, memory_share=trial.memory_share, iterations=iterations, seed=seed)
     with tempfile.TemporaryDirectory(prefix="deepprof-shared-") as scratch:
-        traces = read_job(write_runs(trial, runs, Path(scratch), ".json"))
+        traces = read_job(_write_runs(trial, runs, Path(scratch), ".json"))
     analysis = analyze(traces, same_device=len(runs) > 1)
     return [
-        StudyOutcome(trial, program, measure(analysis, rank), tell(runs, rank))
+        _StudyOutcome(trial, program, _measure(analysis, rank), _tell(runs, rank))
         for rank, program in enumerate(trial.programs)
     ]
 
 
-def write_runs(trial: StudyTrial, runs: Sequence[SharedRun], folder: Path, suffix: str) -> list[Path]:
+def _write_runs(trial: _StudyTrial, runs: Sequence[SharedRun], folder: Path, suffix: str) -> list[Path]:
     """Write the traces of a trial to `folder`, in the order of its programs, and return their paths."""
     from deepprof.simulation import write
 
@@ -111,11 +99,11 @@ def write_traces(folder: Path, iterations: int, seed: int) -> int:
     for trial in trials:
         runs = simulate_shared(trial.programs, memory_share=trial.memory_share, iterations=iterations, seed=seed)
         (folder / trial.name).mkdir(exist_ok=True)
-        write_runs(trial, runs, folder / trial.name, ".json.gz")
+        _write_runs(trial, runs, folder / trial.name, ".json.gz")
     return sum(len(trial.programs) for trial in trials)
 
 
-def measure(analysis: Analysis, rank: int) -> dict[str, float]:
+def _measure(analysis: Analysis, rank: int) -> dict[str, float]:
     """Return the figures of one program as DeepProf finds them."""
     loop = next(loop for loop in analysis.loops if loop.rank == rank)
     whole, usual = loop.iterations.filter("complete"), loop.usual["iteration_ns"]
@@ -128,7 +116,7 @@ def measure(analysis: Analysis, rank: int) -> dict[str, float]:
     return figures | {"busy": analysis.sharing[0].together.ratio or 0.0} | lost
 
 
-def tell(runs: Sequence[SharedRun], rank: int) -> dict[str, float]:
+def _tell(runs: Sequence[SharedRun], rank: int) -> dict[str, float]:
     """Return the true values of the same figures from the simulation, without the first iteration, which is warm-up."""
     from deepprof.simulation.sharing import measure_busy
 
@@ -140,23 +128,23 @@ def tell(runs: Sequence[SharedRun], rank: int) -> dict[str, float]:
     return figures | (lost if len(runs) > 1 else {})
 
 
-def print_study(outcomes: Sequence[StudyOutcome], page: TextPage) -> None:
+def print_study(outcomes: Sequence[_StudyOutcome], page: TextPage) -> None:
     """Print the study as the paper's two figures, and the time that each program loses to the other."""
     from deepprof.render.ranks import print_table
 
     page.line("Two jobs on one device, simulated: what DeepProf finds, and what is true", "bold")
-    page.line(" · ".join(describe_programs()), "dim")
+    page.line(" · ".join(_describe_programs()), "dim")
     for title, together in (("Alone, by the share of the device's memory (Fig 7)", False), ("Together (Fig 8)", True)):
         rows = [each for each in outcomes if (len(each.trial.programs) > 1) is together]
         page.skip()
         page.line(title, "bold")
-        print_table([list_cells(each, ("execution", "iteration", "busy")) for each in rows], page)
+        print_table([_list_cells(each, ("execution", "iteration", "busy")) for each in rows], page)
     page.skip()
     page.line("Lost to the other program per mean iteration", "bold")
-    print_table([list_cells(each, tuple(LOSSES)) for each in outcomes if len(each.trial.programs) > 1], page)
+    print_table([_list_cells(each, tuple(LOSSES)) for each in outcomes if len(each.trial.programs) > 1], page)
 
 
-def describe_programs() -> Iterator[str]:
+def _describe_programs() -> Iterator[str]:
     """Yield the memory that each program takes, and the trials that do not fit."""
     from deepprof.render.units import format_ratio
     from deepprof.simulation.sharing import needs
@@ -166,7 +154,7 @@ def describe_programs() -> Iterator[str]:
     yield from (f"{' and '.join(each.programs)} does not fit in {each.memory_share:.0%}" for each in missing)
 
 
-def list_cells(outcome: StudyOutcome, figures: Iterable[str]) -> dict[str, str]:
+def _list_cells(outcome: _StudyOutcome, figures: Iterable[str]) -> dict[str, str]:
     """Return the cells of one row by their heading."""
     from deepprof.render.units import format_duration, format_ratio
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from deepprof.simulation import Simulation
 
-__all__ = ["Simulate"]
-
 SHARED = "shared"  # prints the study of two programs
 ITERATIONS = 40
 MOST_RANKS = 64  # the simulation takes no more
@@ -47,20 +45,20 @@ class Simulate:
         help_text = "seed of the jitter, of the model and of the size of the problem (default 0)"
         parser.add_argument("--seed", metavar="N", type=parse_seed, default=0, help=help_text)
         help_text = "multiplies what is wrong: 0.5 is mild, 2 is strong (default 1)"
-        parser.add_argument("--strength", metavar="X", type=parse_strength, default=1.0, help=help_text)
+        parser.add_argument("--strength", metavar="X", type=_parse_strength, default=1.0, help=help_text)
         parser.add_argument("--ranks", metavar="N", type=parse_count, help="ranks of a job with collectives")
         parser.add_argument("--annotate", action="store_true", help="write ProfilerStep ranges as well")
 
     def run(self, args: argparse.Namespace) -> int:
         """Write the file or files and print on stderr what they contain; or print the study."""
         if args.scenario == SHARED:
-            return run_study(args)
-        check_named(args.output)
+            return _run_study(args)
+        _check_named(args.output)
         args.iterations = args.iterations or ITERATIONS
-        check_length(args.scenario, args.iterations, args.ranks or 1)
-        made = write_job(args) if args.ranks else [write_rank(args)]
+        _check_length(args.scenario, args.iterations, args.ranks or 1)
+        made = _write_job(args) if args.ranks else [_write_rank(args)]
         first = made[0]
-        what = f"{counted(first.iterations, 'iteration')} of {describe_kernels(first.kernels)}"
+        what = f"{counted(first.iterations, 'iteration')} of {_describe_kernels(first.kernels)}"
         ranks = f", {counted(len(made), 'rank')}" if args.ranks else ""
         say(f"{args.output}: {first.scenario}, {what} on stream {first.stream}{ranks}, seed {first.seed}")
         return 0
@@ -69,13 +67,13 @@ class Simulate:
 Simulate.__doc__ = str(Simulate.__doc__).replace("SCENARIOS", "\n      ".join(describe_scenarios()))
 
 
-def describe_kernels(kernels: Sequence[int]) -> str:
+def _describe_kernels(kernels: Sequence[int]) -> str:
     """Return how many kernels the iterations have, as a range if they differ."""
     least, most = min(kernels), max(kernels)
     return f"{least:,} to {most:,} kernels" if least < most else counted(most, "kernel")
 
 
-def check_named(output: str | None) -> None:
+def _check_named(output: str | None) -> None:
     """Raise `UsageError` where no file is named."""
     from deepprof.collectors.errors import UsageError
 
@@ -83,7 +81,7 @@ def check_named(output: str | None) -> None:
         raise UsageError("no file to write; name it with -o FILE")
 
 
-def run_study(args: argparse.Namespace) -> int:
+def _run_study(args: argparse.Namespace) -> int:
     """Print the study of two programs on one device, or write its traces."""
     from deepprof.collectors.errors import UsageError
     from deepprof.commands import shared_study
@@ -98,7 +96,7 @@ def run_study(args: argparse.Namespace) -> int:
     if not fewest <= iterations <= most:
         raise UsageError(f"--iterations {iterations}: shared takes {fewest} to {most}")
     if args.output is not None:
-        return write_study(args.output, iterations, args.seed)
+        return _write_study(args.output, iterations, args.seed)
     with progress("simulating"):
         outcomes = shared_study.study(iterations, args.seed)
     args.format = "text"
@@ -106,17 +104,17 @@ def run_study(args: argparse.Namespace) -> int:
     return 0
 
 
-def write_study(output: str, iterations: int, seed: int) -> int:
+def _write_study(output: str, iterations: int, seed: int) -> int:
     """Write the traces of the study into the directory `output`, and print what to do with them."""
     from deepprof.commands import shared_study
 
-    check_directory(output, {trial.name for trial in shared_study.list_trials()})
+    _check_directory(output, {trial.name for trial in shared_study.list_trials()})
     number = shared_study.write_traces(Path(output), iterations, seed)
     say(f"{output}: shared, {number} traces; deepprof diagnose --same-device {output}/together-25, and so on")
     return 0
 
 
-def parse_strength(text: str) -> float:
+def _parse_strength(text: str) -> float:
     """Return a decimal number; the simulation checks whether it is in range."""
     try:
         return float(text[:20])
@@ -124,7 +122,7 @@ def parse_strength(text: str) -> float:
         raise ArgumentTypeError(f"{text[:20]!r} is not a number, such as 0.5") from error
 
 
-def check_length(scenario: str, iterations: int, ranks: int) -> None:
+def _check_length(scenario: str, iterations: int, ranks: int) -> None:
     """Raise `UsageError` for more iterations than fit a machine's memory."""
     from deepprof.collectors.errors import UsageError
 
@@ -134,7 +132,7 @@ def check_length(scenario: str, iterations: int, ranks: int) -> None:
         raise UsageError(f"--iterations {iterations}: at most {longest} can be simulated{of}; ask for fewer")
 
 
-def write_rank(args: argparse.Namespace) -> Simulation:
+def _write_rank(args: argparse.Namespace) -> Simulation:
     """Simulate and write a single file."""
     from deepprof.files import check_target
     from deepprof.simulation import simulate, write
@@ -147,11 +145,11 @@ def write_rank(args: argparse.Namespace) -> Simulation:
     return made
 
 
-def write_job(args: argparse.Namespace) -> Sequence[Simulation]:
+def _write_job(args: argparse.Namespace) -> Sequence[Simulation]:
     """Simulate several ranks and write a directory of files."""
     from deepprof.simulation import name_rank, simulate_ranks, write_ranks
 
-    check_directory(args.output, {name_rank(number) for number in range(min(args.ranks, MOST_RANKS))})
+    _check_directory(args.output, {name_rank(number) for number in range(min(args.ranks, MOST_RANKS))})
     made = simulate_ranks(
         args.scenario,
         ranks=args.ranks,
@@ -164,7 +162,7 @@ def write_job(args: argparse.Namespace) -> Sequence[Simulation]:
     return made
 
 
-def check_directory(path: str, names: set[str]) -> None:
+def _check_directory(path: str, names: set[str]) -> None:
     """Raise `UsageError` unless `path` is a directory with no files but those in `names`, or can be created as one."""
     from deepprof.collectors.errors import UsageError
 

@@ -12,8 +12,6 @@ from deepprof.render.plain import printable
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["open_console", "require_stdout", "say", "settle"]
-
 COLUMNS, LINES = 80, 25  # where the environment names no number
 
 

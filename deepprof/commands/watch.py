@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from deepprof.render.live import LiveScene
 
-__all__ = ["Watch"]
-
 FOLLOW_S = 0.2  # between two checks of the terminal's size
 
 
@@ -47,20 +45,20 @@ class Watch:
 
     def run(self, args: argparse.Namespace) -> int:
         """Show the jobs once, or until Ctrl-C."""
-        check_address(args.address)
+        _check_address(args.address)
         endpoint = open_endpoint(args.address, args)
         from deepprof.live.client.scene import look_on
 
-        screen = WatchScreen()
+        screen = _WatchScreen()
         scenes = look_on(endpoint, args.job, lambda: screen.wait(args.interval))
         try:
-            show(scenes, args, screen)
+            _show(scenes, args, screen)
         finally:
             scenes.close()
         return 0
 
 
-class WatchScreen:
+class _WatchScreen:
     """The view on the terminal, drawn again when the terminal's size has changed."""
 
     def __init__(self) -> None:
@@ -72,7 +70,7 @@ class WatchScreen:
         """Draw a scene over the previous one."""
         if self.live is not None:
             self.scene, self.size = scene, self.live.console.size
-            self.live.update(draw(scene, self.live.console, self.size[1]), refresh=True)
+            self.live.update(_draw(scene, self.live.console, self.size[1]), refresh=True)
 
     def wait(self, seconds: float) -> None:
         """Wait for the next look, and meanwhile follow the terminal's size."""
@@ -83,7 +81,7 @@ class WatchScreen:
                 self.show(self.scene)
 
 
-def check_address(address: str | None) -> None:
+def _check_address(address: str | None) -> None:
     """Raise `UsageError` where the address seems to be the name of a job."""
     from deepprof.collectors.errors import UsageError
     from deepprof.render.plain import shorten
@@ -94,7 +92,7 @@ def check_address(address: str | None) -> None:
         )
 
 
-def show(scenes: Iterator[LiveScene], args: argparse.Namespace, screen: WatchScreen) -> None:
+def _show(scenes: Iterator[LiveScene], args: argparse.Namespace, screen: _WatchScreen) -> None:
     """Show scenes as `args` asks for."""
     stdout = require_stdout()
     if args.format == "json":
@@ -105,12 +103,12 @@ def show(scenes: Iterator[LiveScene], args: argparse.Namespace, screen: WatchScr
                 return
     elif args.once or not stdout.isatty():
         console = open_console(sys.stdout)
-        stdout.write(draw(next(scenes), console, None).plain + "\n")
+        stdout.write(_draw(next(scenes), console, None).plain + "\n")
     else:
-        show_live(scenes, open_console(sys.stdout), screen)
+        _show_live(scenes, open_console(sys.stdout), screen)
 
 
-def show_live(scenes: Iterator[LiveScene], console: Console, screen: WatchScreen) -> None:
+def _show_live(scenes: Iterator[LiveScene], console: Console, screen: _WatchScreen) -> None:
     """Show each scene over the previous one until Ctrl-C, on a screen that is restored afterwards."""
     from rich.live import Live
 
@@ -119,7 +117,7 @@ def show_live(scenes: Iterator[LiveScene], console: Console, screen: WatchScreen
             screen.show(scene)
 
 
-def draw(scene: LiveScene, console: Console, height: int | None) -> Text:
+def _draw(scene: LiveScene, console: Console, height: int | None) -> Text:
     """Return a scene as the console can show it."""
     from rich.text import Text
 

@@ -33,13 +33,13 @@ __all__ = ["Comparison", "compare"]
 def compare(a: Analysis, b: Analysis) -> Comparison:
     """Return how the run `b` differs from the run `a`; without a pair of loops to compare, only the reason."""
     loops, missing = pair_loops(a, b)
-    rows = sorted(((compare_loops(x, y), x, y) for x, y in loops), key=lambda row: -row[0].time.ratio)
+    rows = sorted(((_compare_loops(x, y), x, y) for x, y in loops), key=lambda row: -row[0].time.ratio)
     pairs = [row[0] for row in rows]
     headline = nothing_to_compare(missing)
     on_cpu = wording_of(a).on_cpu and wording_of(b).on_cpu
     if rows:
         before, after = side_of(a, rows[0][1]), side_of(b, rows[0][2])
-        pairs[0] = with_details(pairs[0], before, after)
+        pairs[0] = _with_details(pairs[0], before, after)
         headline = sum_up(pairs, before, after, CPU if on_cpu else GPU)
     return Comparison(
         a_paths=tuple(trace.path for trace in a.traces),
@@ -52,7 +52,7 @@ def compare(a: Analysis, b: Analysis) -> Comparison:
     )
 
 
-def compare_loops(a: Loop, b: Loop) -> LoopPair:
+def _compare_loops(a: Loop, b: Loop) -> LoopPair:
     """Return the times and their parts, without comparing kernels."""
     before, after = a.usual, b.usual
     parts = compare_parts(before, after)
@@ -67,7 +67,7 @@ def compare_loops(a: Loop, b: Loop) -> LoopPair:
     )
 
 
-def with_details(pair: LoopPair, a: RunLoop, b: RunLoop) -> LoopPair:
+def _with_details(pair: LoopPair, a: RunLoop, b: RunLoop) -> LoopPair:
     """Return the pair with the kernels and copies of both iterations."""
     before, after = take_template(a.loop, a.trace), take_template(b.loop, b.trace)
     return replace(

@@ -15,8 +15,6 @@ import numpy.typing as npt
 
 from deepprof.comparison.result import Kind
 
-__all__ = ["TOO_LONG", "AlignedSpan", "KernelSymbols", "align", "aligned_ratio", "count_kernels"]
-
 Ids = npt.NDArray[np.int64]
 
 EXACT_CELLS = 4 * 10**8  # of the table of two sequences, a bit each: 50 MB
@@ -67,37 +65,37 @@ def align(a: KernelSymbols, b: KernelSymbols) -> list[AlignedSpan]:
     if 2 * total(blocks) < FEW_COMMON_NAMES * (len(a) + len(b)):
         variants = match(a.coarse, b.coarse)
         blocks = variants if total(variants) > 2 * total(blocks) else blocks
-    return [run for run in walk(a, b, blocks) if run.a_end > run.a_first or run.b_end > run.b_first]
+    return [run for run in _walk(a, b, blocks) if run.a_end > run.a_first or run.b_end > run.b_first]
 
 
-def walk(a: KernelSymbols, b: KernelSymbols, blocks: Sequence[Block]) -> Iterator[AlignedSpan]:
+def _walk(a: KernelSymbols, b: KernelSymbols, blocks: Sequence[Block]) -> Iterator[AlignedSpan]:
     """Yield the spans of all blocks and of the gaps before, between and after them."""
     i = j = 0
     for at_a, at_b, length in (*blocks, (len(a), len(b), 0)):
-        yield from align_gap(a, b, (i, at_a), (j, at_b))
-        yield from split_block(a, b, (at_a, at_b, length))
+        yield from _align_gap(a, b, (i, at_a), (j, at_b))
+        yield from _split_block(a, b, (at_a, at_b, length))
         i, j = at_a + length, at_b + length
 
 
-def align_gap(
+def _align_gap(
     a: KernelSymbols, b: KernelSymbols, of_a: tuple[int, int], of_b: tuple[int, int]
 ) -> Iterator[AlignedSpan]:
     """Yield the spans of a gap in which no exact name is shared: variants, and what lies between them."""
     (i, a_end), (j, b_end) = of_a, of_b
     for at_a, at_b, length in match(a.coarse[i:a_end], b.coarse[j:b_end]):
-        yield unmatched(i, of_a[0] + at_a, j, of_b[0] + at_b)
+        yield _unmatched(i, of_a[0] + at_a, j, of_b[0] + at_b)
         i, j = of_a[0] + at_a + length, of_b[0] + at_b + length
-        yield from split_block(a, b, (i - length, j - length, length))
-    yield unmatched(i, a_end, j, b_end)
+        yield from _split_block(a, b, (i - length, j - length, length))
+    yield _unmatched(i, a_end, j, b_end)
 
 
-def unmatched(a_first: int, a_end: int, b_first: int, b_end: int) -> AlignedSpan:
+def _unmatched(a_first: int, a_end: int, b_first: int, b_end: int) -> AlignedSpan:
     """Return the span of kernels that have nothing in common."""
     kind: Kind = "added" if a_first == a_end else "removed" if b_first == b_end else "replaced"
     return AlignedSpan(kind, a_first, a_end, b_first, b_end, alike=False)
 
 
-def split_block(a: KernelSymbols, b: KernelSymbols, block: Block) -> Iterator[AlignedSpan]:
+def _split_block(a: KernelSymbols, b: KernelSymbols, block: Block) -> Iterator[AlignedSpan]:
     """Yield the spans of a block that matches kernel by kernel: kept, or replaced by a variant."""
     i, j, length = block
     same = a.exact[i : i + length] == b.exact[j : j + length]

@@ -16,8 +16,6 @@ from deepprof.plurals import counted
 from deepprof.render.units import format_duration, format_ratio
 from deepprof.render.wording import GPU, Wording
 
-__all__ = ["nothing_to_compare", "sum_up"]
-
 CALLS = {"idle_sync_ns": WAIT, "idle_allocator_ns": ALLOCATOR}
 COLLECTIVE = ("nccl", "rccl")
 TIMES = 2  # from this ratio on, a factor reads better than "118.3 % more"
@@ -32,20 +30,20 @@ def nothing_to_compare(missing: Sequence[str]) -> Headline:
 def sum_up(pairs: Sequence[LoopPair], a: RunLoop, b: RunLoop, words: Wording = GPU) -> Headline:
     """Return the headline, in `words`, of a comparison whose first pair, with details, is that of `a` and `b`."""
     pair = pairs[0]
-    part = main_part(pair)
+    part = _main_part(pair)
     unsure = pair.time.verdict == "unclear" and pair.time.low is not None
-    if part is not None and unsure and not surely_changed(part.name, a.loop, b.loop):
+    if part is not None and unsure and not _surely_changed(part.name, a.loop, b.loop):
         part = None
-    sentences = [describe_time(pairs, words), *map(words.speak, describe_program(pair.program))]
+    sentences = [_describe_time(pairs, words), *map(words.speak, _describe_program(pair.program))]
     if pair.time.verdict == "same" or part is None:
         return Headline(" ".join(sentences))
-    place = find_where(pair, part, a if part.difference_ns < 0 else b)
+    place = _find_where(pair, part, a if part.difference_ns < 0 else b)
     share = part.difference_ns / (pair.b_mean_ns - pair.a_mean_ns)
-    sentences.insert(1, describe_part(part, place, share, words))
+    sentences.insert(1, _describe_part(part, place, share, words))
     return Headline(" ".join(sentences), part.name, place, round(share, 4))
 
 
-def main_part(pair: LoopPair) -> PartChange | None:
+def _main_part(pair: LoopPair) -> PartChange | None:
     """Return the part that explains most of the change of the mean, None where the mean went the other way."""
     change = pair.b_mean_ns - pair.a_mean_ns
     if change * (pair.time.b_ns - pair.time.a_ns) <= 0:
@@ -54,13 +52,13 @@ def main_part(pair: LoopPair) -> PartChange | None:
     return largest if largest.difference_ns / change >= MIN_SHARE_NAMED else None
 
 
-def surely_changed(part: str, a: Loop, b: Loop) -> bool:
+def _surely_changed(part: str, a: Loop, b: Loop) -> bool:
     """Return whether a part of the time changed beyond chance, though the whole may not have."""
     interval = bootstrap_change(a.usual[part].fill_null(0), b.usual[part].fill_null(0), relative=False)
     return interval is not None and (interval[0] > 0 or interval[1] < 0)
 
 
-def describe_time(pairs: Sequence[LoopPair], words: Wording) -> str:
+def _describe_time(pairs: Sequence[LoopPair], words: Wording) -> str:
     """Return how much the iteration time changed, and whether that is sure."""
     pair = pairs[0]
     time, several = pair.time, len(pairs) > 1
@@ -68,7 +66,7 @@ def describe_time(pairs: Sequence[LoopPair], words: Wording) -> str:
     where = f" on rank {pair.b.rank},{device} the slowest of {len(pairs)} pairs" if several else ""
     times = f"{format_duration(time.a_ns)} → {format_duration(time.b_ns)} per iteration{where}"
     if time.verdict == "same":
-        what = "Nothing changed" if is_unchanged(pair) else "The time did not change"
+        what = "Nothing changed" if _is_unchanged(pair) else "The time did not change"
         return f"{what}: {times}, less than 1 % apart."
     more = f"{format_ratio(abs(time.ratio - 1))} {'more' if time.ratio > 1 else 'less'} time"
     more = f"{time.ratio:.3g} times as long" if time.ratio >= TIMES else more
@@ -80,14 +78,14 @@ def describe_time(pairs: Sequence[LoopPair], words: Wording) -> str:
     return f"B seems to take {more}: {times}, but {fewest} are too few to be sure."
 
 
-def is_unchanged(pair: LoopPair) -> bool:
+def _is_unchanged(pair: LoopPair) -> bool:
     """Return whether the kernels are the same ones and no part of the time changed noticeably."""
     program = pair.program
     edited = program is not None and (program.problem or program.replaced or program.added or program.removed)
     return not edited and all(abs(part.difference_ns) < SAME * pair.a_mean_ns for part in pair.parts)
 
 
-def describe_part(part: PartChange, place: str | None, share: float, words: Wording) -> str:
+def _describe_part(part: PartChange, place: str | None, share: float, words: Wording) -> str:
     """Return the sentence on the part that explains most."""
     idle, _, cause = words.parts[part.name].partition(": ")
     amount = f"{format_duration(abs(part.difference_ns))} {'less' if part.difference_ns < 0 else 'more'}"
@@ -97,7 +95,7 @@ def describe_part(part: PartChange, place: str | None, share: float, words: Word
     return f"Mostly {what}{where}, {explained} of the change."
 
 
-def describe_program(program: ProgramChange | None) -> Iterable[str]:
+def _describe_program(program: ProgramChange | None) -> Iterable[str]:
     """Yield a sentence where the kernels are not the same ones."""
     if program is None:
         return
@@ -110,13 +108,13 @@ def describe_program(program: ProgramChange | None) -> Iterable[str]:
         yield f"Of {counted(program.a_kernels, 'kernel')} on the main stream: {', '.join(said)}."
 
 
-def find_where(pair: LoopPair, part: PartChange, larger: RunLoop) -> str | None:
+def _find_where(pair: LoopPair, part: PartChange, larger: RunLoop) -> str | None:
     """Return the place of a part in the run that has more of it; None where the trace does not show it."""
     if part.name == "compute_ns":
         another = pair.program is not None and pair.program.problem is not None  # kernels not comparable
-        return None if another else largest_kernel(pair, part, collective=False)
+        return None if another else _largest_kernel(pair, part, collective=False)
     if part.name == "exposed_communication_ns":
-        return largest_kernel(pair, part, collective=True)
+        return _largest_kernel(pair, part, collective=True)
     if part.name.startswith("exposed"):
         return None
     spans = spans_of_parts(larger.loop, (part.name,))
@@ -127,7 +125,7 @@ def find_where(pair: LoopPair, part: PartChange, larger: RunLoop) -> str | None:
     return next((name for name in known if step is None or name.rstrip("0123456789#") != step.rstrip("#")), None)
 
 
-def largest_kernel(pair: LoopPair, part: PartChange, *, collective: bool) -> str | None:
+def _largest_kernel(pair: LoopPair, part: PartChange, *, collective: bool) -> str | None:
     """Return the kernel whose time changed most in the part's direction."""
     sign = 1 if part.difference_ns > 0 else -1
     wanted = [row for row in pair.kernels if row.name.startswith(COLLECTIVE) == collective]

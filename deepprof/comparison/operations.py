@@ -17,8 +17,6 @@ from deepprof.comparison.template import UsualIteration
 from deepprof.metrics.names import coarse_ids
 from deepprof.render.units import format_ratio
 
-__all__ = ["compare_programs"]
-
 Floats = npt.NDArray[np.float64]
 
 ANOTHER = 0.5  # share of aligned kernels: with less, most are new, and rows would only list both programs
@@ -26,23 +24,23 @@ MAX_REPLACED_KERNELS = 12  # kernels in the row of a replacement; a longer one i
 
 
 @dataclass(frozen=True, slots=True)
-class RunIteration:
+class _RunIteration:
     """One run's iteration in the ids that both runs share; `durations_ns` per kernel."""
 
     symbols: KernelSymbols
     durations_ns: Floats
 
-    def rotate(self, by: int) -> RunIteration:
+    def rotate(self, by: int) -> _RunIteration:
         """Return the same period, beginning `by` kernels later."""
-        return RunIteration(self.symbols.rotate(by), np.roll(self.durations_ns, -by))
+        return _RunIteration(self.symbols.rotate(by), np.roll(self.durations_ns, -by))
 
 
 def compare_programs(a: UsualIteration, a_names: pl.Series, b: UsualIteration, b_names: pl.Series) -> ProgramChange:
     """Return how A's iteration changed in B; the names are those of each trace."""
-    before, after, names = share_ids(a, a_names, b, b_names)
+    before, after, names = _share_ids(a, a_names, b, b_names)
     sizes = len(before.symbols), len(after.symbols)
     if sizes[0] * sizes[1] > TOO_LONG:
-        return empty_program(sizes, f"iterations of {sizes[0]:,} and {sizes[1]:,} kernels are too long to align")
+        return _empty_program(sizes, f"iterations of {sizes[0]:,} and {sizes[1]:,} kernels are too long to align")
     rotation = find_rotation(before.symbols, after.symbols)
     after = after.rotate(rotation)
     runs = align(before.symbols, after.symbols)
@@ -57,12 +55,12 @@ def compare_programs(a: UsualIteration, a_names: pl.Series, b: UsualIteration, b
         replaced=counts["replaced"],
         added=counts["added"],
         removed=counts["removed"],
-        operations=tuple(sum_up(runs, before, after, names)) if ratio >= ANOTHER else (),
+        operations=tuple(_sum_up(runs, before, after, names)) if ratio >= ANOTHER else (),
         problem=None if ratio >= ANOTHER else another,
     )
 
 
-def empty_program(sizes: tuple[int, int], problem: str) -> ProgramChange:
+def _empty_program(sizes: tuple[int, int], problem: str) -> ProgramChange:
     """Return the change for iterations that cannot be aligned: their sizes and the problem."""
     none = dict.fromkeys(("rotation", "kept", "replaced", "added", "removed"), 0)
     return ProgramChange(
@@ -70,9 +68,9 @@ def empty_program(sizes: tuple[int, int], problem: str) -> ProgramChange:
     )
 
 
-def share_ids(
+def _share_ids(
     a: UsualIteration, a_names: pl.Series, b: UsualIteration, b_names: pl.Series
-) -> tuple[RunIteration, RunIteration, list[str]]:
+) -> tuple[_RunIteration, _RunIteration, list[str]]:
     """Return both iterations with common name ids, and the name of each id."""
     spelled = [names.gather(t.name_ids).fill_null("") for t, names in ((a, a_names), (b, b_names))]
     vocabulary = pl.concat(spelled).unique().sort()
@@ -80,15 +78,15 @@ def share_ids(
     sides = []
     for template, texts in zip((a, b), spelled, strict=True):
         exact = vocabulary.search_sorted(texts).cast(pl.Int64).to_numpy()
-        sides.append(RunIteration(KernelSymbols(exact, coarse[exact]), template.durations_ns))
+        sides.append(_RunIteration(KernelSymbols(exact, coarse[exact]), template.durations_ns))
     return sides[0], sides[1], vocabulary.to_list()
 
 
 Key = tuple[Kind, tuple[int, ...], tuple[int, ...]]
 
 
-def sum_up(
-    runs: Sequence[AlignedSpan], a: RunIteration, b: RunIteration, names: Sequence[str]
+def _sum_up(
+    runs: Sequence[AlignedSpan], a: _RunIteration, b: _RunIteration, names: Sequence[str]
 ) -> list[OperationChange]:
     """Return the rows that changed, the largest difference first."""
     totals: dict[Key, list[float]] = defaultdict(lambda: [0, 0.0, 0.0])
@@ -96,41 +94,41 @@ def sum_up(
         total = totals[key]
         total[0], total[1], total[2] = total[0] + 1, total[1] + a_ns, total[2] + b_ns
     rows = [
-        OperationChange(kind, spell(before, names), spell(after, names), int(times), round(a_ns), round(b_ns))
+        OperationChange(kind, _spell(before, names), _spell(after, names), int(times), round(a_ns), round(b_ns))
         for (kind, before, after), (times, a_ns, b_ns) in totals.items()
     ]
     changed = [row for row in rows if row.kind != "kept" or row.difference_ns]
     return sorted(changed, key=lambda row: (-abs(row.difference_ns), row.kind, row.a, row.b))
 
 
-def spell(ids: Iterable[int], names: Sequence[str]) -> tuple[str, ...]:
+def _spell(ids: Iterable[int], names: Sequence[str]) -> tuple[str, ...]:
     """Return the names of the ids."""
     return tuple(names[number] for number in ids)
 
 
-def changes(runs: Sequence[AlignedSpan], a: RunIteration, b: RunIteration) -> Iterable[tuple[Key, float, float]]:
+def changes(runs: Sequence[AlignedSpan], a: _RunIteration, b: _RunIteration) -> Iterable[tuple[Key, float, float]]:
     """Yield one change per place: kernel by kernel, but a replacement by more or fewer kernels as a whole."""
     for run in runs:
         if run.kind == "replaced" and not run.alike and run.a_end - run.a_first != run.b_end - run.b_first:
             yield whole(run, a, b)
         else:
-            yield from singly(run, a, b)
+            yield from _singly(run, a, b)
 
 
-def whole(run: AlignedSpan, a: RunIteration, b: RunIteration) -> tuple[Key, float, float]:
+def whole(run: AlignedSpan, a: _RunIteration, b: _RunIteration) -> tuple[Key, float, float]:
     """Return a run as one change."""
-    (before, a_ns), (after, b_ns) = cut(a, run.a_first, run.a_end), cut(b, run.b_first, run.b_end)
+    (before, a_ns), (after, b_ns) = _cut(a, run.a_first, run.a_end), _cut(b, run.b_first, run.b_end)
     return (run.kind, tuple(before[:MAX_REPLACED_KERNELS]), tuple(after[:MAX_REPLACED_KERNELS])), sum(a_ns), sum(b_ns)
 
 
-def singly(run: AlignedSpan, a: RunIteration, b: RunIteration) -> Iterable[tuple[Key, float, float]]:
+def _singly(run: AlignedSpan, a: _RunIteration, b: _RunIteration) -> Iterable[tuple[Key, float, float]]:
     """Yield the kernels of a run one by one; a kernel missing on one side has no name and takes no time."""
-    (before, a_ns), (after, b_ns) = cut(a, run.a_first, run.a_end), cut(b, run.b_first, run.b_end)
+    (before, a_ns), (after, b_ns) = _cut(a, run.a_first, run.a_end), _cut(b, run.b_first, run.b_end)
     for at in range(max(len(before), len(after))):
         old, new = before[at : at + 1], after[at : at + 1]
         yield (run.kind, tuple(old), tuple(new)), sum(a_ns[at : at + 1]), sum(b_ns[at : at + 1])
 
 
-def cut(side: RunIteration, first: int, end: int) -> tuple[list[int], list[float]]:
+def _cut(side: _RunIteration, first: int, end: int) -> tuple[list[int], list[float]]:
     """Return ids and durations of the kernels from `first` to before `end`."""
     return side.symbols.exact[first:end].tolist(), side.durations_ns[first:end].tolist()

@@ -16,8 +16,6 @@ from deepprof.metrics.loop import Loop
 if TYPE_CHECKING:
     from deepprof.analysis import Analysis
 
-__all__ = ["RunLoop", "pair_loops", "side_of"]
-
 ALIKE = 0.5  # share of common kernels: with less it is not the same loop, and the one with most time is taken
 
 Devices = dict[int, list[Loop]]  # of one rank: the loops of each device
@@ -42,53 +40,53 @@ def pair_loops(a: Analysis, b: Analysis) -> tuple[list[tuple[Loop, Loop]], tuple
     Of several loops on A's device the one with most time is compared, of B's the one that shares most kernels with it.
     A single rank or device is compared with a single one, whatever their numbers.
     """
-    ones, others = by_place(a.loops), by_place(b.loops)
+    ones, others = _by_place(a.loops), _by_place(b.loops)
     pairs: list[tuple[Loop, Loop]] = []
-    for rank_a, rank_b in partners(ones, others):
+    for rank_a, rank_b in _partners(ones, others):
         devices_a, devices_b = ones[rank_a], others[rank_b]
-        for x, y in partners(devices_a, devices_b):
+        for x, y in _partners(devices_a, devices_b):
             first = devices_a[x][0]
-            pairs.append((first, most_alike(side_of(a, first), [side_of(b, loop) for loop in devices_b[y]])))
-    return pairs, (*explain("A", a, b, [x for x, _ in pairs]), *explain("B", b, a, [y for _, y in pairs]))
+            pairs.append((first, _most_alike(side_of(a, first), [side_of(b, loop) for loop in devices_b[y]])))
+    return pairs, (*_explain("A", a, b, [x for x, _ in pairs]), *_explain("B", b, a, [y for _, y in pairs]))
 
 
-def by_place(loops: Iterable[Loop]) -> dict[int, Devices]:
+def _by_place(loops: Iterable[Loop]) -> dict[int, Devices]:
     """Return the loops that can be compared by rank and device, those with most time first."""
     found: dict[int, Devices] = defaultdict(lambda: defaultdict(list))
-    for loop in sorted(loops, key=time_of, reverse=True):
+    for loop in sorted(loops, key=_time_of, reverse=True):
         if loop.usual.height:
             found[loop.rank][loop.device].append(loop)
     return found
 
 
-def most_alike(one: RunLoop, others: Sequence[RunLoop]) -> Loop:
+def _most_alike(one: RunLoop, others: Sequence[RunLoop]) -> Loop:
     """Return the loop that shares most kernels with `one`: A may spend most time in training, B in validation."""
     if len(others) == 1:
         return others[0].loop
-    wanted = names_of(one)
-    shared = [(wanted & names).total() / max(wanted.total(), names.total()) for names in map(names_of, others)]
+    wanted = _names_of(one)
+    shared = [(wanted & names).total() / max(wanted.total(), names.total()) for names in map(_names_of, others)]
     best = max(range(len(others)), key=shared.__getitem__)
     return others[best if shared[best] >= ALIKE else 0].loop
 
 
-def names_of(side: RunLoop) -> Counter[str]:
+def _names_of(side: RunLoop) -> Counter[str]:
     """Return how often each kernel occurs in an iteration."""
     return Counter(side.trace.names.gather(take_template(side.loop, side.trace).name_ids).to_list())
 
 
-def time_of(loop: Loop) -> int:
+def _time_of(loop: Loop) -> int:
     """Return the time that a loop's iterations take together."""
     return int(loop.iterations.select((pl.col("busy_ns") + pl.col("idle_ns")).sum()).item())
 
 
-def partners(ones: Mapping[int, object], others: Mapping[int, object]) -> list[tuple[int, int]]:
+def _partners(ones: Mapping[int, object], others: Mapping[int, object]) -> list[tuple[int, int]]:
     """Return which numbers belong together: the same ones, or the only ones."""
     if len(ones) == len(others) == 1:
         return [(next(iter(ones)), next(iter(others)))]
     return [(number, number) for number in sorted(ones) if number in others]
 
 
-def explain(run: str, mine: Analysis, other: Analysis, compared: Sequence[Loop]) -> Iterable[str]:
+def _explain(run: str, mine: Analysis, other: Analysis, compared: Sequence[Loop]) -> Iterable[str]:
     """Yield why parts of a run could not be compared, a sentence each; a run without any loop gives its own reason."""
     if mine.no_loop_reason is not None:
         yield f"{run}: no iteration found: {mine.no_loop_reason}"

@@ -9,16 +9,14 @@ import polars as pl
 from deepprof.comparison.result import CountChange, PartChange
 from deepprof.metrics.breakdown.parts import COUNTS, PART_NAMES
 
-__all__ = ["compare_counts", "compare_parts", "divide"]
-
 
 def compare_parts(a: pl.DataFrame, b: pl.DataFrame) -> tuple[PartChange, ...]:
     """Return the change of every part of the mean of `Loop.usual`; they add up to that of the iteration time."""
-    before, after = (divide(sum_columns(rows), rows.height) for rows in (a, b))
+    before, after = (divide(_sum_columns(rows), rows.height) for rows in (a, b))
     return tuple(PartChange(name, before[name], after[name]) for name in PART_NAMES)
 
 
-def sum_columns(rows: pl.DataFrame) -> dict[str, int]:
+def _sum_columns(rows: pl.DataFrame) -> dict[str, int]:
     """Return the sum of each part."""
     return {name: int(rows[name].fill_null(0).sum()) for name in PART_NAMES}
 
@@ -33,9 +31,9 @@ def divide(totals: Mapping[str, int], count: int) -> dict[str, int]:
 
 def compare_counts(a: pl.DataFrame, b: pl.DataFrame) -> tuple[CountChange, ...]:
     """Return the change of what the host does per iteration."""
-    return tuple(CountChange(name, average(a[name]), average(b[name])) for name in COUNTS)
+    return tuple(CountChange(name, _average(a[name]), _average(b[name])) for name in COUNTS)
 
 
-def average(values: pl.Series) -> float:
+def _average(values: pl.Series) -> float:
     """Return the mean, 0 where nothing is known."""
     return round(float(values.fill_null(0).mean() or 0), 3)  # type: ignore[arg-type]

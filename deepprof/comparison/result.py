@@ -7,22 +7,6 @@ from typing import Literal
 
 from deepprof.collectors.reprs import in_milliseconds, one_line
 
-__all__ = [
-    "Comparison",
-    "CopyChange",
-    "CountChange",
-    "Headline",
-    "KernelChange",
-    "Kind",
-    "LoopPair",
-    "LoopPlace",
-    "OperationChange",
-    "PartChange",
-    "ProgramChange",
-    "TimeChange",
-    "Verdict",
-]
-
 Verdict = Literal["slower", "faster", "same", "unclear"]
 Kind = Literal["kept", "replaced", "added", "removed"]
 
@@ -37,7 +21,7 @@ class LoopPlace:
     period: int
 
 
-class TimedChange:
+class _TimedChange:
     """What takes `a_ns` in A and `b_ns` in B, per iteration."""
 
     __slots__ = ()
@@ -69,7 +53,7 @@ class TimeChange:
 
 
 @dataclass(frozen=True, slots=True)
-class PartChange(TimedChange):
+class PartChange(_TimedChange):
     """A part of the time (`metrics.breakdown.parts.PART_NAMES`): nanoseconds of the mean iteration."""
 
     name: str
@@ -87,7 +71,7 @@ class CountChange:
 
 
 @dataclass(frozen=True, slots=True)
-class OperationChange(TimedChange):
+class OperationChange(_TimedChange):
     """Kernels of the main stream that changed alike at `times` places of the iteration; full names.
 
     `a` and `b` are the kernels at one such place: the same kernel (`kept`), one or several of each (`replaced`), or
@@ -103,7 +87,7 @@ class OperationChange(TimedChange):
 
 
 @dataclass(frozen=True, slots=True)
-class KernelChange(TimedChange):
+class KernelChange(_TimedChange):
     """A kernel by its short name, on all streams of the device: its count and total time per iteration."""
 
     name: str

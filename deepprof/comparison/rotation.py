@@ -13,8 +13,6 @@ import numpy.typing as npt
 
 from deepprof.comparison.alignment import KernelSymbols, match
 
-__all__ = ["find_rotation"]
-
 Ids = npt.NDArray[np.int64]
 
 LENGTHS = (8, 64, 4, 2)  # kernels in a row that vote: longer where everything repeats, shorter where little is shared
@@ -27,28 +25,28 @@ SEAM = 64  # most unmatched kernels at either end among which the seam is search
 
 def find_rotation(a: KernelSymbols, b: KernelSymbols) -> int:
     """Return by how many kernels B must be rotated to the left to begin where A begins; 0 without evidence."""
-    votes = vote(a.exact, b.exact)
+    votes = _vote(a.exact, b.exact)
     if len(votes):
-        return settle(a.exact, b.exact, votes)
-    return settle(a.coarse, b.coarse, vote(a.coarse, b.coarse))  # another precision: only variants are shared
+        return _settle(a.exact, b.exact, votes)
+    return _settle(a.coarse, b.coarse, _vote(a.coarse, b.coarse))  # another precision: only variants are shared
 
 
-def vote(a: Ids, b: Ids) -> Ids:
+def _vote(a: Ids, b: Ids) -> Ids:
     """Return the offsets of B against A for which rare sequences vote, those with the most votes first."""
     for length in LENGTHS:
-        offsets = offsets_of_rare(*number_grams(a, b, length))
+        offsets = _offsets_of_rare(*_number_grams(a, b, length))
         if len(offsets):
             values, counts = np.unique(offsets, return_counts=True)
             return np.asarray(values[np.lexsort((values, -counts))][:CANDIDATES])
-    return offsets_of_first(*number_grams(a, b, LENGTHS[0]))
+    return _offsets_of_first(*_number_grams(a, b, LENGTHS[0]))
 
 
-def offsets_of_first(a: Ids, b: Ids) -> Ids:
+def _offsets_of_first(a: Ids, b: Ids) -> Ids:
     """Return the first few places in B of A's first kernel: in a circle that only repeats, all are good."""
     return np.flatnonzero(b == a[0])[:CANDIDATES] if len(a) else np.zeros(0, np.int64)
 
 
-def number_grams(a: Ids, b: Ids, length: int) -> tuple[Ids, Ids]:
+def _number_grams(a: Ids, b: Ids, length: int) -> tuple[Ids, Ids]:
     """Return a number for the `length` kernels (a power of two) from each position on, around the circle."""
     done = 1
     while done < length:
@@ -59,7 +57,7 @@ def number_grams(a: Ids, b: Ids, length: int) -> tuple[Ids, Ids]:
     return a, b
 
 
-def offsets_of_rare(a: Ids, b: Ids) -> Ids:
+def _offsets_of_rare(a: Ids, b: Ids) -> Ids:
     """Return B's position minus A's, around the circle, for every two equal numbers that are rare in both."""
     size = int(max(a.max(initial=0), b.max(initial=0))) + 1
     in_a, in_b = np.bincount(a, minlength=size), np.bincount(b, minlength=size)
@@ -72,16 +70,16 @@ def offsets_of_rare(a: Ids, b: Ids) -> Ids:
     return np.asarray((at_b[which] - np.repeat(at_a, times)) % max(1, len(b)))
 
 
-def settle(a: Ids, b: Ids, candidates: Ids) -> int:
+def _settle(a: Ids, b: Ids, candidates: Ids) -> int:
     """Return the candidate that leaves the fewest edits, with its seam mended; 0 where that is as good."""
     if not len(candidates):
         return 0
-    best = cheapest(a, b, [0, *candidates.tolist()])
-    mended = mend_seam(a, np.roll(b, -best), best) % len(b)
-    return cheapest(a, b, [0, best, mended])
+    best = _cheapest(a, b, [0, *candidates.tolist()])
+    mended = _mend_seam(a, np.roll(b, -best), best) % len(b)
+    return _cheapest(a, b, [0, best, mended])
 
 
-def cheapest(a: Ids, b: Ids, rotations: Iterable[int]) -> int:
+def _cheapest(a: Ids, b: Ids, rotations: Iterable[int]) -> int:
     """Return the rotation with the smallest distance, the first of equal ones."""
     from rapidfuzz.distance import Indel
 
@@ -89,7 +87,7 @@ def cheapest(a: Ids, b: Ids, rotations: Iterable[int]) -> int:
     return min(dict.fromkeys(rotations), key=lambda by: Indel.distance(first, circle[by:] + circle[:by]))
 
 
-def mend_seam(a: Ids, b: Ids, by: int) -> int:
+def _mend_seam(a: Ids, b: Ids, by: int) -> int:
     """Return the rotation that best divides the unmatched kernels between both ends; `b` is rotated by `by`.
 
     An edit just before A's beginning looks like one just after it until both ends are compared together.

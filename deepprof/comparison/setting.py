@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from deepprof.analysis import Analysis
     from deepprof.collectors.trace import Trace
 
-__all__ = ["compare_settings"]
-
 MAX_SETTINGS_NAMED = 4  # models, sizes or versions named
 MAX_SETTING_CHARS = 80  # characters of what a run states
 KEPT_RATIO = 0.05  # of a device's memory: drivers reserve some, in different amounts
@@ -45,18 +43,18 @@ def compare_settings(a: Analysis, b: Analysis) -> tuple[Difference, ...]:
     """Return the settings that both runs state and that differ; none where a run's traces are on other machines."""
     if not (a.traces and b.traces):
         return ()
-    before, after = describe_setting(a.traces), describe_setting(b.traces)
+    before, after = _describe_setting(a.traces), _describe_setting(b.traces)
     differing = [key for key, value in before.items() if value and after.get(key) and after[key] != value]
     if "hardware" in differing:  # another model has another memory
         differing = [key for key in differing if not key.endswith("of a device")]
-    elif same_memory(a.traces, b.traces):
+    elif _same_memory(a.traces, b.traces):
         differing = [key for key in differing if key != "memory of a device"]
     return tuple(Difference(key, before[key][:MAX_SETTING_CHARS], after[key][:MAX_SETTING_CHARS]) for key in differing)
 
 
-def describe_setting(traces: Sequence[Trace]) -> dict[str, str]:
+def _describe_setting(traces: Sequence[Trace]) -> dict[str, str]:
     """Return the settings that the traces of a run state, by kind; "" where they state nothing."""
-    devices = pl.concat(map(used_devices, traces))
+    devices = pl.concat(map(_used_devices, traces))
     models = {
         name[:MAX_SETTING_CHARS].removeprefix("NVIDIA ")
         for name in devices["name"].drop_nulls()
@@ -68,39 +66,39 @@ def describe_setting(traces: Sequence[Trace]) -> dict[str, str]:
     )
     return {
         "hardware": join(sorted(models)),
-        "memory of a device": join(f"{nbytes / 2**30:.1f} GiB" for nbytes in values_of(devices, "memory_nbytes")),
-        "multiprocessors of a device": join(map(str, values_of(devices, "multiprocessors"))),
+        "memory of a device": join(f"{nbytes / 2**30:.1f} GiB" for nbytes in _values_of(devices, "memory_nbytes")),
+        "multiprocessors of a device": join(map(str, _values_of(devices, "multiprocessors"))),
         **counted,
         "framework": join(sorted({FRAMEWORKS.get(named_framework(trace), "") for trace in traces} - {""})),
-        **describe_versions(traces),
+        **_describe_versions(traces),
     }
 
 
-def used_devices(trace: Trace) -> pl.DataFrame:
+def _used_devices(trace: Trace) -> pl.DataFrame:
     """Return the devices that a trace has work on: recorders list all devices of a machine."""
     return trace.devices.join(trace.device_events.select("device").unique(), on="device", how="semi")
 
 
-def values_of(devices: pl.DataFrame, column: str) -> list[int]:
+def _values_of(devices: pl.DataFrame, column: str) -> list[int]:
     """Return the values of a column, each once, in order."""
     return devices[column].drop_nulls().unique().sort().to_list()
 
 
-def same_memory(a: Sequence[Trace], b: Sequence[Trace]) -> bool:
+def _same_memory(a: Sequence[Trace], b: Sequence[Trace]) -> bool:
     """Return whether two runs' smallest and largest devices have the same memory, but for what drivers reserve."""
-    before, after = (values_of(pl.concat(map(used_devices, traces)), "memory_nbytes") for traces in (a, b))
+    before, after = (_values_of(pl.concat(map(_used_devices, traces)), "memory_nbytes") for traces in (a, b))
     ends = ((before[0], after[0]), (before[-1], after[-1])) if before and after else ()
     return all(abs(x - y) <= KEPT_RATIO * max(x, y) for x, y in ends)
 
 
-def describe_versions(traces: Sequence[Trace]) -> dict[str, str]:
+def _describe_versions(traces: Sequence[Trace]) -> dict[str, str]:
     """Return the versions of runtimes, drivers and libraries, by name."""
-    records = [record for trace in traces for record in read_properties(trace)]
-    found = {word: {spell(key, record.get(key)) for record in records} for key, word in VERSIONS.items()}
+    records = [record for trace in traces for record in _read_properties(trace)]
+    found = {word: {_spell(key, record.get(key)) for record in records} for key, word in VERSIONS.items()}
     return {word: join(sorted(versions - {""})) for word, versions in found.items()}
 
 
-def read_properties(trace: Trace) -> Iterable[dict[str, Any]]:
+def _read_properties(trace: Trace) -> Iterable[dict[str, Any]]:
     """Yield the recorder's own record of each device."""
     for text in trace.devices["properties"].drop_nulls():
         try:
@@ -111,7 +109,7 @@ def read_properties(trace: Trace) -> Iterable[dict[str, Any]]:
             yield record
 
 
-def spell(key: str, version: Any) -> str:
+def _spell(key: str, version: Any) -> str:
     """Return a version as people write it, "" where it is none.
 
     CUDA counts 1000 · major + 10 · minor, HIP 10⁷ · major + 10⁵ · minor + patch.

@@ -11,8 +11,6 @@ import polars as pl
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.loop import Loop
 
-__all__ = ["UsualIteration", "take_template"]
-
 MAX_TEMPLATE_ITERATIONS = 64  # iterations: more would not change a median, and each costs a row per kernel
 CELLS = 1 << 22  # kernels of all these iterations together
 

@@ -8,8 +8,6 @@ import numpy.typing as npt
 from deepprof.comparison.result import TimeChange, Verdict
 from deepprof.metrics.series.statistics import bootstrap_change
 
-__all__ = ["SAME", "compare_times"]
-
 SAME = 0.01  # two runs of one program on one machine differ this much by clocks and heat alone
 
 
@@ -28,11 +26,11 @@ def compare_times(a_ns: npt.ArrayLike, b_ns: npt.ArrayLike) -> TimeChange:
         ratio=ratio,
         low=low,
         high=high,
-        verdict=judge(ratio, low, high),
+        verdict=_judge(ratio, low, high),
     )
 
 
-def judge(ratio: float, low: float | None, high: float | None) -> Verdict:
+def _judge(ratio: float, low: float | None, high: float | None) -> Verdict:
     """Return the verdict on the ratio."""
     if abs(ratio - 1) < SAME:
         return "same"

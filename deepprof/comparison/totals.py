@@ -13,14 +13,12 @@ from deepprof.comparison.result import CopyChange, KernelChange
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.top import select_work
 
-__all__ = ["compare_copies", "compare_kernels"]
-
 MOST_NAMES = 5000  # names are shortened one by one; only a contrived trace has more
 OTHERS = "(others)"
 Totals = Mapping[str, tuple[float, int, int]]  # count, time and bytes per iteration
 
 
-def work_of(side: RunLoop) -> pl.DataFrame:
+def _work_of(side: RunLoop) -> pl.DataFrame:
     """Return the device's kernels, copies and memsets that begin in a usual iteration, with their time in `ns`."""
     begin = side.loop.usual["start_ns"].to_numpy()
     return select_work(side.trace, side.loop.device, begin, begin + side.loop.usual["iteration_ns"].to_numpy())
@@ -31,16 +29,16 @@ def compare_kernels(a: RunLoop, b: RunLoop) -> tuple[KernelChange, ...]:
 
     Times are sums: kernels that overlap are both counted.
     """
-    before, after = sum_kernels(a), sum_kernels(b)
+    before, after = _sum_kernels(a), _sum_kernels(b)
     none = (0.0, 0, 0)
     pairs = {name: (before.get(name, none), after.get(name, none)) for name in {**before, **after}}
     rows = [KernelChange(name, x[0], y[0], x[1], y[1]) for name, (x, y) in pairs.items() if x != y]
     return tuple(sorted(rows, key=lambda row: (-abs(row.difference_ns), row.name)))
 
 
-def sum_kernels(side: RunLoop) -> Totals:
+def _sum_kernels(side: RunLoop) -> Totals:
     """Return the totals of each short name."""
-    kernels = work_of(side).filter(pl.col("activity").is_in(["kernel", "graph"]))
+    kernels = _work_of(side).filter(pl.col("activity").is_in(["kernel", "graph"]))
     by_id = (
         kernels.group_by("name_id").agg(pl.len(), pl.col("ns").sum()).sort("ns", "name_id", descending=[True, False])
     )
@@ -49,27 +47,27 @@ def sum_kernels(side: RunLoop) -> Totals:
     for row, (name, count, ns) in enumerate(zip(names, by_id["len"], by_id["ns"], strict=True)):
         total = totals[shorten(name) if row < MOST_NAMES else OTHERS]
         total[0], total[1] = total[0] + count, total[1] + ns
-    return per_iteration({name: (count, ns, 0) for name, (count, ns) in totals.items()}, side.loop)
+    return _per_iteration({name: (count, ns, 0) for name, (count, ns) in totals.items()}, side.loop)
 
 
 def compare_copies(a: RunLoop, b: RunLoop) -> tuple[CopyChange, ...]:
     """Return the copies of each direction, and memsets, that either run has."""
-    before, after = sum_copies(a), sum_copies(b)
+    before, after = _sum_copies(a), _sum_copies(b)
     none = (0.0, 0, 0)
     pairs = {name: (before.get(name, none), after.get(name, none)) for name in sorted({**before, **after})}
     return tuple(CopyChange(name, x[0], y[0], x[1], y[1], x[2], y[2]) for name, (x, y) in pairs.items())
 
 
-def sum_copies(side: RunLoop) -> Totals:
+def _sum_copies(side: RunLoop) -> Totals:
     """Return the totals of each direction."""
-    copies = work_of(side).filter(pl.col("activity").is_in(["memcpy", "memset"]))
+    copies = _work_of(side).filter(pl.col("activity").is_in(["memcpy", "memset"]))
     kind = pl.when(pl.col("activity") == "memset").then(pl.lit("memset"))
     direction = kind.otherwise(pl.col("copy_kind").cast(pl.String).fill_null("unknown"))
     rows = copies.group_by(direction=direction).agg(pl.len(), pl.col("ns").sum(), pl.col("nbytes").fill_null(0).sum())
-    return per_iteration({name: (count, ns, nbytes) for name, count, ns, nbytes in rows.iter_rows()}, side.loop)
+    return _per_iteration({name: (count, ns, nbytes) for name, count, ns, nbytes in rows.iter_rows()}, side.loop)
 
 
-def per_iteration(totals: Mapping[str, tuple[int, int, int]], loop: Loop) -> Totals:
+def _per_iteration(totals: Mapping[str, tuple[int, int, int]], loop: Loop) -> Totals:
     """Return the totals over the number of usual iterations."""
     count = max(1, loop.usual.height)
     return {

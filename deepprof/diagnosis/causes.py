@@ -10,8 +10,6 @@ from functools import cache
 from deepprof.diagnosis.engine import declared_rules
 from deepprof.diagnosis.finding import SEVERITIES, Finding
 
-__all__ = ["explained_by", "rank", "reasons_of_delay"]
-
 OVER_TIME = frozenset({"slow-iterations", "drift"})  # they may concern any part
 SAME_KIND = 0.5  # least share of the symptom's time in the parts of its cause
 MIN_EXPLAINED = 0.8  # of the symptom's weight: a smaller cause does not explain it
@@ -23,9 +21,9 @@ def rank(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     A finding that several main streams share is reported for the worst of them; the others follow at the end,
     `caused_by` the same rule.
     """
-    ordered = sorted(findings, key=weight, reverse=True)
-    causes = find_causes(ordered)
-    roots = [find_root(number, causes) for number in range(len(ordered))]
+    ordered = sorted(findings, key=_weight, reverse=True)
+    causes = _find_causes(ordered)
+    roots = [_find_root(number, causes) for number in range(len(ordered))]
     judged = [
         replace(f, caused_by=None if root == i else ordered[root].rule)
         for i, (f, root) in enumerate(zip(ordered, roots, strict=True))
@@ -43,7 +41,7 @@ def rank(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return (*told, *(replace(finding, caused_by=finding.caused_by or finding.rule) for finding in repeated))
 
 
-def find_causes(ordered: Sequence[Finding]) -> list[int | None]:
+def _find_causes(ordered: Sequence[Finding]) -> list[int | None]:
     """Return for each finding the number of the first one that explains it, None where none does.
 
     Only findings on its rank or on the whole job can explain it.
@@ -53,21 +51,21 @@ def find_causes(ordered: Sequence[Finding]) -> list[int | None]:
         ranks.setdefault(finding.rank, []).append(number)
     whole = {number for number, finding in enumerate(ordered) if finding.stream is None}
     near = {rank: sorted(whole.union(numbers)) for rank, numbers in ranks.items()}
-    return [next((n for n in near[each.rank] if explains(ordered[n], each)), None) for each in ordered]
+    return [next((n for n in near[each.rank] if _explains(ordered[n], each)), None) for each in ordered]
 
 
-def find_root(number: int, causes: Sequence[int | None]) -> int:
+def _find_root(number: int, causes: Sequence[int | None]) -> int:
     """Return the number of the root cause of a finding, its own where nothing explains it."""
     while (cause := causes[number]) is not None:
         number = cause
     return number
 
 
-def explains(cause: Finding, symptom: Finding) -> bool:
+def _explains(cause: Finding, symptom: Finding) -> bool:
     """Return whether `cause` is a likely cause of `symptom`: a known one, in the same place, and large enough."""
-    known = symptom.rule in explained_by(cause.rule) and same_place(cause, symptom)
+    known = symptom.rule in explained_by(cause.rule) and _same_place(cause, symptom)
     late = cause.rule == "straggler" and symptom.rule in reasons_of_delay() and symptom.rank == cause.rank
-    return (known or late) and is_of_one_kind(cause, symptom) and is_enough(cause, symptom)
+    return (known or late) and _is_of_one_kind(cause, symptom) and _is_enough(cause, symptom)
 
 
 @cache
@@ -82,7 +80,7 @@ def reasons_of_delay() -> frozenset[str]:
     return frozenset(each.name for each in declared_rules() if each.delays_rank)
 
 
-def is_of_one_kind(cause: Finding, symptom: Finding) -> bool:
+def _is_of_one_kind(cause: Finding, symptom: Finding) -> bool:
     """Return whether the time that grows or differs in some iterations is the time that the cause is about."""
     if symptom.rule not in OVER_TIME or not cause.parts or not symptom.parts or cause.rule == "shared-device":
         return True
@@ -90,7 +88,7 @@ def is_of_one_kind(cause: Finding, symptom: Finding) -> bool:
     return shared >= SAME_KIND * sum(symptom.parts.values())
 
 
-def is_enough(cause: Finding, symptom: Finding) -> bool:
+def _is_enough(cause: Finding, symptom: Finding) -> bool:
     """Return whether `cause` weighs enough to explain `symptom`.
 
     Another process slows only the iterations in which it works: their loss is compared, not the mean of all.
@@ -98,10 +96,10 @@ def is_enough(cause: Finding, symptom: Finding) -> bool:
     touched = cause.evidence.get("lost_together_ns") if cause.rule == "shared-device" else None
     if isinstance(touched, int):
         return touched >= MIN_EXPLAINED * (symptom.headroom_ns_per_iteration or 0)
-    return burden(cause) >= MIN_EXPLAINED * burden(symptom) or is_usually_enough(cause, symptom)
+    return burden(cause) >= MIN_EXPLAINED * burden(symptom) or _is_usually_enough(cause, symptom)
 
 
-def is_usually_enough(cause: Finding, symptom: Finding) -> bool:
+def _is_usually_enough(cause: Finding, symptom: Finding) -> bool:
     """Return whether a late rank causes most of the others' waiting in a usual iteration.
 
     A few long collectives raise the mean waiting time, but not the usual lateness of the rank.
@@ -112,12 +110,12 @@ def is_usually_enough(cause: Finding, symptom: Finding) -> bool:
     return late * cause.confidence >= MIN_EXPLAINED * exposed * symptom.confidence
 
 
-def same_place(cause: Finding, symptom: Finding) -> bool:
+def _same_place(cause: Finding, symptom: Finding) -> bool:
     """Return whether both are about one main stream; a finding on the whole job is about all of them."""
-    return cause.stream is None or place_of(cause) == place_of(symptom)
+    return cause.stream is None or _place_of(cause) == _place_of(symptom)
 
 
-def place_of(finding: Finding) -> tuple[int | None, int | None, int | None]:
+def _place_of(finding: Finding) -> tuple[int | None, int | None, int | None]:
     """Return the main stream that a finding is about."""
     return finding.rank, finding.device, finding.stream
 
@@ -132,7 +130,7 @@ def burden(finding: Finding) -> float:
     return saved * finding.confidence
 
 
-def weight(finding: Finding) -> tuple[bool, float, int, bool]:
+def _weight(finding: Finding) -> tuple[bool, float, int, bool]:
     """Return the sort key of a finding: those that could save most first, remarks last.
 
     Of two that weigh the same the one about the job comes before the one about its recording.

@@ -11,8 +11,6 @@ from deepprof.diagnosis.finding import Finding
 from deepprof.metrics.breakdown.costs import cost_of, mean_of, mean_parts
 from deepprof.metrics.loop import Loop
 
-__all__ = ["UnnamedPart", "find_unnamed", "is_about", "part_limits"]
-
 ONCE = "nearly all of it is in one iteration, which may be chance: record more of them"
 WHY = {
     "idle_unknown_ns": "the trace does not say why: record the runtime calls that launch the kernels",
@@ -40,9 +38,9 @@ def find_unnamed(loops: Sequence[Loop], findings: Sequence[Finding]) -> Iterator
     """Yield the large parts of the loops' time that no finding claims, by loop, the largest first."""
     for loop in loops:
         named = {part for finding in findings if is_about(finding, loop) for part in finding.parts}
-        for part, share in large_parts(loop):
+        for part, share in _large_parts(loop):
             if part not in named:
-                yield UnnamedPart(loop.rank, loop.device, loop.stream, part, share, explain(loop, part))
+                yield UnnamedPart(loop.rank, loop.device, loop.stream, part, share, _explain(loop, part))
 
 
 def is_about(finding: Finding, loop: Loop) -> bool:
@@ -57,7 +55,7 @@ def part_limits() -> Mapping[str, float]:
     return dict(sorted(known, key=lambda limit: -limit[1]))  # of two rules on a part the lower limit holds
 
 
-def large_parts(loop: Loop) -> list[tuple[str, float]]:
+def _large_parts(loop: Loop) -> list[tuple[str, float]]:
     """Return the parts above their limits with their shares of the mean iteration, the largest first."""
     means = mean_parts(loop)
     whole = max(1.0, sum(means.values()))
@@ -66,7 +64,7 @@ def large_parts(loop: Loop) -> list[tuple[str, float]]:
     return sorted(large, key=lambda each: -each[1])
 
 
-def explain(loop: Loop, part: str) -> str:
+def _explain(loop: Loop, part: str) -> str:
     """Return why no finding names a part."""
     cost = cost_of(loop, [part])
     if cost is None:

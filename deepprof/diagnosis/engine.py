@@ -18,8 +18,6 @@ from deepprof.metrics.ranks.comparison import RankComparison
 from deepprof.metrics.ranks.facts import RankFacts
 from deepprof.metrics.sharing.shares import ShareOfDevice
 
-__all__ = ["BUILTIN_RULES", "GROUP", "declared_rules", "diagnose_loop", "diagnose_ranks", "diagnose_shares"]
-
 GROUP = "deepprof.rules"
 # Each module of the package has one rule, of the module's name.
 BUILTIN_RULES = tuple(f"{rules.__name__}.{each.name}:{each.name}" for each in pkgutil.iter_modules(rules.__path__))
@@ -27,17 +25,17 @@ BUILTIN_RULES = tuple(f"{rules.__name__}.{each.name}:{each.name}" for each in pk
 
 def diagnose_loop(loop: Loop, trace: Trace, chosen: Sequence[Examine] | None = None) -> list[Finding]:
     """Return what all rules on loops (built-in and plugged in), or the chosen ones, find in one loop of a trace."""
-    return run(rules_on("loop") if chosen is None else chosen, loop, trace)
+    return run(_rules_on("loop") if chosen is None else chosen, loop, trace)
 
 
 def diagnose_shares(shares: Iterable[ShareOfDevice], loops: Sequence[Loop], found: Sequence[Finding]) -> list[Finding]:
     """Return what all rules find in a rank's shares of devices; `found` are the findings on its loops."""
-    return run(rules_on("shares"), shares, loops, found)
+    return run(_rules_on("shares"), shares, loops, found)
 
 
 def diagnose_ranks(comparison: RankComparison, loops: Sequence[Loop], facts: Sequence[RankFacts]) -> list[Finding]:
     """Return what all rules find in the ranks of a job, beside each other."""
-    return run(rules_on("ranks"), comparison, loops, facts)
+    return run(_rules_on("ranks"), comparison, loops, facts)
 
 
 def run(chosen: Iterable[Examine], *examined: Any) -> list[Finding]:
@@ -46,7 +44,7 @@ def run(chosen: Iterable[Examine], *examined: Any) -> list[Finding]:
 
 
 @cache
-def rules_on(subject: Subject) -> tuple[Examine, ...]:
+def _rules_on(subject: Subject) -> tuple[Examine, ...]:
     """Return the rules with this subject; a plug-in's plain function is a rule on loops."""
     return tuple(each for each in installed_rules() if getattr(each, "subject", "loop") == subject)
 

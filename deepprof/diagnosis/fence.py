@@ -13,10 +13,8 @@ from deepprof.collectors.plugins import PlugIn
 from deepprof.diagnosis.finding import Finding, Severity
 from deepprof.diagnosis.rule import Examine, Rule
 
-__all__ = ["fence_rule"]
 
-
-class FindingShape(msgspec.Struct):
+class _FindingShape(msgspec.Struct):
     """What a plug-in's finding must hold so that it can be ranked and reported."""
 
     rule: str
@@ -43,20 +41,20 @@ def fence_rule(rule: object, plugin: PlugIn) -> Examine:
     examine = cast("Examine", rule)
 
     def fenced(*examined: Any) -> Iterable[Finding]:
-        return plugin.attempt(lambda: [check_finding(found) for found in examine(*examined)], [])
+        return plugin.attempt(lambda: [_check_finding(found) for found in examine(*examined)], [])
 
     return replace(cast("Rule[...]", rule), examine=fenced) if isinstance(rule, Rule) else fenced
 
 
-def check_finding(found: Finding) -> Finding:
+def _check_finding(found: Finding) -> Finding:
     """Return what a plug-in's rule found, numpy's numbers as Python's; raise an error if it cannot be reported."""
     if not isinstance(found, Finding):
         raise TypeError(f"{type(found).__name__} where a Finding belongs")
-    shape = msgspec.convert(msgspec.to_builtins(found, enc_hook=as_python), FindingShape)
+    shape = msgspec.convert(msgspec.to_builtins(found, enc_hook=_as_python), _FindingShape)
     return Finding(**msgspec.structs.asdict(shape))
 
 
-def as_python(value: object) -> object:
+def _as_python(value: object) -> object:
     """Return a number of numpy as one of Python; raise `TypeError` for what no report can hold."""
     if isinstance(value, np.generic):
         return value.item()

@@ -11,8 +11,6 @@ from deepprof.collectors.reprs import in_milliseconds, one_line
 if TYPE_CHECKING:
     from deepprof.metrics.loop import Loop
 
-__all__ = ["MAX_FINDINGS", "SEVERITIES", "Finding", "Severity"]
-
 Severity = Literal["info", "warning", "critical"]
 SEVERITIES: tuple[Severity, ...] = ("info", "warning", "critical")  # ascending
 MAX_FINDINGS = 5  # that a report shows unless all are asked for: more are a list of symptoms

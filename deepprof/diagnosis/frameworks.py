@@ -6,8 +6,6 @@ from typing import Literal
 
 from deepprof.collectors.trace import Trace
 
-__all__ = ["Framework", "advise", "framework_of", "named_framework"]
-
 Framework = Literal["pytorch", "jax", "tensorflow", "other"]
 
 # Names of kernels, operators and ranges that only one of them writes; the first match wins. Torch before JAX: XLA runs

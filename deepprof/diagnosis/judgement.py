@@ -10,17 +10,6 @@ from deepprof.metrics.breakdown.costs import Cost, mean_of
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.series.outliers import cost_beside_slow
 
-__all__ = [
-    "CostClaim",
-    "FindingTexts",
-    "SeverityLimits",
-    "format_ms",
-    "format_percent",
-    "many",
-    "say_saved",
-    "share_out",
-]
-
 Numbers = Mapping[str, int | float | str | None]
 Place = Mapping[str, int | str] | None
 
@@ -130,7 +119,7 @@ class CostClaim:
             severity=self.severity,
             title=texts.title,
             summary=texts.summary,
-            evidence={**describe_cost(cost), **evidence, **self.bound},
+            evidence={**_describe_cost(cost), **evidence, **self.bound},
             advice=texts.advice,
             headroom_ns_per_iteration=None if loop.single == "recording" else round(saved),
             confidence=self.confidence,
@@ -166,7 +155,7 @@ def many(iterations: int) -> float:
     return min(1.0, 1 - (FEW_FOR_A_MEAN - iterations) * 0.08)
 
 
-def describe_cost(cost: Cost) -> dict[str, int | float]:
+def _describe_cost(cost: Cost) -> dict[str, int | float]:
     """Return the numbers that every finding on a cost rests on."""
     return {
         "cost_ns_per_iteration": round(cost.mean_ns),

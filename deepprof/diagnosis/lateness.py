@@ -16,8 +16,6 @@ import polars as pl
 
 from deepprof.metrics.ranks.comparison import RankGroup
 
-__all__ = ["Lateness", "count_late", "find_late", "luck_of", "measure_lateness", "share_late", "threshold"]
-
 Int64s = npt.NDArray[np.int64]
 
 MIN_LATE_ITERATIONS = 3  # iterations: what happens twice may be chance
@@ -48,9 +46,9 @@ class Lateness:
         return float(np.median(self.late_ns)) - self.typical_ns
 
 
-def measure_lateness(group: RankGroup) -> Iterator[Lateness]:
+def _measure_lateness(group: RankGroup) -> Iterator[Lateness]:
     """Yield for each rank how much less it waits than the others, which is how much later it comes."""
-    table = {place: rows_of(group.waits, place) for place in group.places}
+    table = {place: _rows_of(group.waits, place) for place in group.places}
     for place, rows in table.items():
         others = pl.concat([other for key, other in table.items() if key != place] or [rows.clear()])
         middle = others.group_by("rank", "device").agg(pl.col("waiting_ns").median())["waiting_ns"].to_numpy()
@@ -62,28 +60,28 @@ def measure_lateness(group: RankGroup) -> Iterator[Lateness]:
             level = others.group_by("iteration").agg(others_ns=pl.col("waiting_ns").median())
             late = rows.join(level, on="iteration", maintain_order="left")
         typical = float(np.median(np.abs(middle - np.median(middle))))
-        yield Lateness(place, lateness_of(late), late["index"].to_numpy(), typical)
+        yield Lateness(place, _lateness_of(late), late["index"].to_numpy(), typical)
 
 
-def look_into_step(lateness: Lateness, group: RankGroup) -> Lateness:
+def _look_into_step(lateness: Lateness, group: RankGroup) -> Lateness:
     """Return the lateness with how much later than the others the rank comes to every collective of its one step."""
     arrivals = group.arrivals
     if arrivals is None:
         return lateness
-    own = rows_of(arrivals, lateness.place).drop_nulls("waiting_ns")
+    own = _rows_of(arrivals, lateness.place).drop_nulls("waiting_ns")
     others = arrivals.join(own, on=["rank", "device"], how="anti").group_by("position")
     level = others.agg(others_ns=pl.col("waiting_ns").median(), least_ns=pl.col("waiting_ns").min())
     late = own.join(level, on="position", how="inner", maintain_order="left")
     last = int((late["waiting_ns"] < late["least_ns"]).sum())
-    return replace(lateness, arrivals_ns=lateness_of(late), last=last)
+    return replace(lateness, arrivals_ns=_lateness_of(late), last=last)
 
 
-def rows_of(table: pl.DataFrame, place: tuple[int, int]) -> pl.DataFrame:
+def _rows_of(table: pl.DataFrame, place: tuple[int, int]) -> pl.DataFrame:
     """Return the rows of one rank and device."""
     return table.filter((pl.col("rank") == place[0]) & (pl.col("device") == place[1]))
 
 
-def lateness_of(rows: pl.DataFrame) -> Int64s:
+def _lateness_of(rows: pl.DataFrame) -> Int64s:
     """Return how much less the rank waits than the others."""
     return (rows["others_ns"] - rows["waiting_ns"]).round().cast(pl.Int64).to_numpy()
 
@@ -94,12 +92,12 @@ def find_late(group: RankGroup, time_ns: float) -> list[Lateness]:
     The worst comes first; `time_ns` is what an iteration takes.
     """
     enough = threshold(group, time_ns)
-    far = [each for each in measure_lateness(group) if time_ns > 0 and each.headroom_ns >= enough]
-    late = [each for each in (look_into_step(each, group) for each in far) if is_often(each, group, time_ns)]
+    far = [each for each in _measure_lateness(group) if time_ns > 0 and each.headroom_ns >= enough]
+    late = [each for each in (_look_into_step(each, group) for each in far) if _is_often(each, group, time_ns)]
     return sorted(late, key=lambda each: each.headroom_ns, reverse=True)
 
 
-def is_often(lateness: Lateness, group: RankGroup, time_ns: float) -> bool:
+def _is_often(lateness: Lateness, group: RankGroup, time_ns: float) -> bool:
     """Return whether a rank is late in most iterations of a loop, or at more of a step's collectives than by chance."""
     if share_late(lateness, group, time_ns) < SAME_RANK:
         return False

@@ -13,24 +13,22 @@ from deepprof.diagnosis.finding import Finding
 from deepprof.metrics.breakdown.costs import mean_parts
 from deepprof.metrics.loop import Loop
 
-__all__ = ["settle"]
-
 Place = tuple[int | None, int | None, int | None]
 Book = dict[str, int]  # what is left of each part of the mean iteration
 
 
 def settle(findings: Iterable[Finding], loops: Iterable[Loop]) -> tuple[Finding, ...]:
     """Return the findings, in their order, each with the headroom that those before it leave."""
-    books: dict[Place, Book] = {(loop.rank, loop.device, loop.stream): open_book(loop) for loop in loops}
-    return tuple(enter(finding, books) for finding in findings)
+    books: dict[Place, Book] = {(loop.rank, loop.device, loop.stream): _open_book(loop) for loop in loops}
+    return tuple(_enter(finding, books) for finding in findings)
 
 
-def open_book(loop: Loop) -> Book:
+def _open_book(loop: Loop) -> Book:
     """Return what an iteration spends on each part, a mean over the usual ones."""
     return {name: round(mean) for name, mean in mean_parts(loop).items()}
 
 
-def enter(finding: Finding, books: Mapping[Place, Book]) -> Finding:
+def _enter(finding: Finding, books: Mapping[Place, Book]) -> Finding:
     """Return the finding with what is left of its claims, and take these out of the books.
 
     A finding on the whole job takes its claims from every loop and keeps its own numbers: it is about the time of all.

@@ -13,8 +13,6 @@ from dataclasses import replace
 
 from deepprof.diagnosis.finding import Finding
 
-__all__ = ["DEVICE_WORDS", "say_for_cpu", "speak_of_cpu"]
-
 TIME = r"[\d.]+ m?s"
 # The more specific before the more general.
 PHRASES: tuple[tuple[str, str], ...] = (

@@ -11,8 +11,6 @@ from deepprof.diagnosis.judgement import CostClaim, SeverityLimits
 from deepprof.metrics.breakdown.costs import cost_of
 from deepprof.metrics.loop import Loop
 
-__all__ = ["Examine", "Rule", "Subject", "rule"]
-
 P = ParamSpec("P")
 Examine = Callable[..., Iterable[Finding]]
 Subject = Literal["loop", "shares", "ranks"]

@@ -7,8 +7,6 @@ from types import MappingProxyType
 
 from deepprof.collectors.trace import Trace
 
-__all__ = ["find_unexamined"]
-
 # How the recorder of a format is made to record allocations; other formats hold none.
 ALLOCATIONS: Mapping[str, str] = MappingProxyType({"kineto": "torch.profiler records them with profile_memory=True"})
 

@@ -57,10 +57,10 @@ def read_job(
 
     found = find_files(paths)
     ranks = read_unaligned(found, jobs=jobs, between=between, watch=watch, columns=columns)
-    return add_notes(align(ranks), found.notes)
+    return _add_notes(align(ranks), found.notes)
 
 
-def add_notes(traces: list[Trace], notes: Sequence[str]) -> list[Trace]:
+def _add_notes(traces: list[Trace], notes: Sequence[str]) -> list[Trace]:
     """Return the ranks of a job, with notes on the whole job put before the notes of its first rank."""
     return [replace(traces[0], notes=(*notes, *traces[0].notes)), *traces[1:]] if notes and traces else traces
 
@@ -83,12 +83,12 @@ def read_unaligned(
         check_between(between)
     mapping = None if columns is None else parse_columns(columns)
     files = paths if isinstance(paths, TraceFiles) else find_files(paths)
-    ranks = read_ranks(files.paths, jobs, watch, parts=between is not None, columns=mapping)
+    ranks = _read_ranks(files.paths, jobs, watch, parts=between is not None, columns=mapping)
     traces = read_parts(ranks, between) if between is not None else [rank for rank in ranks if isinstance(rank, Trace)]
     return number_ranks(split_all(traces))
 
 
-def read_ranks(
+def _read_ranks(
     files: Sequence[Path],
     jobs: int | None,
     watch: Watch | None,
@@ -104,12 +104,12 @@ def read_ranks(
     with closing(sources):
         number = choose_jobs(jobs, sources.measure()) if columns is None else 1
         if number == 1:
-            return list(read_here(sources, watch, parts=parts, columns=columns))
+            return list(_read_here(sources, watch, parts=parts, columns=columns))
         with tempfile.TemporaryDirectory(prefix="deepprof-") as scratch:
-            return read_in_parallel(sources, number, Path(scratch), collect, watch)
+            return read_in_parallel(sources, number, Path(scratch), _collect, watch)
 
 
-def read_here(
+def _read_here(
     sources: TraceSources, watch: Watch | None, *, parts: bool, columns: GenericColumns | None = None
 ) -> Iterator[Trace | StoredRank]:
     """Yield the ranks of `sources`, read by this process one after the other."""
@@ -139,7 +139,7 @@ def open_stored(source: TraceSource) -> StoredRank | None:
     return next(iter(open_store(source.path).ranks.values())) if is_stored(source.path) else None
 
 
-def collect(_: TraceSource, folder: Path) -> Trace | StoredRank:
+def _collect(_: TraceSource, folder: Path) -> Trace | StoredRank:
     """Return the trace that another process has written to `folder`, and remove the folder."""
     from deepprof.collectors.store.rank import open_rank
 

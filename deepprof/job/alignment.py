@@ -18,18 +18,6 @@ from deepprof.collectors.processes import session_of
 if TYPE_CHECKING:
     from deepprof.collectors.trace import Trace
 
-__all__ = [
-    "MIN_MATCHED_COLLECTIVES",
-    "AlignedRank",
-    "ClockCorrection",
-    "ClockOffset",
-    "align",
-    "collective_ends",
-    "correct",
-    "measure_offset",
-    "plan_corrections",
-]
-
 MIN_MATCHED_COLLECTIVES = 8  # a single late collective moves a median of fewer
 CLEAR = 4  # times the spread: a smaller offset may be only scatter
 KEY = ("group", "sequence", "collective")
@@ -103,29 +91,29 @@ def align(traces: Sequence[Trace]) -> list[Trace]:
 
 def plan_corrections(members: Sequence[AlignedRank]) -> list[ClockCorrection]:
     """Return the correction of each trace; the offsets given are between the clocks as they were recorded."""
-    if len(members) < 2 or share_session(members):
+    if len(members) < 2 or _share_session(members):
         return [ClockCorrection() for _ in members]
-    moved = on_unix(members)
+    moved = _on_unix(members)
     (first, *others), unix = moved or members, moved is not None
-    notes = (*relate(members, first, others), *state(first, others))
+    notes = (*_relate(members, first, others), *_state(first, others))
     offsets = [each.offset.offset_ns if each.offset and each.movable else 0 for each in others]
     return [ClockCorrection(unix, notes=notes), *(ClockCorrection(unix, offset, first.clock) for offset in offsets)]
 
 
-def share_session(members: Sequence[AlignedRank]) -> bool:
+def _share_session(members: Sequence[AlignedRank]) -> bool:
     """Return whether all members are processes of one recording, and therefore already on one clock."""
     return members[0].session is not None and len({each.session for each in members}) == 1
 
 
-def on_unix(members: Sequence[AlignedRank]) -> list[AlignedRank] | None:
+def _on_unix(members: Sequence[AlignedRank]) -> list[AlignedRank] | None:
     """Return the members on the unix clock; None unless all can be."""
     leads = [each.clock.lead_ns for each in members]
     return (
-        None if None in leads else [put_on_unix(each, (each.clock.lead_ns or 0) - (leads[0] or 0)) for each in members]
+        None if None in leads else [_put_on_unix(each, (each.clock.lead_ns or 0) - (leads[0] or 0)) for each in members]
     )
 
 
-def put_on_unix(member: AlignedRank, further_ns: int) -> AlignedRank:
+def _put_on_unix(member: AlignedRank, further_ns: int) -> AlignedRank:
     """Return the member on the unix clock, with its offset from the first rank's clock increased by `further_ns`."""
     found = member.offset
     offset = None if found is None else replace(found, offset_ns=found.offset_ns + further_ns)
@@ -140,7 +128,7 @@ def correct(trace: Trace, how: ClockCorrection) -> Trace:
     return replace(moved, notes=(*moved.notes, *how.notes)) if how.notes else moved
 
 
-def relate(members: Sequence[AlignedRank], first: AlignedRank, others: Sequence[AlignedRank]) -> list[str]:
+def _relate(members: Sequence[AlignedRank], first: AlignedRank, others: Sequence[AlignedRank]) -> list[str]:
     """Return a sentence on how the clocks of the files relate; none if collectives gave every offset."""
     ranks = [each.rank for each in members]
     if first.clock.clock == "unix" and all(each.clock.clock == "unix" for each in others):
@@ -177,7 +165,7 @@ def measure_offset(ends: pl.DataFrame, others: pl.DataFrame) -> ClockOffset | No
     return ClockOffset(middle, int(spread[spread.len() // 2]), ahead.len())
 
 
-def state(first: AlignedRank, others: Sequence[AlignedRank]) -> list[str]:
+def _state(first: AlignedRank, others: Sequence[AlignedRank]) -> list[str]:
     """Return sentences on what collectives show of each rank's clock."""
     reference = f"rank {first.rank}"
     measured = [each for each in others if each.offset is not None and each.offset.matched >= MIN_MATCHED_COLLECTIVES]
@@ -186,11 +174,11 @@ def state(first: AlignedRank, others: Sequence[AlignedRank]) -> list[str]:
     sentences = []
     if corrected:
         sentences.append(
-            f"collectives show how far clocks are from {reference}'s, and it was taken off: {tell(corrected)}"
+            f"collectives show how far clocks are from {reference}'s, and it was taken off: {_tell(corrected)}"
         )
     if left:
         sentences.append(
-            f"collectives show no clear difference from {reference}'s clock, and times are as recorded: {tell(left)}"
+            f"collectives show no clear difference from {reference}'s clock, and times are as recorded: {_tell(left)}"
         )
     few = [each.rank for each in others if each.offset is not None and each.offset.matched < MIN_MATCHED_COLLECTIVES]
     if few:
@@ -198,7 +186,7 @@ def state(first: AlignedRank, others: Sequence[AlignedRank]) -> list[str]:
     return sentences
 
 
-def tell(members: Sequence[AlignedRank]) -> str:
+def _tell(members: Sequence[AlignedRank]) -> str:
     """Return the offsets as a list for a sentence."""
     found = [(each.rank, each.offset) for each in members if each.offset is not None]
     shown = [

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from deepprof.collectors.store.manifest import RankManifest
     from deepprof.job.parallel import Watch
 
-__all__ = ["ConversionResult", "convert"]
-
 
 @dataclass(frozen=True, slots=True)
 class ConversionResult:
@@ -57,16 +55,16 @@ def convert(
     mapping = None if columns is None else parse_columns(columns)
     with replace_store(output) as part:
         found = find_files(paths)
-        manifests = write_ranks(found.paths, part, jobs, watch, mapping)
+        manifests = _write_ranks(found.paths, part, jobs, watch, mapping)
         ranks = [found.rank for found in assign_ranks([(said.rank, said.path) for said in manifests])]
         for index, rank in enumerate(ranks):
             (part / f"{index:06d}").rename(part / f"rank={rank}")
         write_index(part, ranks)
         nbytes = sum(file.stat().st_size for file in part.rglob("*") if file.is_file())
-    return summarize(manifests, nbytes, found.notes)
+    return _summarize(manifests, nbytes, found.notes)
 
 
-def write_ranks(
+def _write_ranks(
     files: Sequence[Path], part: Path, jobs: int | None, watch: Watch | None, columns: GenericColumns | None
 ) -> list[RankManifest]:
     """Write every trace to a folder in `part` named by its number, and return their manifests."""
@@ -75,10 +73,10 @@ def write_ranks(
         number = choose_jobs(jobs, sources.measure()) if columns is None else 1
         if number > 1:
             return read_in_parallel(sources, number, part, lambda _, folder: open_rank(folder).manifest, watch)
-        return list(write_here(sources, part, watch, columns))
+        return list(_write_here(sources, part, watch, columns))
 
 
-def write_here(
+def _write_here(
     sources: TraceSources, part: Path, watch: Watch | None, columns: GenericColumns | None
 ) -> Iterator[RankManifest]:
     """Write the ranks one after the other in this process, and yield their manifests."""
@@ -90,7 +88,7 @@ def write_here(
             watch(done, sources.total)
 
 
-def summarize(manifests: Sequence[RankManifest], nbytes: int, notes: tuple[str, ...]) -> ConversionResult:
+def _summarize(manifests: Sequence[RankManifest], nbytes: int, notes: tuple[str, ...]) -> ConversionResult:
     """Return the sums over all ranks."""
     dropped: Counter[str] = Counter()
     for said in manifests:

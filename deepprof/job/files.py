@@ -11,8 +11,6 @@ from pathlib import Path
 
 from deepprof.collectors.errors import TraceError, UsageError
 
-__all__ = ["Name", "TraceFiles", "find_files", "find_paths"]
-
 Name = str | os.PathLike[str]
 
 
@@ -39,7 +37,7 @@ def find_files(paths: Name | Sequence[Name]) -> TraceFiles:
         raise UsageError("- would be standard input, and a trace is read more than once; save it to a file, name that")
     from deepprof.collectors.importers.directories import leave_reports
 
-    found = join(expand(name) for name in names)
+    found = join(_expand(name) for name in names)
     listing = leave_reports(list({os.path.realpath(file): file for file in found.paths}.values()))
     return TraceFiles(listing.traces, (*found.notes, *listing.notes))
 
@@ -51,31 +49,31 @@ def join(finds: Iterable[TraceFiles]) -> TraceFiles:
     return TraceFiles([path for found in finds for path in found.paths], tuple(notes))
 
 
-def expand(path: str) -> TraceFiles:
+def _expand(path: str) -> TraceFiles:
     """Return the trace files that one argument names; raises `TraceError` for a path that no system accepts."""
     try:
         if "\0" in path:
             raise TraceError(path, "is no path: it holds a null byte", "check the path")
-        return list_files(path)
+        return _list_files(path)
     except OSError as error:
         raise TraceError(path, f"cannot be looked up: {error.strerror or error}", "check the path") from error
 
 
-def list_files(path: str) -> TraceFiles:
+def _list_files(path: str) -> TraceFiles:
     """Return the file `path`, or the traces in it if it is a directory, or those it matches if it is a glob."""
     from deepprof.collectors.importers.directories import natural
 
     if Path(path).is_dir():
-        return list_directory(Path(path))
+        return _list_directory(Path(path))
     if Path(path).exists() or not glob.has_magic(path):
         return TraceFiles([Path(path)])
     matches = sorted(map(Path, glob.glob(path, recursive=True)), key=natural)
     if not matches:
         raise TraceError(path, "no file matches", "check the pattern")
-    return join(list_directory(match) if match.is_dir() else TraceFiles([match]) for match in matches)
+    return join(_list_directory(match) if match.is_dir() else TraceFiles([match]) for match in matches)
 
 
-def list_directory(path: Path) -> TraceFiles:
+def _list_directory(path: Path) -> TraceFiles:
     """Return the traces in the directory `path`; those of a store in the order of its original files."""
     from deepprof.collectors.importers.directories import list_traces
     from deepprof.collectors.store import find_ranks, is_store
@@ -83,10 +81,10 @@ def list_directory(path: Path) -> TraceFiles:
     if is_store(path):
         return TraceFiles(find_ranks(path))
     listing = list_traces(path)
-    return TraceFiles(leave_stores(listing.traces), listing.notes)
+    return TraceFiles(_leave_stores(listing.traces), listing.notes)
 
 
-def leave_stores(files: list[Path]) -> list[Path]:
+def _leave_stores(files: list[Path]) -> list[Path]:
     """Return the traces found in a directory without those in stores, unless there are no others.
 
     `deepprof convert . -o job.deepprof` puts a store beside the files it was made from: its ranks would count twice.

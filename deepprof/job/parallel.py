@@ -23,8 +23,6 @@ from typing import Any, Generic, TypeVar
 from deepprof.collectors.errors import TraceError, UsageError
 from deepprof.job.sources import TraceSource, TraceSources
 
-__all__ = ["JOBS", "Watch", "choose_jobs", "read_in_parallel"]
-
 JOBS = "DEEPPROF_JOBS"
 PAYS_NBYTES = 512 * 1024**2  # of content, two seconds of reading: below it, starting processes costs what they save
 TAKES = 4  # reading a trace takes so many times its content in memory
@@ -42,10 +40,10 @@ def choose_jobs(jobs: int | None, sizes: Sequence[int]) -> int:
     `jobs` decides, else the variable DEEPPROF_JOBS, else the processors, the files and the free memory. Raises
     `UsageError` for a variable that is no number from 1 to 64.
     """
-    wanted = jobs if jobs is not None else read_variable()
+    wanted = jobs if jobs is not None else _read_variable()
     if wanted is not None and not 1 <= wanted <= MAX_READERS:
         raise UsageError(f"{wanted} processes to read with: give 1 to {MAX_READERS}")
-    if len(sizes) < 2 or not can_start():
+    if len(sizes) < 2 or not _can_start():
         return 1
     if wanted is not None:
         return min(wanted, len(sizes))
@@ -54,7 +52,7 @@ def choose_jobs(jobs: int | None, sizes: Sequence[int]) -> int:
     return max(1, min(processors(), len(sizes), MAX_READERS, free_nbytes() // (TAKES * max(sizes) + 1)))
 
 
-def read_variable() -> int | None:
+def _read_variable() -> int | None:
     """Return the variable DEEPPROF_JOBS, None where it is not set."""
     text = os.environ.get(JOBS, "")
     if text and not (text.isascii() and text.isdecimal() and len(text) < 9):
@@ -62,7 +60,7 @@ def read_variable() -> int | None:
     return int(text) if text else None
 
 
-def can_start() -> bool:
+def _can_start() -> bool:
     """Return whether `sys.executable` is a Python, not a program that has one built in."""
     return bool(sys.executable) and Path(sys.executable).name.lower().startswith(("python", "pypy"))
 
@@ -128,7 +126,7 @@ def read_in_parallel(
     for text in workers.warned:
         warnings.warn(text, stacklevel=3)
     if failed:
-        raise next((error for error in failed if not isinstance(error, StoppedError)), failed[0])
+        raise next((error for error in failed if not isinstance(error, _StoppedError)), failed[0])
     return [workers.results[index] for index in sorted(workers.results)]
 
 
@@ -137,7 +135,7 @@ def len_share(jobs: int) -> int:
     return max(1, processors() // jobs)
 
 
-class StoppedError(Exception):
+class _StoppedError(Exception):
     """A thread's work was stopped because another's failed."""
 
 
@@ -170,7 +168,7 @@ class WorkerPool(Generic[Found]):
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "POLARS_MAX_THREADS": str(threads)}
         with self.lock:
             if self.stopped:
-                raise StoppedError
+                raise _StoppedError
             process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "deepprof.job.reader"],
                 stdin=subprocess.PIPE,
@@ -192,7 +190,7 @@ class WorkerPool(Generic[Found]):
         except OSError:  # the process has ended
             line = b""
         if self.stopped:
-            raise StoppedError
+            raise _StoppedError
         if not line.endswith(b"\n"):
             raise explain_end(source, process.wait())
         self.check(source, json.loads(line))
@@ -223,10 +221,10 @@ class WorkerPool(Generic[Found]):
             process.kill()
             process.wait()
             for pipe in (process.stdin, process.stdout):
-                close(pipe)
+                _close(pipe)
 
 
-def close(pipe: Any) -> None:
+def _close(pipe: Any) -> None:
     """Close a pipe whose reader may be gone."""
     try:
         pipe.close()

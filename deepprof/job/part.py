@@ -15,17 +15,6 @@ from deepprof.plurals import counted
 if TYPE_CHECKING:
     from deepprof.collectors.trace import Trace
 
-__all__ = [
-    "Between",
-    "RankBegin",
-    "check_between",
-    "check_parts",
-    "find_begin",
-    "find_zeros",
-    "read_part",
-    "read_parts",
-]
-
 UNITS = (("s", 10**9), ("ms", 10**6), ("µs", 10**3))
 Between = tuple[int | None, int | None]  # ns from the first device event of the job; None: open
 
@@ -42,11 +31,11 @@ def check_between(between: Between) -> None:
     """Raise `UsageError` for a range that holds no moment."""
     start, end = between
     if (start or 0) < 0 or (end is not None and end <= (start or 0)):
-        said = f"from {format_time(start or 0)} to {'the end' if end is None else format_time(end)}"
+        said = f"from {_format_time(start or 0)} to {'the end' if end is None else _format_time(end)}"
         raise UsageError(f"a range of time {said} holds nothing; let it start at 0 or later, and end after it starts")
 
 
-def format_time(time_ns: int) -> str:
+def _format_time(time_ns: int) -> str:
     """Return a time in the largest unit that it has at least one of."""
     unit, size = next(((unit, size) for unit, size in UNITS if abs(time_ns) >= size), ("ns", 1))
     return f"{time_ns / size:.12g} {unit}"
@@ -72,14 +61,14 @@ def check_parts(events: Sequence[int]) -> None:
 
 def read_part(rank: Trace | StoredRank, zero: int, between: Between) -> Trace:
     """Return the part of one rank that overlaps the range counted from `zero`, with a note on what is left out."""
-    start, end = (None if moment is None else bound(moment + zero) for moment in between)
+    start, end = (None if moment is None else _bound(moment + zero) for moment in between)
     part = rank.read(start, end) if isinstance(rank, StoredRank) else cut(rank, start, end)
     left = part.accounting.dropped.get(OUT_OF_RANGE, 0)
     note = f"only a part of the time is looked at: {counted(left, 'record')} outside of it"
     return replace(part, notes=(*part.notes, note)) if left else part
 
 
-def bound(time_ns: int) -> int:
+def _bound(time_ns: int) -> int:
     """Return `time_ns`, limited to the times that a trace can hold."""
     return max(-TIME_LIMIT_NS, min(time_ns, TIME_LIMIT_NS))
 
@@ -96,10 +85,10 @@ def find_zeros(begins: Sequence[RankBegin]) -> list[int]:
 
 def find_begin(rank: Trace | StoredRank) -> RankBegin:
     """Return when the first device event of a rank starts."""
-    return RankBegin(find_start(rank), find_epoch(rank))
+    return RankBegin(_find_start(rank), _find_epoch(rank))
 
 
-def find_start(rank: Trace | StoredRank) -> int | None:
+def _find_start(rank: Trace | StoredRank) -> int | None:
     """Return when the first device event of a rank starts, on its own clock."""
     if isinstance(rank, StoredRank):
         return rank.manifest.start_ns
@@ -107,7 +96,7 @@ def find_start(rank: Trace | StoredRank) -> int | None:
     return start if isinstance(start, int) else None
 
 
-def find_epoch(rank: Trace | StoredRank) -> int | None:
+def _find_epoch(rank: Trace | StoredRank) -> int | None:
     """Return the unix time of the zero of a rank's clock, None where it is not recorded or cannot be true."""
     said = rank.manifest if isinstance(rank, StoredRank) else rank
     if said.clock == "unix" or not said.accounting.kept:

@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from deepprof.collectors.trace import Trace
 
-__all__ = ["NumberedTrace", "assign_ranks", "number_ranks", "rank_in_name"]
-
 WORDS = re.compile(r"(?<![a-z])(?:rank|worker)[-_=.]?(\d{1,9})(?!\d)", re.IGNORECASE)
 
 
@@ -45,12 +43,12 @@ def assign_ranks(traces: Sequence[tuple[int | None, str]]) -> list[NumberedTrace
 
     Names of files are used only where they give no two traces of the job the same number.
     """
-    if named := names_decide(traces):
+    if named := _names_decide(traces):
         note = (
             f"each of {len(traces)} traces names rank {traces[0][0]}; their ranks are those in the names of their files"
         )
         return [NumberedTrace(rank, note if rank == min(named) else None) for rank in named]
-    ranks = believed(traces)
+    ranks = _believed(traces)
     taken = set(ranks)
     free = (rank for rank in count() if rank not in taken)
     seen: set[int] = set()
@@ -58,7 +56,7 @@ def assign_ranks(traces: Sequence[tuple[int | None, str]]) -> list[NumberedTrace
     for rank, (stated, path) in zip(ranks, traces, strict=True):
         if rank is None or rank in seen:
             number = next(free)
-            found = NumberedTrace(number, None if len(traces) == 1 else explain(stated, path, number))
+            found = NumberedTrace(number, None if len(traces) == 1 else _explain(stated, path, number))
         else:
             found = NumberedTrace(rank)
         seen.add(found.rank)
@@ -66,7 +64,7 @@ def assign_ranks(traces: Sequence[tuple[int | None, str]]) -> list[NumberedTrace
     return numbered
 
 
-def names_decide(traces: Sequence[tuple[int | None, str]]) -> list[int]:
+def _names_decide(traces: Sequence[tuple[int | None, str]]) -> list[int]:
     """Return the ranks in the names of several files that all state the same rank; none where names do not decide."""
     stated = {rank for rank, _ in traces}
     if len(traces) < 2 or len(stated) > 1 or None in stated:
@@ -75,7 +73,7 @@ def names_decide(traces: Sequence[tuple[int | None, str]]) -> list[int]:
     return named if len(set(named)) == len(traces) else []
 
 
-def believed(traces: Sequence[tuple[int | None, str]]) -> list[int | None]:
+def _believed(traces: Sequence[tuple[int | None, str]]) -> list[int | None]:
     """Return the rank that each trace states, else the one in its file's name when those are distinct in the job."""
     stated = [rank for rank, _ in traces]
     named = [rank_in_name(path) if rank is None and len(traces) > 1 else None for rank, path in traces]
@@ -85,7 +83,7 @@ def believed(traces: Sequence[tuple[int | None, str]]) -> list[int | None]:
     return [rank if rank is not None else name for rank, name in zip(stated, named, strict=True)]
 
 
-def explain(rank: int | None, path: str, number: int) -> str:
+def _explain(rank: int | None, path: str, number: int) -> str:
     """Return a sentence on why a trace does not keep the rank that it states."""
     reason = "names no rank" if rank is None else f"names rank {rank}, which another file has"
     return f"{PurePath(path).name} {reason}; it is counted as rank {number}"

@@ -22,8 +22,6 @@ from deepprof.collectors.importers import importers, read
 from deepprof.collectors.plugins import PlugInWarning
 from deepprof.collectors.store.rank import write_rank
 
-__all__ = ["answer", "main"]
-
 
 def main() -> None:
     """Answer jobs until there are no more."""
@@ -48,11 +46,11 @@ def answer(job: dict[str, Any]) -> dict[str, Any]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         warnings.simplefilter("ignore", PlugInWarning)  # it has asked the same plug-ins, too
-        told = carry_out(job)
+        told = _carry_out(job)
     return told | {"warnings": list(dict.fromkeys(str(warning.message) for warning in caught))}
 
 
-def carry_out(job: dict[str, Any]) -> dict[str, Any]:
+def _carry_out(job: dict[str, Any]) -> dict[str, Any]:
     """Read and write one trace, and return its error if there is one."""
     try:
         trace = read(job["path"])

@@ -17,8 +17,6 @@ from deepprof.collectors.importers.files import RATIO_LIMIT
 from deepprof.collectors.store import is_store
 from deepprof.collectors.store.manifest import RankManifest, claims, is_rank_folder
 
-__all__ = ["TraceSource", "TraceSources", "is_stored"]
-
 PACKED = (".gz", ".zst", ".zip", ".tgz")
 USUAL_RATIO = 20
 GZIP_MAGIC, GZIP_NBYTES = b"\x1f\x8b", 18  # bytes of the shortest gzip file
@@ -59,7 +57,7 @@ class TraceSources:
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self.paths, self.stack, self.lock = list(paths), ExitStack(), Lock()
-        self.archives = {path for path in self.paths if is_container(path)}
+        self.archives = {path for path in self.paths if _is_container(path)}
         self.opened: dict[Path, Archive] = {}
         self.total = len(self.paths)
         self.found = self.find()
@@ -93,7 +91,7 @@ class TraceSources:
         archive, found = self.open(path), False
         for member in archive.members:
             file = archive.extract(member)
-            if is_trace(file):
+            if _is_trace(file):
                 yield file, f"{path}:{member.name}"
                 found = True
             else:
@@ -110,10 +108,10 @@ class TraceSources:
         """Return about how many bytes of content each file and member has; directories, quick to read, are left out."""
         members = [member for path in self.archives for member in self.open(path).members]
         files = [path for path in self.paths if path not in self.archives and not path.is_dir()]
-        return [weigh(member.name, member.nbytes) for member in members] + [measure_content(file) for file in files]
+        return [_weigh(member.name, member.nbytes) for member in members] + [measure_content(file) for file in files]
 
 
-def weigh(name: str, nbytes: int) -> int:
+def _weigh(name: str, nbytes: int) -> int:
     """Return about how many bytes a file called `name` unpacks to; traces compress 13 to 30 times."""
     return nbytes * (USUAL_RATIO if name.lower().endswith(PACKED) else 1)
 
@@ -129,7 +127,7 @@ def measure_content(path: Path) -> int:
         with path.open("rb") as file:
             magic, nbytes = file.read(len(GZIP_MAGIC)), path.stat().st_size
             if magic != GZIP_MAGIC or nbytes < GZIP_NBYTES:
-                return weigh(path.name, nbytes)
+                return _weigh(path.name, nbytes)
             file.seek(-4, os.SEEK_END)
             stated = int.from_bytes(file.read(4), "little")
     except (OSError, ValueError):
@@ -137,7 +135,7 @@ def measure_content(path: Path) -> int:
     return stated if nbytes <= stated <= RATIO_LIMIT * nbytes else nbytes * USUAL_RATIO
 
 
-def is_container(path: Path) -> bool:
+def _is_container(path: Path) -> bool:
     """Return whether `path` is an archive that no importer takes as a trace."""
     if path.is_dir():
         return False
@@ -148,7 +146,7 @@ def is_container(path: Path) -> bool:
     return is_archive(head) and recognise(head, path) is None
 
 
-def is_trace(path: Path) -> bool:
+def _is_trace(path: Path) -> bool:
     """Return whether an importer accepts `path`; as in a directory, a file that cannot be read is no trace."""
     try:
         return recognise(look_at(path), path) is not None

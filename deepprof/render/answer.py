@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from deepprof.render.page import TextPage
     from deepprof.render.wording import Wording
 
-__all__ = ["choose_loop", "describe_location", "find_mean", "find_time", "print_answer"]
-
 SENTENCE = re.compile(r"(?<=[A-Za-z)\]0-9]\.)\s+(?=[A-Z])")
 UNEVEN = 1.25  # ratio of mean to median above which both are printed
 # Keys of a location, the most informative first.
@@ -29,33 +27,33 @@ PLACES = ("range", "operator", "call", "frame", "kernel")
 def print_answer(analysis: Analysis, page: TextPage) -> None:
     """Print two or three lines for a user who reads no further."""
     page.skip()
-    for number, line in enumerate(describe_answer(analysis)):
+    for number, line in enumerate(_describe_answer(analysis)):
         page.line(line, "bold" if number == 0 else "", hang=2)
 
 
-def describe_answer(analysis: Analysis) -> Iterator[str]:
+def _describe_answer(analysis: Analysis) -> Iterator[str]:
     """Yield the lines of the answer."""
     headline = analysis.headline
     loop = choose_loop(analysis)
     if loop is not None:
-        yield describe_time(loop)
+        yield _describe_time(loop)
     else:
         yield "No iteration was found; what is certain without one is said all the same."
     if headline is None:
-        yield from describe_masked(analysis) or [describe_health(analysis, loop)]
+        yield from _describe_masked(analysis) or [_describe_health(analysis, loop)]
         return
-    yield f"The largest avoidable loss: {describe_loss(headline, analysis)}"
+    yield f"The largest avoidable loss: {_describe_loss(headline, analysis)}"
     yield f"What to do: {SENTENCE.split(headline.advice)[0]}"
 
 
 def choose_loop(analysis: Analysis) -> Loop | None:
     """Return the loop that the headline is about, or else the one that takes most of the time."""
     headline = analysis.headline
-    about = find_meant(headline, analysis.loops) if headline is not None and headline.stream is not None else []
-    return max(about or analysis.loops, key=time_of, default=None)
+    about = _find_meant(headline, analysis.loops) if headline is not None and headline.stream is not None else []
+    return max(about or analysis.loops, key=_time_of, default=None)
 
 
-def find_meant(finding: Finding, loops: Iterable[Loop]) -> list[Loop]:
+def _find_meant(finding: Finding, loops: Iterable[Loop]) -> list[Loop]:
     """Return the loops that a finding may be about: of several on one stream, those with its mean iteration time."""
     wanted, spoken = (finding.rank, finding.device, finding.stream), finding.evidence.get("iteration_ns")
     there = [loop for loop in loops if matches(wanted, (loop.rank, loop.device, loop.stream))]
@@ -68,7 +66,7 @@ def matches(wanted: Iterable[int | None], place: Iterable[int]) -> bool:
     return all(want in {None, have} for want, have in zip(wanted, place, strict=True))
 
 
-def time_of(loop: Loop) -> int:
+def _time_of(loop: Loop) -> int:
     """Return how long the loop's iterations take together."""
     return int(loop.iterations["operation_ns"].sum())
 
@@ -79,7 +77,7 @@ def find_mean(loop: Loop) -> float | None:
     return float(usual.mean()) if len(usual) else None  # type: ignore[arg-type]
 
 
-def describe_time(loop: Loop) -> str:
+def _describe_time(loop: Loop) -> str:
     """Return how long an iteration takes, and over how many that was measured."""
     mean, spread = find_mean(loop), loop.metrics.iteration_ns
     if mean is None:
@@ -88,23 +86,23 @@ def describe_time(loop: Loop) -> str:
     return f"An iteration takes {format_duration(mean)} (mean of {loop.usual.height}{middle})."
 
 
-def describe_loss(headline: Finding, analysis: Analysis) -> str:
+def _describe_loss(headline: Finding, analysis: Analysis) -> str:
     """Return the headline's title with its cost and its place."""
     cost, mean = headline.headroom_ns_per_iteration, find_time(headline, analysis)
     share = f" ({format_ratio(cost / mean)})" if cost and mean else ""
     costs = f", up to {format_duration(cost)}{share}" if cost else ""
     place = describe_location(headline.location or {}, wording_of(analysis))
-    return f"{within_sentence(headline.title)}{costs}{f', in {place}' if place else ''}."
+    return f"{_within_sentence(headline.title)}{costs}{f', in {place}' if place else ''}."
 
 
-def within_sentence(title: str) -> str:
+def _within_sentence(title: str) -> str:
     """Return a title as it is written within a sentence."""
     return title[:1].lower() + title[1:]
 
 
 def find_time(finding: Finding, analysis: Analysis) -> float | None:
     """Return the mean iteration time of the loop that a finding is about; None where several fit."""
-    meant = find_meant(finding, analysis.loops)
+    meant = _find_meant(finding, analysis.loops)
     return find_mean(meant[0]) if len(meant) == 1 else None
 
 
@@ -114,13 +112,13 @@ def describe_location(location: Mapping[str, int | str], words: Wording) -> str:
     return "" if known is None else f"{words.work if known == 'kernel' else known} {location[known]}"
 
 
-def describe_masked(analysis: Analysis) -> list[str]:
+def _describe_masked(analysis: Analysis) -> list[str]:
     """Return the lines on a large cost that hides another one, so that removing only one of the two saves nothing."""
     large = [each for each in analysis.findings if "shorter_ns_per_iteration" in each.evidence]
     if not large:
         return []
     share = float(large[0].evidence["share_ratio"] or 0)
-    title = within_sentence(large[0].title)
+    title = _within_sentence(large[0].title)
     return [
         f"No loss can be avoided by itself: {title} ({format_ratio(share)}), but the host launches what follows "
         "just in time.",
@@ -128,7 +126,7 @@ def describe_masked(analysis: Analysis) -> list[str]:
     ]
 
 
-def describe_health(analysis: Analysis, loop: Loop | None) -> str:
+def _describe_health(analysis: Analysis, loop: Loop | None) -> str:
     """Return the line for a trace in which nothing is wrong, or that does not show it."""
     if analysis.unnamed:
         return "Nothing is blamed with certainty; below stands what no finding names, and why."

@@ -26,19 +26,17 @@ if TYPE_CHECKING:
         ProgramChange,
     )
 
-__all__ = ["SCHEMA", "DiffReport", "encode"]
-
 SCHEMA = "deepprof.diff/1"
 MAX_NAME_CHARS = 1000  # characters of a kernel's name, which templates can make any length
 
 
-class RunBlock(msgspec.Struct, frozen=True, kw_only=True):
+class _RunBlock(msgspec.Struct, frozen=True, kw_only=True):
     """One of the two runs."""
 
     paths: list[str]
 
 
-class HeadlineBlock(msgspec.Struct, frozen=True, kw_only=True):
+class _HeadlineBlock(msgspec.Struct, frozen=True, kw_only=True):
     """The difference in a sentence, the part of the time that explains most of it, and where."""
 
     sentence: str
@@ -47,7 +45,7 @@ class HeadlineBlock(msgspec.Struct, frozen=True, kw_only=True):
     share_ratio: float | None
 
 
-class PlaceBlock(msgspec.Struct, frozen=True, kw_only=True):
+class _PlaceBlock(msgspec.Struct, frozen=True, kw_only=True):
     """A loop of one run."""
 
     rank: int
@@ -56,7 +54,7 @@ class PlaceBlock(msgspec.Struct, frozen=True, kw_only=True):
     period: int
 
 
-class TimeBlock(msgspec.Struct, frozen=True, kw_only=True):
+class _TimeBlock(msgspec.Struct, frozen=True, kw_only=True):
     """The median iteration time of both runs; `interval` bounds B / A with 95 % confidence."""
 
     a_ns: int
@@ -68,7 +66,7 @@ class TimeBlock(msgspec.Struct, frozen=True, kw_only=True):
     verdict: str
 
 
-class PartBlock(msgspec.Struct, frozen=True, kw_only=True):
+class _PartBlock(msgspec.Struct, frozen=True, kw_only=True):
     """A part of the mean iteration."""
 
     a_ns: int
@@ -76,14 +74,14 @@ class PartBlock(msgspec.Struct, frozen=True, kw_only=True):
     difference_ns: int
 
 
-class CountBlock(msgspec.Struct, frozen=True, kw_only=True):
+class _CountBlock(msgspec.Struct, frozen=True, kw_only=True):
     """What the host does per iteration."""
 
     a: float
     b: float
 
 
-class OperationBlock(msgspec.Struct, frozen=True, kw_only=True):
+class _OperationBlock(msgspec.Struct, frozen=True, kw_only=True):
     """Kernels of the main stream that changed alike at `times` places."""
 
     kind: str
@@ -95,7 +93,7 @@ class OperationBlock(msgspec.Struct, frozen=True, kw_only=True):
     difference_ns: int
 
 
-class ProgramBlock(msgspec.Struct, frozen=True, kw_only=True):
+class _ProgramBlock(msgspec.Struct, frozen=True, kw_only=True):
     """Both iterations kernel by kernel."""
 
     aligned_ratio: float
@@ -107,10 +105,10 @@ class ProgramBlock(msgspec.Struct, frozen=True, kw_only=True):
     added: int
     removed: int
     problem: str | None
-    operations: list[OperationBlock]
+    operations: list[_OperationBlock]
 
 
-class KernelBlock(msgspec.Struct, frozen=True, kw_only=True):
+class _KernelBlock(msgspec.Struct, frozen=True, kw_only=True):
     """A kernel by its short name, on all streams."""
 
     name: str
@@ -121,7 +119,7 @@ class KernelBlock(msgspec.Struct, frozen=True, kw_only=True):
     difference_ns: int
 
 
-class CopyBlock(msgspec.Struct, frozen=True, kw_only=True):
+class _CopyBlock(msgspec.Struct, frozen=True, kw_only=True):
     """Copies of one direction."""
 
     direction: str
@@ -133,21 +131,21 @@ class CopyBlock(msgspec.Struct, frozen=True, kw_only=True):
     b_nbytes: int
 
 
-class PairBlock(msgspec.Struct, frozen=True, kw_only=True):
+class _PairBlock(msgspec.Struct, frozen=True, kw_only=True):
     """Two loops compared."""
 
-    a: PlaceBlock
-    b: PlaceBlock
-    time: TimeBlock
-    mean: PartBlock
-    parts: dict[str, PartBlock]
-    counts: dict[str, CountBlock]
-    program: ProgramBlock | None
-    kernels: list[KernelBlock]
-    copies: list[CopyBlock]
+    a: _PlaceBlock
+    b: _PlaceBlock
+    time: _TimeBlock
+    mean: _PartBlock
+    parts: dict[str, _PartBlock]
+    counts: dict[str, _CountBlock]
+    program: _ProgramBlock | None
+    kernels: list[_KernelBlock]
+    copies: list[_CopyBlock]
 
 
-class DifferenceBlock(msgspec.Struct, frozen=True, kw_only=True):
+class _DifferenceBlock(msgspec.Struct, frozen=True, kw_only=True):
     """A setting that both runs state and that differs."""
 
     what: str
@@ -160,67 +158,67 @@ class DiffReport(msgspec.Struct, frozen=True, kw_only=True):
 
     schema: str
     deepprof: str
-    a: RunBlock
-    b: RunBlock
-    headline: HeadlineBlock
-    pairs: list[PairBlock]
+    a: _RunBlock
+    b: _RunBlock
+    headline: _HeadlineBlock
+    pairs: list[_PairBlock]
     missing: list[str]
-    differences: list[DifferenceBlock]
+    differences: list[_DifferenceBlock]
 
 
 def encode(comparison: Comparison, *, limit: int | None = None) -> str:
     """Return the comparison as indented JSON that ends with a newline; `limit` is the most rows of kernels."""
-    compact = msgspec.json.encode(describe(comparison, limit))
+    compact = msgspec.json.encode(_describe(comparison, limit))
     return msgspec.json.format(compact, indent=2).decode() + "\n"
 
 
-def describe(comparison: Comparison, limit: int | None) -> DiffReport:
+def _describe(comparison: Comparison, limit: int | None) -> DiffReport:
     """Return the comparison as a value."""
     headline = comparison.headline
     return DiffReport(
         schema=SCHEMA,
         deepprof=read_version(),
-        a=RunBlock(paths=[readable(path) for path in comparison.a_paths]),
-        b=RunBlock(paths=[readable(path) for path in comparison.b_paths]),
-        headline=HeadlineBlock(
+        a=_RunBlock(paths=[readable(path) for path in comparison.a_paths]),
+        b=_RunBlock(paths=[readable(path) for path in comparison.b_paths]),
+        headline=_HeadlineBlock(
             sentence=readable(headline.sentence),
             part=headline.part,
             place=None if headline.place is None else readable(headline.place),
             share_ratio=headline.share,
         ),
-        pairs=[describe_pair(pair, limit) for pair in comparison.pairs],
+        pairs=[_describe_pair(pair, limit) for pair in comparison.pairs],
         missing=[readable(reason) for reason in comparison.missing],
         differences=[
-            DifferenceBlock(what=each.what, a=readable(each.a), b=readable(each.b)) for each in comparison.differences
+            _DifferenceBlock(what=each.what, a=readable(each.a), b=readable(each.b)) for each in comparison.differences
         ],
     )
 
 
-def describe_pair(pair: LoopPair, limit: int | None) -> PairBlock:
+def _describe_pair(pair: LoopPair, limit: int | None) -> _PairBlock:
     """Return a pair's block."""
-    return PairBlock(
-        a=describe_place(pair.a),
-        b=describe_place(pair.b),
-        time=describe_time(pair),
-        mean=PartBlock(a_ns=pair.a_mean_ns, b_ns=pair.b_mean_ns, difference_ns=pair.b_mean_ns - pair.a_mean_ns),
-        parts={part.name: describe_part(part) for part in pair.parts},
-        counts={count.name: CountBlock(a=count.a, b=count.b) for count in pair.counts},
-        program=None if pair.program is None else describe_program(pair.program, limit),
-        kernels=[describe_kernel(row) for row in pair.kernels[:limit]],
-        copies=[msgspec.convert(row, CopyBlock, from_attributes=True) for row in pair.copies],
+    return _PairBlock(
+        a=_describe_place(pair.a),
+        b=_describe_place(pair.b),
+        time=_describe_time(pair),
+        mean=_PartBlock(a_ns=pair.a_mean_ns, b_ns=pair.b_mean_ns, difference_ns=pair.b_mean_ns - pair.a_mean_ns),
+        parts={part.name: _describe_part(part) for part in pair.parts},
+        counts={count.name: _CountBlock(a=count.a, b=count.b) for count in pair.counts},
+        program=None if pair.program is None else _describe_program(pair.program, limit),
+        kernels=[_describe_kernel(row) for row in pair.kernels[:limit]],
+        copies=[msgspec.convert(row, _CopyBlock, from_attributes=True) for row in pair.copies],
     )
 
 
-def describe_place(place: LoopPlace) -> PlaceBlock:
+def _describe_place(place: LoopPlace) -> _PlaceBlock:
     """Return a loop's block."""
-    return msgspec.convert(place, PlaceBlock, from_attributes=True)
+    return msgspec.convert(place, _PlaceBlock, from_attributes=True)
 
 
-def describe_time(pair: LoopPair) -> TimeBlock:
+def _describe_time(pair: LoopPair) -> _TimeBlock:
     """Return the block of a pair's iteration times."""
     time = pair.time
     bounds = None if time.low is None or time.high is None else (round(time.low, 6), round(time.high, 6))
-    return TimeBlock(
+    return _TimeBlock(
         a_ns=time.a_ns,
         b_ns=time.b_ns,
         a_iterations=time.a_iterations,
@@ -231,14 +229,14 @@ def describe_time(pair: LoopPair) -> TimeBlock:
     )
 
 
-def describe_part(part: PartChange) -> PartBlock:
+def _describe_part(part: PartChange) -> _PartBlock:
     """Return a part's block."""
-    return PartBlock(a_ns=part.a_ns, b_ns=part.b_ns, difference_ns=part.difference_ns)
+    return _PartBlock(a_ns=part.a_ns, b_ns=part.b_ns, difference_ns=part.difference_ns)
 
 
-def describe_program(program: ProgramChange, limit: int | None) -> ProgramBlock:
+def _describe_program(program: ProgramChange, limit: int | None) -> _ProgramBlock:
     """Return the block of the aligned kernels."""
-    return ProgramBlock(
+    return _ProgramBlock(
         aligned_ratio=program.aligned_ratio,
         rotation=program.rotation,
         a_kernels=program.a_kernels,
@@ -248,16 +246,16 @@ def describe_program(program: ProgramChange, limit: int | None) -> ProgramBlock:
         added=program.added,
         removed=program.removed,
         problem=program.problem,
-        operations=list(map(describe_operation, program.operations[:limit])),
+        operations=list(map(_describe_operation, program.operations[:limit])),
     )
 
 
-def describe_operation(row: OperationChange) -> OperationBlock:
+def _describe_operation(row: OperationChange) -> _OperationBlock:
     """Return the block of kernels that changed alike."""
-    return OperationBlock(
+    return _OperationBlock(
         kind=row.kind,
-        a=spell(row.a),
-        b=spell(row.b),
+        a=_spell(row.a),
+        b=_spell(row.b),
         times=row.times,
         a_ns=row.a_ns,
         b_ns=row.b_ns,
@@ -265,10 +263,10 @@ def describe_operation(row: OperationChange) -> OperationBlock:
     )
 
 
-def describe_kernel(row: KernelChange) -> KernelBlock:
+def _describe_kernel(row: KernelChange) -> _KernelBlock:
     """Return a kernel's block."""
-    (name,) = spell([row.name])
-    return KernelBlock(
+    (name,) = _spell([row.name])
+    return _KernelBlock(
         name=name,
         a_count=row.a_count,
         b_count=row.b_count,
@@ -278,6 +276,6 @@ def describe_kernel(row: KernelChange) -> KernelBlock:
     )
 
 
-def spell(names: Iterable[str]) -> list[str]:
+def _spell(names: Iterable[str]) -> list[str]:
     """Return names that can be encoded, cut where they are too long."""
     return [readable(name[:MAX_NAME_CHARS]) for name in names]

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from deepprof.comparison.result import Comparison, KernelChange, LoopPair, OperationChange
 
-__all__ = ["OPERATIONS", "print_comparison"]
-
 OPERATIONS = 10  # rows of kernels
 PATHS = 3
 PAIRS = 16  # rows of ranks; JSON has all
@@ -50,19 +48,19 @@ def print_comparison(comparison: Comparison, console: Console, *, limit: int = O
     if len(comparison.missing) > NOTES:
         page.line(f"… and {len(comparison.missing) - NOTES} more (see --format json)", "yellow", indent=6)
     words = CPU if comparison.on_cpu else GPU
-    print_pairs(comparison.pairs, page, words)
+    _print_pairs(comparison.pairs, page, words)
     if comparison.worst is not None:
-        print_pair(comparison.worst, page, limit, words)
+        _print_pair(comparison.worst, page, limit, words)
 
 
-def print_pairs(pairs: Sequence[LoopPair], page: TextPage, words: Wording) -> None:
+def _print_pairs(pairs: Sequence[LoopPair], page: TextPage, words: Wording) -> None:
     """Print one row per pair where there are several."""
     if len(pairs) < 2:
         return
     page.skip()
     page.line(f"Iterations by rank{'' if words.on_cpu else ' and device'}, the slowest change first", "bold")
     rows = [
-        TextRow(describe_place(pair, words), times(pair.time.a_ns, pair.time.b_ns, pair.time.ratio))
+        TextRow(_describe_place(pair, words), _times(pair.time.a_ns, pair.time.b_ns, pair.time.ratio))
         for pair in pairs[:PAIRS]
     ]
     draw_rows(page, HEADER, rows)
@@ -70,29 +68,29 @@ def print_pairs(pairs: Sequence[LoopPair], page: TextPage, words: Wording) -> No
         page.line(f"and {counted(len(pairs) - PAIRS, 'more pair')}; --format json has all of them", "dim")
 
 
-def times(a_ns: int, b_ns: int, ratio: float) -> tuple[str, str, str]:
+def _times(a_ns: int, b_ns: int, ratio: float) -> tuple[str, str, str]:
     """Return the cells of two times and their ratio."""
     sign = "+" if ratio > 1 else "-" if ratio < 1 else ""
     return format_duration(a_ns), format_duration(b_ns), f"{sign}{format_ratio(abs(ratio - 1))}"
 
 
-def describe_place(pair: LoopPair, words: Wording) -> str:
+def _describe_place(pair: LoopPair, words: Wording) -> str:
     """Return where a pair runs, with both numbers where they differ."""
     a, b = pair.a, pair.b
     pairs = (("rank", a.rank, b.rank), *(() if words.on_cpu else (("device", a.device, b.device),)))
     return ", ".join(f"{word} {x}" if x == y else f"{word} {x} → {y}" for word, x, y in pairs)
 
 
-def print_pair(pair: LoopPair, page: TextPage, limit: int, words: Wording) -> None:
+def _print_pair(pair: LoopPair, page: TextPage, limit: int, words: Wording) -> None:
     """Print what is known of the pair that got slowest."""
     page.skip()
     before = f"{pair.a.period:,} → " if pair.a.period != pair.b.period else ""
-    page.line(f"{describe_place(pair, words)}: 1 iteration = {before}{words.count(pair.b.period)}", "bold")
-    page.line(describe_ratio(pair), indent=2)
-    print_parts(pair, page, words)
-    print_operations(pair, page, limit, words)
-    print_kernels(pair, page, limit, words)
-    print_host(pair, page, words)
+    page.line(f"{_describe_place(pair, words)}: 1 iteration = {before}{words.count(pair.b.period)}", "bold")
+    page.line(_describe_ratio(pair), indent=2)
+    _print_parts(pair, page, words)
+    _print_operations(pair, page, limit, words)
+    _print_kernels(pair, page, limit, words)
+    _print_host(pair, page, words)
 
 
 def title(words: Wording) -> str:
@@ -100,7 +98,7 @@ def title(words: Wording) -> str:
     return f"{words.work.capitalize()}s"
 
 
-def describe_ratio(pair: LoopPair) -> str:
+def _describe_ratio(pair: LoopPair) -> str:
     """Return the medians, and the bounds of their ratio."""
     time = pair.time
     bounds = "no interval: too few iterations"
@@ -110,27 +108,27 @@ def describe_ratio(pair: LoopPair) -> str:
     return f"{medians}, over {time.a_iterations:,} and {counted(time.b_iterations, 'iteration')}"
 
 
-def print_parts(pair: LoopPair, page: TextPage, words: Wording) -> None:
+def _print_parts(pair: LoopPair, page: TextPage, words: Wording) -> None:
     """Print the parts of the time that changed; small ones together, so that the rows add up."""
     least = SMALL * max(pair.a_mean_ns, pair.b_mean_ns)
     large = [part for part in pair.parts if abs(part.difference_ns) >= least]
     if not large:
         return
     listed = sorted(large, key=lambda part: -abs(part.difference_ns))
-    rows = [TextRow(words.parts[part.name], cells(part.a_ns, part.b_ns)) for part in listed]
+    rows = [TextRow(words.parts[part.name], _cells(part.a_ns, part.b_ns)) for part in listed]
     a_rest, b_rest = pair.a_mean_ns - sum(p.a_ns for p in large), pair.b_mean_ns - sum(p.b_ns for p in large)
-    rest = [TextRow("all other parts", cells(a_rest, b_rest))] if a_rest or b_rest else []
+    rest = [TextRow("all other parts", _cells(a_rest, b_rest))] if a_rest or b_rest else []
     page.skip()
     page.line("Where the time went, per mean iteration", "bold")
-    draw_rows(page, HEADER, [*rows, *rest, TextRow("together", cells(pair.a_mean_ns, pair.b_mean_ns), "bold")])
+    draw_rows(page, HEADER, [*rows, *rest, TextRow("together", _cells(pair.a_mean_ns, pair.b_mean_ns), "bold")])
 
 
-def cells(a_ns: int, b_ns: int) -> tuple[str, str, str]:
+def _cells(a_ns: int, b_ns: int) -> tuple[str, str, str]:
     """Return the cells of two times and their difference."""
     return format_duration(a_ns), format_duration(b_ns), format_difference(b_ns - a_ns)
 
 
-def print_operations(pair: LoopPair, page: TextPage, limit: int, words: Wording) -> None:
+def _print_operations(pair: LoopPair, page: TextPage, limit: int, words: Wording) -> None:
     """Print the kernels of the main stream that were added, removed or replaced, or whose time changed."""
     program = pair.program
     if program is None or program.problem is not None:
@@ -142,21 +140,21 @@ def print_operations(pair: LoopPair, page: TextPage, limit: int, words: Wording)
     page.skip()
     where = "thread" if words.on_cpu else "main stream"
     page.line(f"{title(words)} of the {where} that changed (~ replaced, + added, - removed)", "bold")
-    draw_rows(page, HEADER, list(map(describe_operation, rows[:limit])))
-    print_hidden(len(rows) - limit, page)
+    draw_rows(page, HEADER, list(map(_describe_operation, rows[:limit])))
+    _print_hidden(len(rows) - limit, page)
 
 
-def print_hidden(hidden: int, page: TextPage) -> None:
+def _print_hidden(hidden: int, page: TextPage) -> None:
     """Print how many rows are not shown."""
     if hidden > 0:
         page.line(f"and {counted(hidden, 'more row')}; --top shows more", "dim", indent=2)
 
 
-def describe_operation(row: OperationChange) -> TextRow:
+def _describe_operation(row: OperationChange) -> TextRow:
     """Return the row of kernels that changed."""
     old, new = tell_apart(row.a[0], row.b[0]) if len(row.a) == len(row.b) == 1 else (name(row.a), name(row.b))
     became = new if row.kind == "replaced" else ""
-    return TextRow(f"{MARKS[row.kind]} {row.times:,} {TIMES} {old or new}", cells(row.a_ns, row.b_ns), became=became)
+    return TextRow(f"{MARKS[row.kind]} {row.times:,} {TIMES} {old or new}", _cells(row.a_ns, row.b_ns), became=became)
 
 
 def name(kernels: Sequence[str]) -> str:
@@ -170,20 +168,20 @@ def tell_apart(old: str, new: str) -> tuple[str, str]:
     short = shorten(old), shorten(new)
     if short[0] != short[1] or old == new:
         return short
-    start = len(shared(old, new).rstrip(WORD))  # cut at the start and the end of words
-    end = len(shared(old[start:][::-1], new[start:][::-1]).rstrip(WORD))
+    start = len(_shared(old, new).rstrip(WORD))  # cut at the start and the end of words
+    end = len(_shared(old[start:][::-1], new[start:][::-1]).rstrip(WORD))
     own = (cut(text[start : len(text) - end].strip(), APART) for text in (old, new))
     one, other = (f"{short[0]} [{part}]" for part in own)
     return one, other
 
 
-def shared(one: str, other: str) -> str:
+def _shared(one: str, other: str) -> str:
     """Return the common prefix of both texts."""
     pairs = enumerate(zip(one, other, strict=False))
     return one[: next((at for at, (x, y) in pairs if x != y), min(len(one), len(other)))]
 
 
-def print_kernels(pair: LoopPair, page: TextPage, limit: int, words: Wording) -> None:
+def _print_kernels(pair: LoopPair, page: TextPage, limit: int, words: Wording) -> None:
     """Print kernels by name, on all streams, where their time changed."""
     least = SMALL * pair.a_mean_ns
     rows = [row for row in pair.kernels if abs(row.difference_ns) >= least]
@@ -191,26 +189,26 @@ def print_kernels(pair: LoopPair, page: TextPage, limit: int, words: Wording) ->
         return
     page.skip()
     page.line(f"{title(words)} by name, {'' if words.on_cpu else 'all streams, '}per iteration", "bold")
-    draw_rows(page, HEADER, [TextRow(describe_kernel(row), cells(row.a_ns, row.b_ns)) for row in rows[:limit]])
-    print_hidden(len(rows) - limit, page)
+    draw_rows(page, HEADER, [TextRow(_describe_kernel(row), _cells(row.a_ns, row.b_ns)) for row in rows[:limit]])
+    _print_hidden(len(rows) - limit, page)
 
 
-def describe_kernel(row: KernelChange) -> str:
+def _describe_kernel(row: KernelChange) -> str:
     """Return a kernel with how often it runs."""
     a, b = f"{row.a_count:,g}", f"{row.b_count:,g}"
     return f"{a if a == b else f'{a} → {b}'} {TIMES} {row.name}"
 
 
-def print_host(pair: LoopPair, page: TextPage, words: Wording) -> None:
+def _print_host(pair: LoopPair, page: TextPage, words: Wording) -> None:
     """Print copies and what the host did where they changed; without a device there are none."""
-    rows = [] if words.on_cpu else [*describe_copies(pair), *describe_counts(pair)]
+    rows = [] if words.on_cpu else [*_describe_copies(pair), *_describe_counts(pair)]
     if rows:
         page.skip()
         page.line("Copies and calls that changed, per iteration", "bold")
         draw_rows(page, HEADER, rows)
 
 
-def describe_copies(pair: LoopPair) -> Iterator[TextRow]:
+def _describe_copies(pair: LoopPair) -> Iterator[TextRow]:
     """Yield the copies whose number or size changed, or whose time changed by a good part of the iteration."""
     least = SMALL * pair.a_mean_ns
     for row in pair.copies:
@@ -222,17 +220,17 @@ def describe_copies(pair: LoopPair) -> Iterator[TextRow]:
                 (format_bytes(row.a_nbytes), format_bytes(row.b_nbytes), sign + format_bytes(abs(difference))),
             )
         if abs(row.b_ns - row.a_ns) >= least:
-            yield TextRow(f"{row.direction}, time", cells(row.a_ns, row.b_ns))
+            yield TextRow(f"{row.direction}, time", _cells(row.a_ns, row.b_ns))
         if row.a_count != row.b_count:
-            yield TextRow(f"{row.direction}, number", compare_numbers(row.a_count, row.b_count))
+            yield TextRow(f"{row.direction}, number", _compare_numbers(row.a_count, row.b_count))
 
 
-def describe_counts(pair: LoopPair) -> Iterator[TextRow]:
+def _describe_counts(pair: LoopPair) -> Iterator[TextRow]:
     """Yield what the host did more or less often."""
     changed = [row for row in pair.counts if abs(row.b - row.a) > SMALL * max(row.a, row.b)]
-    yield from (TextRow(row.name, compare_numbers(row.a, row.b)) for row in changed)
+    yield from (TextRow(row.name, _compare_numbers(row.a, row.b)) for row in changed)
 
 
-def compare_numbers(a: float, b: float) -> tuple[str, str, str]:
+def _compare_numbers(a: float, b: float) -> tuple[str, str, str]:
     """Return the cells of two mean numbers."""
     return f"{a:,.6g}", f"{b:,.6g}", f"{b - a:+,.4g}"

@@ -12,8 +12,6 @@ from deepprof.render.units import ABSENT, format_bytes, format_duration
 if TYPE_CHECKING:
     from deepprof.live.client.values import JobState, SenderState
 
-__all__ = ["draw_jobs_held", "draw_senders"]
-
 UNKNOWN = "(not known)"  # the sender
 
 
@@ -39,17 +37,17 @@ def draw_senders(senders: Sequence[SenderState], width: int) -> Iterator[Line]:
         LiveColumn("ranks", 0, lambda each: of(f"{each.ranks:,}", each.share.ranks and f"{each.share.ranks:,}")),
         LiveColumn("connected", 5, lambda each: f"{each.connected:,}"),
         LiveColumn("records", 3, lambda each: f"{each.records:,}"),
-        LiveColumn("per second", 8, lambda each: at_most(each.share.records_per_s)),
+        LiveColumn("per second", 8, lambda each: _at_most(each.share.records_per_s)),
         LiveColumn("held back", 6, lambda each: format_duration(each.paced_ns or None)),
         LiveColumn("waiting", 7, lambda each: format_bytes(each.waiting_nbytes)),
-        LiveColumn("kept", 1, show_kept),
-        LiveColumn("refused", 2, lambda each: show_refused(each.refused), left=True),
+        LiveColumn("kept", 1, _show_kept),
+        LiveColumn("refused", 2, lambda each: _show_refused(each.refused), left=True),
         LiveColumn("may write", 9, lambda each: cut(", ".join(each.share.jobs), NAME_COLUMNS), left=True),
     )
     yield from draw_table(senders, columns, width, lambda each: "yellow" if each.refused else "")
 
 
-def show_kept(sender: SenderState) -> str:
+def _show_kept(sender: SenderState) -> str:
     """Return how much is kept of a sender, and its limit."""
     most = sender.share.kept_nbytes
     return of(format_bytes(sender.kept_nbytes or None), format_bytes(most) if most else "")
@@ -60,12 +58,12 @@ def of(held: str, most: str | int) -> str:
     return f"{held} of {most}" if most else held
 
 
-def at_most(number: int) -> str:
+def _at_most(number: int) -> str:
     """Return a limit."""
     return f"{number:,}" if number else ABSENT
 
 
-def show_refused(refused: Mapping[str, int]) -> str:
+def _show_refused(refused: Mapping[str, int]) -> str:
     """Return the most frequent reason for refusals with its count, and how many other reasons there are."""
     if not refused:
         return ABSENT

@@ -26,15 +26,13 @@ if TYPE_CHECKING:
     from deepprof.diagnosis.coverage import UnnamedPart
 from deepprof.diagnosis.finding import MAX_FINDINGS, Finding
 
-__all__ = ["SCHEMA", "Report", "encode", "report"]
-
 SCHEMA = "deepprof.report/1"
 ACTIVITIES = ("kernel", "memcpy", "memset", "graph")
 
 Number = int | float | str | None
 
 
-class AccountingBlock(msgspec.Struct, frozen=True, kw_only=True):
+class _AccountingBlock(msgspec.Struct, frozen=True, kw_only=True):
     """Records of all ranks: `read == kept + Σ dropped`."""
 
     read: int
@@ -43,7 +41,7 @@ class AccountingBlock(msgspec.Struct, frozen=True, kw_only=True):
     flagged: dict[str, int]
 
 
-class StreamBlock(msgspec.Struct, frozen=True, kw_only=True):
+class _StreamBlock(msgspec.Struct, frozen=True, kw_only=True):
     """One stream and the role it plays."""
 
     rank: int
@@ -54,7 +52,7 @@ class StreamBlock(msgspec.Struct, frozen=True, kw_only=True):
     busy_ns: int
 
 
-class TraceBlock(msgspec.Struct, frozen=True, kw_only=True):
+class _TraceBlock(msgspec.Struct, frozen=True, kw_only=True):
     """What was read; `busy_ns + idle_ns == span_ns == Σ breakdown`."""
 
     paths: list[str]
@@ -66,12 +64,12 @@ class TraceBlock(msgspec.Struct, frozen=True, kw_only=True):
     idle_ns: int
     breakdown: dict[str, int]
     events: dict[str, int]
-    accounting: AccountingBlock
-    streams: list[StreamBlock]
+    accounting: _AccountingBlock
+    streams: list[_StreamBlock]
     notes: list[str]
 
 
-class AgreementBlock(msgspec.Struct, frozen=True, kw_only=True):
+class _AgreementBlock(msgspec.Struct, frozen=True, kw_only=True):
     """How far annotations agree with the loop."""
 
     name: str
@@ -79,7 +77,7 @@ class AgreementBlock(msgspec.Struct, frozen=True, kw_only=True):
     agreement_ratio: float
 
 
-class IterationBlock(msgspec.Struct, frozen=True, kw_only=True):
+class _IterationBlock(msgspec.Struct, frozen=True, kw_only=True):
     """One iteration of a loop; `breakdown` has the parts that are not 0, together `busy_ns + idle_ns`."""
 
     index: int
@@ -97,7 +95,7 @@ class IterationBlock(msgspec.Struct, frozen=True, kw_only=True):
     breakdown: dict[str, int]
 
 
-class IterationTimeBlock(msgspec.Struct, frozen=True, kw_only=True):
+class _IterationTimeBlock(msgspec.Struct, frozen=True, kw_only=True):
     """The spread of the iteration time; null where no complete iteration has one.
 
     `ci95` is the 95 % confidence interval of the median; null for fewer than five iterations.
@@ -110,17 +108,17 @@ class IterationTimeBlock(msgspec.Struct, frozen=True, kw_only=True):
     warmup_excluded: int
 
 
-MetricValue = int | float | IterationTimeBlock | dict[str, int] | None
+MetricValue = int | float | _IterationTimeBlock | dict[str, int] | None
 
 
-class OutsideBlock(msgspec.Struct, frozen=True, kw_only=True):
+class _OutsideBlock(msgspec.Struct, frozen=True, kw_only=True):
     """What ran on the main stream before the first iteration or after the last."""
 
     kernels: int
     span_ns: int
 
 
-class LoopBlock(msgspec.Struct, frozen=True, kw_only=True):
+class _LoopBlock(msgspec.Struct, frozen=True, kw_only=True):
     """One repeated iteration on one main stream."""
 
     rank: int
@@ -131,16 +129,16 @@ class LoopBlock(msgspec.Struct, frozen=True, kw_only=True):
     evidence: str
     boundary_source: str
     boundary_confidence: float
-    annotation_agreement: AgreementBlock | None
+    annotation_agreement: _AgreementBlock | None
     cycles: list[dict[str, int | str]]
     nested: list[dict[str, int]]
-    prologue: OutsideBlock
-    epilogue: OutsideBlock
-    iterations: list[IterationBlock]
+    prologue: _OutsideBlock
+    epilogue: _OutsideBlock
+    iterations: list[_IterationBlock]
     metrics: dict[str, MetricValue]
 
 
-class FindingBlock(msgspec.Struct, frozen=True, kw_only=True):
+class _FindingBlock(msgspec.Struct, frozen=True, kw_only=True):
     """One cause of lost time."""
 
     rule: str
@@ -160,7 +158,7 @@ class FindingBlock(msgspec.Struct, frozen=True, kw_only=True):
     parts: dict[str, int]
 
 
-class UnnamedBlock(msgspec.Struct, frozen=True, kw_only=True):
+class _UnnamedBlock(msgspec.Struct, frozen=True, kw_only=True):
     """A large part of a loop's time that no finding is about."""
 
     rank: int
@@ -176,16 +174,16 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     schema: str
     deepprof: str
-    trace: TraceBlock
-    loops: list[LoopBlock]
+    trace: _TraceBlock
+    loops: list[_LoopBlock]
     no_loop_reason: str | None
     top_work: list[TopWorkBlock]
     ranks: list[RankBlock]
     missing_ranks: list[int] | None
     collectives: list[SkewBlock]
     shared_devices: list[SharedDeviceBlock]
-    findings: list[FindingBlock]
-    unnamed: list[UnnamedBlock]
+    findings: list[_FindingBlock]
+    unnamed: list[_UnnamedBlock]
     unexamined: list[str]
 
 
@@ -200,24 +198,24 @@ def report(analysis: Analysis, *, limit: int | None = MAX_FINDINGS) -> Report:
     return Report(
         schema=SCHEMA,
         deepprof=read_version(),
-        trace=describe_traces(analysis),
-        loops=[describe_loop(loop) for loop in analysis.loops],
+        trace=_describe_traces(analysis),
+        loops=[_describe_loop(loop) for loop in analysis.loops],
         no_loop_reason=analysis.no_loop_reason,
         top_work=describe_top(analysis),
         ranks=describe_ranks(analysis),
         missing_ranks=list_missing(analysis),
         collectives=describe_skews(analysis),
         shared_devices=describe_sharing(analysis),
-        findings=[describe_finding(finding) for finding in analysis.findings[:limit]],
-        unnamed=[describe_unnamed(left) for left in analysis.unnamed],
+        findings=[_describe_finding(finding) for finding in analysis.findings[:limit]],
+        unnamed=[_describe_unnamed(left) for left in analysis.unnamed],
         unexamined=[readable(sentence) for sentence in analysis.unexamined],
     )
 
 
-def describe_traces(analysis: Analysis) -> TraceBlock:
+def _describe_traces(analysis: Analysis) -> _TraceBlock:
     """Merge the ranks of one job into one block."""
     recordings, summary = analysis.recordings, analysis.summary
-    return TraceBlock(
+    return _TraceBlock(
         paths=[readable(recording.path) for recording in recordings],
         format=join(recording.format for recording in recordings),
         clock="unix" if all(recording.clock == "unix" for recording in recordings) else "session",
@@ -227,30 +225,30 @@ def describe_traces(analysis: Analysis) -> TraceBlock:
         idle_ns=summary.idle_ns,
         breakdown={name: int(analysis.breakdown[name].sum()) for name in PART_NAMES},
         events=dict.fromkeys(ACTIVITIES, 0) | dict(summary.events),
-        accounting=account(recordings),
-        streams=[msgspec.convert(row, StreamBlock) for row in analysis.streams.to_dicts()],
-        notes=list_notes(analysis),
+        accounting=_account(recordings),
+        streams=[msgspec.convert(row, _StreamBlock) for row in analysis.streams.to_dicts()],
+        notes=_list_notes(analysis),
     )
 
 
-def list_notes(analysis: Analysis) -> list[str]:
+def _list_notes(analysis: Analysis) -> list[str]:
     """Return the notes of the captures, and which main streams have no loop; each once."""
     notes = [note for recording in analysis.recordings for note in recording.notes]
     return list(dict.fromkeys(readable(note) for note in (*notes, *analysis.missing)))
 
 
-def account(recordings: Iterable[Recording]) -> AccountingBlock:
+def _account(recordings: Iterable[Recording]) -> _AccountingBlock:
     """Add up the accounting of all ranks."""
     accounts = [recording.accounting for recording in recordings]
-    return AccountingBlock(
+    return _AccountingBlock(
         read=sum(each.read for each in accounts),
         kept=sum(each.kept for each in accounts),
-        dropped=add_up(each.dropped for each in accounts),
-        flagged=add_up(each.flagged for each in accounts),
+        dropped=_add_up(each.dropped for each in accounts),
+        flagged=_add_up(each.flagged for each in accounts),
     )
 
 
-def add_up(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+def _add_up(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     """Return the sum of each key."""
     total: Counter[str] = Counter()
     for each in counts:
@@ -258,16 +256,16 @@ def add_up(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     return dict(sorted(total.items()))
 
 
-def describe_unnamed(left: UnnamedPart) -> UnnamedBlock:
+def _describe_unnamed(left: UnnamedPart) -> _UnnamedBlock:
     """Return the block of a part without a finding."""
     values = asdict(left)
     share = values.pop("share")
-    return UnnamedBlock(**values, share_ratio=round(share, 4))
+    return _UnnamedBlock(**values, share_ratio=round(share, 4))
 
 
-def describe_loop(loop: Loop) -> LoopBlock:
+def _describe_loop(loop: Loop) -> _LoopBlock:
     """Return a loop's block."""
-    return LoopBlock(
+    return _LoopBlock(
         rank=loop.rank,
         device=loop.device,
         stream=loop.stream,
@@ -276,57 +274,57 @@ def describe_loop(loop: Loop) -> LoopBlock:
         evidence=readable(loop.evidence),
         boundary_source=loop.boundary_source,
         boundary_confidence=loop.boundary_confidence,
-        annotation_agreement=describe_agreement(loop.agreement),
+        annotation_agreement=_describe_agreement(loop.agreement),
         cycles=[dict(cycle) for cycle in loop.cycles],
         nested=[dict(level) for level in loop.nested],
-        prologue=OutsideBlock(kernels=loop.prologue.kernels, span_ns=loop.prologue.span_ns),
-        epilogue=OutsideBlock(kernels=loop.epilogue.kernels, span_ns=loop.epilogue.span_ns),
-        iterations=[describe_iteration(row) for row in loop.table.to_dicts()],
-        metrics=describe_metrics(loop),
+        prologue=_OutsideBlock(kernels=loop.prologue.kernels, span_ns=loop.prologue.span_ns),
+        epilogue=_OutsideBlock(kernels=loop.epilogue.kernels, span_ns=loop.epilogue.span_ns),
+        iterations=[_describe_iteration(row) for row in loop.table.to_dicts()],
+        metrics=_describe_metrics(loop),
     )
 
 
-def describe_iteration(row: Mapping[str, Any]) -> IterationBlock:
+def _describe_iteration(row: Mapping[str, Any]) -> _IterationBlock:
     """Return the block of one row of a loop's table."""
-    known = {name: row[name] for name in IterationBlock.__struct_fields__ if name in row}
-    return IterationBlock(**known, breakdown={name: row[name] for name in PART_NAMES if row[name]})
+    known = {name: row[name] for name in _IterationBlock.__struct_fields__ if name in row}
+    return _IterationBlock(**known, breakdown={name: row[name] for name in PART_NAMES if row[name]})
 
 
-def describe_agreement(agreement: Agreement | None) -> AgreementBlock | None:
+def _describe_agreement(agreement: Agreement | None) -> _AgreementBlock | None:
     """Return the block of the annotations' agreement."""
     if agreement is None:
         return None
     name = readable(agreement.name)
-    return AgreementBlock(name=name, iterations=agreement.iterations, agreement_ratio=agreement.ratio)
+    return _AgreementBlock(name=name, iterations=agreement.iterations, agreement_ratio=agreement.ratio)
 
 
-def describe_metrics(loop: Loop) -> dict[str, MetricValue]:
+def _describe_metrics(loop: Loop) -> dict[str, MetricValue]:
     """Return the paper's Table III, the iteration time, and the mean time of each part of an iteration."""
     time = loop.metrics.iteration_ns
-    spread = IterationTimeBlock(
+    spread = _IterationTimeBlock(
         median=time.median if time else None,
         p5=time.p5 if time else None,
         p95=time.p95 if time else None,
         ci95=None if time is None or time.low is None or time.high is None else (time.low, time.high),
         warmup_excluded=loop.metrics.warmup_excluded,
     )
-    return {**loop.metrics.values, "iteration_ns": spread, "breakdown": average_parts(loop)}
+    return {**loop.metrics.values, "iteration_ns": spread, "breakdown": _average_parts(loop)}
 
 
-def average_parts(loop: Loop) -> dict[str, int] | None:
+def _average_parts(loop: Loop) -> dict[str, int] | None:
     """Return the mean of each part over the usual iterations, None where there are none."""
     return {name: round(mean) for name, mean in mean_parts(loop).items()} or None
 
 
-def describe_finding(finding: Finding) -> FindingBlock:
+def _describe_finding(finding: Finding) -> _FindingBlock:
     """Return a finding's block."""
-    values: dict[str, Any] = asdict(finding) | {"evidence": clean(finding.evidence)}
-    values["location"] = None if finding.location is None else clean(finding.location)
+    values: dict[str, Any] = asdict(finding) | {"evidence": _clean(finding.evidence)}
+    values["location"] = None if finding.location is None else _clean(finding.location)
     texts = {key: readable(value) for key, value in values.items() if isinstance(value, str)}
-    return FindingBlock(**(values | texts))
+    return _FindingBlock(**(values | texts))
 
 
-def clean(values: Mapping[str, Any]) -> dict[str, Any]:
+def _clean(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return `values` with text that can be encoded."""
     return {key: readable(value) if isinstance(value, str) else value for key, value in values.items()}
 

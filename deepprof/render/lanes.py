@@ -14,8 +14,6 @@ import numpy.typing as npt
 
 from deepprof.metrics.template.enclosure import enclose, order_slices, separate
 
-__all__ = ["DEEPEST", "assign_lanes"]
-
 Int64s = npt.NDArray[np.int64]
 Lane = list[tuple[int, int]]  # the slices that are open, as start and end
 
@@ -34,20 +32,20 @@ def assign_lanes(tracks: Int64s, starts: Int64s, ends: Int64s) -> Int64s:
     track, start, end = tracks[order], starts[order], np.maximum(starts, ends)[order]
     begin, finish = separate(track, start, end)
     found = enclose(track, start, end)
-    misfits = found.crosses | (found.depth + run_length(begin, finish > begin) >= DEEPEST)
-    for first, last in stretches(begin, finish, misfits):
-        lanes[order[first:last]] = sort_out(start[first:last].tolist(), end[first:last].tolist())
+    misfits = found.crosses | (found.depth + _run_length(begin, finish > begin) >= DEEPEST)
+    for first, last in _stretches(begin, finish, misfits):
+        lanes[order[first:last]] = _sort_out(start[first:last].tolist(), end[first:last].tolist())
     return lanes
 
 
-def run_length(begin: Int64s, long: npt.NDArray[np.bool_]) -> Int64s:
+def _run_length(begin: Int64s, long: npt.NDArray[np.bool_]) -> Int64s:
     """Return how many slices without length are right before each such slice at the same time: viewers stack them."""
     rows = np.arange(len(begin))
     fresh = np.append(True, (begin[1:] != begin[:-1]) | long[1:] | long[:-1])[: len(begin)]
     return np.where(long, 0, rows - np.maximum.accumulate(np.where(fresh, rows, 0)))
 
 
-def stretches(begin: Int64s, finish: Int64s, misfits: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
+def _stretches(begin: Int64s, finish: Int64s, misfits: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
     """Return the rows [first, last) of the stretches with a misfit; between stretches no slice is open."""
     if not misfits.any():
         return []
@@ -57,27 +55,27 @@ def stretches(begin: Int64s, finish: Int64s, misfits: npt.NDArray[np.bool_]) -> 
     return list(zip(bounds[:-1][wanted].tolist(), bounds[1:][wanted].tolist(), strict=True))
 
 
-def sort_out(starts: list[int], ends: list[int]) -> list[int]:
+def _sort_out(starts: list[int], ends: list[int]) -> list[int]:
     """Return the first lane with space for each slice, in the order given."""
     lanes: list[Lane] = []
     spare: list[tuple[int, int]] = []
-    return [place(lanes, spare, start, end) for start, end in zip(starts, ends, strict=True)]
+    return [_place(lanes, spare, start, end) for start, end in zip(starts, ends, strict=True)]
 
 
-def place(lanes: list[Lane], spare: list[tuple[int, int]], start: int, end: int) -> int:
+def _place(lanes: list[Lane], spare: list[tuple[int, int]], start: int, end: int) -> int:
     """Put a slice on the first lane where it nests, a new one if need be, and return the lane's number."""
     for number, lane in enumerate(lanes):
-        close(lane, start, end)
+        _close(lane, start, end)
         if not lane or (end <= lane[-1][1] and len(lane) < DEEPEST):
             lane.append((start, end))
             return number
     if len(lanes) < MAX_LANES:
         lanes.append([(start, end)])
         return len(lanes) - 1
-    return place_flat(spare, start, end)
+    return _place_flat(spare, start, end)
 
 
-def place_flat(spare: list[tuple[int, int]], start: int, end: int) -> int:
+def _place_flat(spare: list[tuple[int, int]], start: int, end: int) -> int:
     """Put a slice on a lane where none is open; `spare` is a heap of when such lanes become free, and their numbers."""
     if spare and spare[0][0] < start:
         number = spare[0][1]
@@ -87,7 +85,7 @@ def place_flat(spare: list[tuple[int, int]], start: int, end: int) -> int:
     return MAX_LANES + len(spare) - 1
 
 
-def close(lane: Lane, start: int, end: int) -> None:
+def _close(lane: Lane, start: int, end: int) -> None:
     """Remove ended slices from the lane; of slices without length at one time, each lies within the one before."""
     while lane and (lane[-1][1] < start or (lane[-1][1] == start and not lane[-1][0] == start == end)):
         lane.pop()

@@ -13,8 +13,6 @@ from deepprof.render.units import ABSENT, format_duration, format_ratio
 if TYPE_CHECKING:
     from deepprof.live.client.values import Account, DeviceState, JobState, RankState
 
-__all__ = ["LiveScene", "draw_scene"]
-
 AROUND = 6  # lines of a job beside its rows
 MIN_ROWS = 3  # rows of a job, however low the screen
 SILENT_NS = 300 * 10**9  # without a record, as in the alert CollectorSilent
@@ -45,7 +43,7 @@ class LiveScene:
 
 
 @dataclass(frozen=True, slots=True)
-class LiveRow:
+class _LiveRow:
     """One device of a rank; a rank without devices has one row, too."""
 
     rank: RankState
@@ -59,7 +57,7 @@ class LiveRow:
             return "ended"
         if not self.rank.connected:
             return "away"
-        if is_silent(self.rank.last_record_unix_ns, self.now_unix_ns):
+        if _is_silent(self.rank.last_record_unix_ns, self.now_unix_ns):
             return "silent"
         return self.device.state if self.device is not None else "no events"
 
@@ -76,14 +74,14 @@ def draw_scene(scene: LiveScene, width: int, height: int | None = None) -> list[
 
     A job has a block of lines with its ranks; where not all blocks fit, all jobs have a line each instead.
     """
-    lines = [*draw_head(scene, width)]
+    lines = [*_draw_head(scene, width)]
     if not scene.jobs and not scene.notice:
         lines.append(("no job has sent anything yet; deepprof send, or a collector, sends records", "dim"))
-    lines += draw_blocks(scene, width) if height is None else fit_jobs(scene, width, height - len(lines))
+    lines += _draw_blocks(scene, width) if height is None else _fit_jobs(scene, width, height - len(lines))
     return [(cut(text, width), style) for text, style in (lines if height is None else lines[:height])]
 
 
-def draw_head(scene: LiveScene, width: int) -> Iterator[Line]:
+def _draw_head(scene: LiveScene, width: int) -> Iterator[Line]:
     """Yield the daemon's address and the totals of what it watches."""
     connected, ranks = sum(job.connected for job in scene.jobs), sum(job.ranks for job in scene.jobs)
     counts = f"{counted(len(scene.jobs), 'job')} · {connected:,} of {counted(ranks, 'rank')} connected"
@@ -93,112 +91,112 @@ def draw_head(scene: LiveScene, width: int) -> Iterator[Line]:
         yield scene.notice, "bold red"
 
 
-def fit_jobs(scene: LiveScene, width: int, height: int) -> list[Line]:
+def _fit_jobs(scene: LiveScene, width: int, height: int) -> list[Line]:
     """Return the lines on the jobs, as many as fit into `height` lines."""
     room = max(height // max(len(scene.jobs), 1) - AROUND, MIN_ROWS)
-    if len(scene.jobs) == 1 or not has_more(scene):
-        blocks = list(draw_blocks(scene, width, room))
+    if len(scene.jobs) == 1 or not _has_more(scene):
+        blocks = list(_draw_blocks(scene, width, room))
         if len(scene.jobs) == 1 or len(blocks) <= height:
             return blocks
     shown = scene.jobs if len(scene.jobs) <= height - 2 else scene.jobs[: max(height - 3, 1)]
-    lines = [("", ""), *draw_jobs(scene, shown, width)]
+    lines = [("", ""), *_draw_jobs(scene, shown, width)]
     if len(shown) < len(scene.jobs):
         lines.append((f"{' ' * INDENT}and {len(scene.jobs) - len(shown):,} more; --job NAME shows one", "dim"))
     return lines
 
 
-def has_more(scene: LiveScene) -> bool:
+def _has_more(scene: LiveScene) -> bool:
     """Return whether there are jobs without details."""
     return any(job.job not in (scene.ranks or {}) for job in scene.jobs)
 
 
-def draw_blocks(scene: LiveScene, width: int, room: int | None = None) -> Iterator[Line]:
+def _draw_blocks(scene: LiveScene, width: int, room: int | None = None) -> Iterator[Line]:
     """Yield a block for every job with details, at most `room` ranks in each, then a line for each of the others."""
     details = scene.ranks or {}
     for job in scene.jobs:
         if job.job in details:
             yield "", ""
-            yield from draw_job(job, details[job.job], scene.now_unix_ns, width, room)
+            yield from _draw_job(job, details[job.job], scene.now_unix_ns, width, room)
     others = [job for job in scene.jobs if job.job not in details]
     if others:
         yield "", ""
-        yield from draw_jobs(scene, others, width)
+        yield from _draw_jobs(scene, others, width)
 
 
-def draw_jobs(scene: LiveScene, jobs: Sequence[JobState], width: int) -> Iterator[Line]:
+def _draw_jobs(scene: LiveScene, jobs: Sequence[JobState], width: int) -> Iterator[Line]:
     """Yield a table of jobs."""
     columns: tuple[LiveColumn[JobState], ...] = (
         LiveColumn("job", 0, lambda job: cut(job.job, NAME_COLUMNS), left=True),
         LiveColumn("state", 0, lambda job: find_state(job, scene.now_unix_ns), left=True),
         LiveColumn("connected", 3, lambda job: f"{job.connected:,} of {job.ranks:,}"),
-        LiveColumn("iterations", 2, lambda job: show_iterations(job, (scene.ranks or {}).get(job.job))),
+        LiveColumn("iterations", 2, lambda job: _show_iterations(job, (scene.ranks or {}).get(job.job))),
         LiveColumn("heard", 4, lambda job: show_since(job.last_record_unix_ns, scene.now_unix_ns)),
-        LiveColumn("not seen", 5, lambda job: f"{count_losses(job.account):,}"),
-        LiveColumn("findings", 1, show_findings, left=True),
+        LiveColumn("not seen", 5, lambda job: f"{_count_losses(job.account):,}"),
+        LiveColumn("findings", 1, _show_findings, left=True),
     )
-    yield from draw_table(jobs, columns, width, lambda job: style_job(job, scene.now_unix_ns))
+    yield from draw_table(jobs, columns, width, lambda job: _style_job(job, scene.now_unix_ns))
 
 
 def find_state(job: JobState, now_unix_ns: int) -> str:
     """Return the state of a job that matters most."""
     if job.connected:
-        return "silent" if is_silent(job.last_record_unix_ns, now_unix_ns) else "running"
+        return "silent" if _is_silent(job.last_record_unix_ns, now_unix_ns) else "running"
     return "ended" if job.ended == job.ranks else "away"
 
 
-def is_silent(last_record_unix_ns: int, now_unix_ns: int) -> bool:
+def _is_silent(last_record_unix_ns: int, now_unix_ns: int) -> bool:
     """Return whether a connected rank or job has sent nothing for long: it stopped, or waits for something."""
     return bool(last_record_unix_ns) and now_unix_ns - last_record_unix_ns >= SILENT_NS
 
 
-def style_job(job: JobState, now_unix_ns: int) -> str:
+def _style_job(job: JobState, now_unix_ns: int) -> str:
     """Return the style of a job's line."""
     return "yellow" if job.active_findings else STYLES.get(find_state(job, now_unix_ns), "")
 
 
-def count_iterations(ranks: Sequence[RankState]) -> tuple[int, int]:
+def _count_iterations(ranks: Sequence[RankState]) -> tuple[int, int]:
     """Return the fewest and the most iterations of a rank; devices of one rank run the same iterations."""
     counts = [max((device.iterations for device in rank.devices), default=0) for rank in ranks]
     return min(counts, default=0), max(counts, default=0)
 
 
-def show_iterations(job: JobState, ranks: Sequence[RankState] | None) -> str:
+def _show_iterations(job: JobState, ranks: Sequence[RankState] | None) -> str:
     """Return a job's iterations on each rank; without the ranks their mean."""
     if not ranks:
         return f"{round(job.iterations / max(job.ranks, 1)):,}"
-    fewest, most = count_iterations(ranks)
+    fewest, most = _count_iterations(ranks)
     return f"{most:,}" if fewest == most else f"{fewest:,} to {most:,}"
 
 
-def describe_iterations(job: JobState, ranks: Sequence[RankState]) -> str:
+def _describe_iterations(job: JobState, ranks: Sequence[RankState]) -> str:
     """Return how many iterations every rank has made."""
-    fewest, most = count_iterations(ranks)
+    fewest, most = _count_iterations(ranks)
     several = counted(most, "iteration") if fewest == most else f"{fewest:,} to {counted(most, 'iteration')}"
     return f"{several} each" if job.ranks > 1 else several
 
 
-def show_findings(job: JobState) -> str:
+def _show_findings(job: JobState) -> str:
     """Return the first finding, and how many more there are."""
     more = len(job.active_findings) - 1
     return f"{job.active_findings[0]}{f' +{more}' if more else ''}" if job.active_findings else ABSENT
 
 
-def draw_job(
+def _draw_job(
     job: JobState, ranks: Sequence[RankState], now_unix_ns: int, width: int, room: int | None
 ) -> Iterator[Line]:
     """Yield a job's own lines, and a row for every device of its ranks, at most `room` of them."""
-    parts = [counted(job.ranks, "rank"), describe_iterations(job, ranks), *describe_losses(job)]
+    parts = [counted(job.ranks, "rank"), _describe_iterations(job, ranks), *_describe_losses(job)]
     yield job.job, "bold"
     yield " " * INDENT + " · ".join(parts), ""
     if job.active_findings:
         yield f"{' ' * INDENT}▲ {', '.join(job.active_findings)}", "bold yellow"
-    rows = [LiveRow(rank, device, now_unix_ns) for rank in ranks for device in rank.devices or (None,)]
-    yield from draw_rows(choose_rows(rows, room), width)
+    rows = [_LiveRow(rank, device, now_unix_ns) for rank in ranks for device in rank.devices or (None,)]
+    yield from _draw_rows(_choose_rows(rows, room), width)
     if room is not None and len(rows) > room:
         yield f"{' ' * INDENT}and {len(rows) - room:,} more", "dim"
 
 
-def describe_losses(job: JobState) -> Iterator[str]:
+def _describe_losses(job: JobState) -> Iterator[str]:
     """Yield how many of the job's records were not examined, by reason."""
     account = job.account
     dropped = sum(account.dropped.values())
@@ -206,7 +204,7 @@ def describe_losses(job: JobState) -> Iterator[str]:
     yield from (f"{count:,} {word}" for word, count in counts if count)
 
 
-def choose_rows(rows: Sequence[LiveRow], room: int | None) -> Sequence[LiveRow]:
+def _choose_rows(rows: Sequence[_LiveRow], room: int | None) -> Sequence[_LiveRow]:
     """Return the rows to show: where not all fit, those that need attention before the others."""
     if room is None or len(rows) <= room:
         return rows
@@ -216,7 +214,7 @@ def choose_rows(rows: Sequence[LiveRow], room: int | None) -> Sequence[LiveRow]:
     return [rows[at] for at in sorted(places)]
 
 
-def draw_rows(rows: Sequence[LiveRow], width: int) -> Iterator[Line]:
+def _draw_rows(rows: Sequence[_LiveRow], width: int) -> Iterator[Line]:
     """Yield a heading and the rows under it."""
     several = any(len(row.rank.devices) > 1 for row in rows)
     throttled = any(row.level for row in rows)
@@ -227,12 +225,12 @@ def draw_rows(rows: Sequence[LiveRow], width: int) -> Iterator[Line]:
     )
 
 
-def show_time(value_of: Callable[[DeviceState], int]) -> Callable[[LiveRow], str]:
+def _show_time(value_of: Callable[[DeviceState], int]) -> Callable[[_LiveRow], str]:
     """Return a function that shows a time of a device, `ABSENT` where none is known."""
     return lambda row: format_duration(value_of(row.device)) if row.device and value_of(row.device) else ABSENT
 
 
-def show_share(row: LiveRow) -> str:
+def _show_share(row: _LiveRow) -> str:
     """Return the interval as a share of the iteration that it ends."""
     device = row.device
     known = device is not None and device.last_iteration_ns > 0
@@ -244,21 +242,21 @@ def show_since(unix_ns: int, now_unix_ns: int) -> str:
     return format_duration(max(now_unix_ns - unix_ns, 0)) if unix_ns else ABSENT
 
 
-def count_losses(account: Account) -> int:
+def _count_losses(account: Account) -> int:
     """Return how many records were not examined."""
     return sum(account.dropped.values()) + account.invalid + account.lost
 
 
-COLUMNS: tuple[LiveColumn[LiveRow], ...] = (
+COLUMNS: tuple[LiveColumn[_LiveRow], ...] = (
     LiveColumn("rank", 0, lambda row: str(row.rank.rank)),
     LiveColumn("device", 1, lambda row: str(row.device.device) if row.device else ABSENT),
     LiveColumn("state", 0, lambda row: row.state),
     LiveColumn("level", 0, lambda row: row.level or "full"),
     LiveColumn("iterations", 2, lambda row: f"{row.device.iterations:,}" if row.device else ABSENT),
-    LiveColumn("last", 3, show_time(lambda device: device.last_iteration_ns)),
-    LiveColumn("median", 5, show_time(lambda device: device.median_iteration_ns)),
-    LiveColumn("interval", 4, show_share),
+    LiveColumn("last", 3, _show_time(lambda device: device.last_iteration_ns)),
+    LiveColumn("median", 5, _show_time(lambda device: device.median_iteration_ns)),
+    LiveColumn("interval", 4, _show_share),
     LiveColumn("heard", 6, lambda row: show_since(row.rank.last_record_unix_ns, row.now_unix_ns)),
-    LiveColumn("not seen", 7, lambda row: f"{count_losses(row.rank.account):,}"),
+    LiveColumn("not seen", 7, lambda row: f"{_count_losses(row.rank.account):,}"),
     LiveColumn("host", 8, lambda row: row.rank.host or ABSENT),
 )

@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-__all__ = ["GAP", "INDENT", "Line", "LiveColumn", "cut", "draw_table"]
-
 Row = TypeVar("Row")
 Line = tuple[str, str]
 """A line and its style."""
@@ -36,7 +34,7 @@ def draw_table(
     """Yield a heading and the rows under it; nothing for no rows."""
     if not rows:
         return
-    shown = fit_columns(rows, columns, width - INDENT)
+    shown = _fit_columns(rows, columns, width - INDENT)
     cells = [[column.show(row) for column in shown] for row in rows]
     titles = [column.title for column in shown]
     widths = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]
@@ -45,16 +43,16 @@ def draw_table(
         yield (" " * INDENT + (" " * GAP).join(padded)).rstrip(), style
 
 
-def fit_columns(rows: Sequence[Row], columns: Sequence[LiveColumn[Row]], width: int) -> list[LiveColumn[Row]]:
+def _fit_columns(rows: Sequence[Row], columns: Sequence[LiveColumn[Row]], width: int) -> list[LiveColumn[Row]]:
     """Return the columns that fit beside each other; the first ones stay whatever the width."""
     left = list(columns)
     sizes = {column.title: max(len(column.title), *(len(column.show(row)) for row in rows)) for column in left}
-    while measure(left, sizes) > width and any(column.rank for column in left):
+    while _measure(left, sizes) > width and any(column.rank for column in left):
         left.remove(max(left, key=lambda column: column.rank))
     return left
 
 
-def measure(columns: Sequence[LiveColumn[Row]], sizes: dict[str, int]) -> int:
+def _measure(columns: Sequence[LiveColumn[Row]], sizes: dict[str, int]) -> int:
     """Return how wide a table of `columns` is."""
     return sum(sizes[column.title] for column in columns) + GAP * (len(columns) - 1)
 

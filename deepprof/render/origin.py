@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from deepprof.render.page import TextPage
     from deepprof.render.wording import Wording
 
-__all__ = ["LOOPS", "print_origin"]
-
 LOOPS = 8  # shown one by one; a job of 64 ranks has one per rank
 NESTED = 3  # inner loops; JSON has all
 SOURCES = {
@@ -41,40 +39,40 @@ def print_origin(analysis: Analysis, page: TextPage, *, verbose: bool) -> None:
     page.skip()
     page.line("How the iteration was found", "bold")
     if verbose:
-        print_evidence(analysis, page)
+        _print_evidence(analysis, page)
         return
     words = wording_of(analysis)
-    told = [f"from {describe_source(loop, words)}{doubt(loop)}" for loop in analysis.loops[:LOOPS]]
+    told = [f"from {_describe_source(loop, words)}{_doubt(loop)}" for loop in analysis.loops[:LOOPS]]
     for sentence in dict.fromkeys(told):
         page.line(sentence, indent=2, hang=2)
     page.line(NEXT, "dim", indent=2, hang=2)
 
 
-def print_evidence(analysis: Analysis, page: TextPage) -> None:
+def _print_evidence(analysis: Analysis, page: TextPage) -> None:
     """Print the evidence and Table III of the first loops."""
     for number, loop in enumerate(analysis.loops[:LOOPS], 1):
         label = f"loop {number}: " if len(analysis.loops) > 1 else ""
-        for sentence in describe_loop(loop, wording_of(analysis)):
+        for sentence in _describe_loop(loop, wording_of(analysis)):
             page.line(f"{label}{sentence}", indent=2, hang=2)
         page.skip()
-        page.columns(list_metrics(loop.metrics, copies=not wording_of(analysis).on_cpu), indent=2)
+        page.columns(_list_metrics(loop.metrics, copies=not wording_of(analysis).on_cpu), indent=2)
 
 
-def describe_source(loop: Loop, words: Wording) -> str:
+def _describe_source(loop: Loop, words: Wording) -> str:
     """Return the source of the iterations' boundaries."""
     return SOURCES.get(loop.boundary_source, words.mined)
 
 
-def doubt(loop: Loop) -> str:
+def _doubt(loop: Loop) -> str:
     """Return the confidence, and the agreement with the user's ranges where it is low."""
     agreement = loop.agreement
     sure = f", confidence {format_confidence(loop.confidence)}"
     if agreement is None or agreement.ratio >= GOOD:
         return sure
-    return f"{sure}; only {describe_agreement(loop)}"
+    return f"{sure}; only {_describe_agreement(loop)}"
 
 
-def describe_agreement(loop: Loop) -> str:
+def _describe_agreement(loop: Loop) -> str:
     """Return how many of the user's ranges agree with an iteration."""
     agreement = loop.agreement
     if agreement is None:
@@ -87,10 +85,10 @@ def describe_agreement(loop: Loop) -> str:
     return f"{agreement.matched:,} of {counted(agreement.iterations, f'{name} range')} {agree}"
 
 
-def describe_loop(loop: Loop, words: Wording) -> Iterable[str]:
+def _describe_loop(loop: Loop, words: Wording) -> Iterable[str]:
     """Yield the evidence, and what repeats around and inside the iterations."""
-    agreement = f"; {describe_agreement(loop)}" if loop.agreement else ""
-    yield f"boundaries from {describe_source(loop, words)}: {words.speak(loop.evidence)}{agreement}"
+    agreement = f"; {_describe_agreement(loop)}" if loop.agreement else ""
+    yield f"boundaries from {_describe_source(loop, words)}: {words.speak(loop.evidence)}{agreement}"
     yield f"confidence {format_confidence(loop.confidence)}"
     for name, part in (("before them", loop.prologue), ("after them", loop.epilogue)):
         if part.kernels:
@@ -99,7 +97,7 @@ def describe_loop(loop: Loop, words: Wording) -> Iterable[str]:
         yield f"inside: {level.get('repeats')} times {words.count(level.get('events', 0))}"
 
 
-def list_metrics(metrics: LoopMetrics, *, copies: bool) -> Sequence[tuple[str, str]]:
+def _list_metrics(metrics: LoopMetrics, *, copies: bool) -> Sequence[tuple[str, str]]:
     """Return Table III with the paper's names: intervals are idle time between iterations, sizes those of copies.
 
     Without `copies` the figures on copies are left out.

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-__all__ = ["NARROWEST", "TextPage"]
-
 NARROWEST = 30
 PROSE = 100  # longer lines are hard to read on a wide terminal
 GAP = 3  # between columns

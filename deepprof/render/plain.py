@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["CUT", "printable", "shorten"]
-
 CUT = "..."  # plain ASCII: it goes to a stderr of any encoding
 
 

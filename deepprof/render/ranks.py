@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from deepprof.metrics.ranks.comparison import RankComparison
     from deepprof.render.page import TextPage
 
-__all__ = ["RankBlock", "SkewBlock", "describe_ranks", "describe_skews", "list_missing", "print_ranks", "print_table"]
-
 SHOWN = 8  # rows; JSON has all
 GAP = 3  # between columns
 NAME = 48  # characters of a kernel's name
@@ -80,16 +78,16 @@ def print_ranks(analysis: Analysis, page: TextPage) -> None:
         return
     page.skip()
     page.line("Ranks", "bold")
-    rows = [list_cells(row) for row in found.ranks.head(SHOWN).iter_rows(named=True)]
+    rows = [_list_cells(row) for row in found.ranks.head(SHOWN).iter_rows(named=True)]
     several = found.ranks["device"].n_unique() > 1
-    print_table([drop_device(row) if not several else row for row in rows], page)
+    print_table([_drop_device(row) if not several else row for row in rows], page)
     if found.ranks.height > SHOWN:
         page.line(f"and {found.ranks.height - SHOWN:,} more; --format json has all of them", "dim", indent=INDENT)
-    for sentence in describe_comparison(found):
+    for sentence in _describe_comparison(found):
         page.line(sentence, "dim", indent=INDENT)
 
 
-def list_cells(row: Mapping[str, int | float | None]) -> dict[str, str]:
+def _list_cells(row: Mapping[str, int | float | None]) -> dict[str, str]:
     """Return the cells of one row by their heading."""
     score = row["score"]
     return {
@@ -103,7 +101,7 @@ def list_cells(row: Mapping[str, int | float | None]) -> dict[str, str]:
     }
 
 
-def drop_device(cells: dict[str, str]) -> dict[str, str]:
+def _drop_device(cells: dict[str, str]) -> dict[str, str]:
     """Return the cells without the device, which is the same everywhere."""
     return {name: cell for name, cell in cells.items() if name != "device"}
 
@@ -121,7 +119,7 @@ def print_table(rows: list[dict[str, str]], page: TextPage) -> None:
         style = ""
 
 
-def describe_comparison(found: RankComparison) -> list[str]:
+def _describe_comparison(found: RankComparison) -> list[str]:
     """Return sentences on what could be compared, and which ranks are missing."""
     sentences = []
     if found.skews.height:

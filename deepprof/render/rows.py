@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from deepprof.render.page import TextPage
 
-__all__ = ["TextRow", "draw_rows", "fit_columns"]
-
 GAP = 2
 INDENT = 2
 MAX_LABEL_CHARS = 72  # of a label on a wide page
@@ -36,14 +34,14 @@ class TextRow:
 def draw_rows(page: TextPage, header: Sequence[str], rows: Sequence[TextRow], *, indent: int = INDENT) -> None:
     """Draw the rows under the header of their values, `indent` columns in."""
     cells = [tuple(map(page.show, row.values)) for row in rows]
-    widths = measure_columns(page, header, rows)
-    longest = max(len(label(page, row, MAX_LABEL_CHARS)) for row in rows)
+    widths = _measure_columns(page, header, rows)
+    longest = max(len(_label(page, row, MAX_LABEL_CHARS)) for row in rows)
     free = page.width - indent - sum(width + GAP for width in widths)
     beside = free >= min(MIN_LABEL_CHARS, longest)
     room = min(free, longest) if beside else page.width - indent
-    page.draw(" " * room + align(header, widths) if beside else align(header, widths)[GAP:], "dim", indent)
-    for row, name, values in zip(rows, cut_labels(page, rows, room), cells, strict=True):
-        numbers = align(values, widths)
+    page.draw(" " * room + _align(header, widths) if beside else _align(header, widths)[GAP:], "dim", indent)
+    for row, name, values in zip(rows, _cut_labels(page, rows, room), cells, strict=True):
+        numbers = _align(values, widths)
         if beside:
             page.draw(f"{name:<{room}}{numbers}", row.style, indent)
         else:
@@ -51,7 +49,7 @@ def draw_rows(page: TextPage, header: Sequence[str], rows: Sequence[TextRow], *,
             page.draw(numbers[GAP:], row.style, indent)
 
 
-def measure_columns(page: TextPage, header: Sequence[str], rows: Sequence[TextRow]) -> list[int]:
+def _measure_columns(page: TextPage, header: Sequence[str], rows: Sequence[TextRow]) -> list[int]:
     """Return how wide each column of values is."""
     cells = [tuple(map(page.show, row.values)) for row in rows]
     return [max(map(len, column)) for column in zip(header, *cells, strict=True)]
@@ -59,34 +57,34 @@ def measure_columns(page: TextPage, header: Sequence[str], rows: Sequence[TextRo
 
 def fit_columns(page: TextPage, header: Sequence[str], rows: Sequence[TextRow], *, indent: int = INDENT) -> int:
     """Return how many of the columns fit on the page side by side, without a label; at least one."""
-    ends = accumulate(width + GAP for width in measure_columns(page, header, rows))
+    ends = accumulate(width + GAP for width in _measure_columns(page, header, rows))
     return max(1, sum(end - GAP <= page.width - indent for end in ends))
 
 
-def cut_labels(page: TextPage, rows: Sequence[TextRow], room: int) -> list[str]:
+def _cut_labels(page: TextPage, rows: Sequence[TextRow], room: int) -> list[str]:
     """Return the rows' labels in `room` columns; different ones that would look alike keep the part that differs."""
-    cut = [label(page, row, room) for row in rows]
+    cut = [_label(page, row, room) for row in rows]
     for text in {text for text in cut if cut.count(text) > 1}:
         alike = [number for number, each in enumerate(cut) if each == text and not rows[number].became]
         whole = [page.show(rows[number].label) for number in alike]
-        first = count_common(whole)
+        first = _count_common(whole)
         for number, name in zip(alike, whole, strict=True):
-            cut[number] = shorten_around(name, first, room) if len(name) > room else name
+            cut[number] = _shorten_around(name, first, room) if len(name) > room else name
     return cut
 
 
-def shorten_around(text: str, first: int, room: int) -> str:
+def _shorten_around(text: str, first: int, room: int) -> str:
     """Return `text` in `room` columns, with the part from `first` on and as much of its start as fits."""
     tail = text[max(0, first - LEAD) :][: room - len(CUT) - KEPT]
     return text[: room - len(CUT) - len(tail)] + CUT + tail
 
 
-def count_common(texts: Sequence[str]) -> int:
+def _count_common(texts: Sequence[str]) -> int:
     """Return the length of the prefix that all the texts share."""
     return next((at for at, letters in enumerate(zip(*texts, strict=False)) if len(set(letters)) > 1), 0)
 
 
-def label(page: TextPage, row: TextRow, room: int) -> str:
+def _label(page: TextPage, row: TextRow, room: int) -> str:
     """Return a row's label in `room` columns; of two sides each gets half, or what the other one leaves."""
     old, new, arrow = page.show(row.label), page.show(row.became), page.show(ARROW)
     if not new:
@@ -96,6 +94,6 @@ def label(page: TextPage, row: TextRow, room: int) -> str:
     return shorten(old, first) + arrow + shorten(new, share - first)
 
 
-def align(values: Sequence[str], widths: Sequence[int]) -> str:
+def _align(values: Sequence[str], widths: Sequence[int]) -> str:
     """Return the values in their columns."""
     return "".join(" " * GAP + value.rjust(width) for value, width in zip(values, widths, strict=True))

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from deepprof.metrics.sharing.shares import ShareOfDevice
     from deepprof.render.page import TextPage
 
-__all__ = ["ProcessBlock", "SharedDeviceBlock", "describe_sharing", "print_sharing"]
-
 SHOWN = 8  # processes of a device; JSON has all
 INDENT = 2
 MEANS = ("turns_ns", "slowed_ns", "copies_ns", "copies_slowed_ns", "rest_ns")
@@ -30,14 +28,14 @@ MANNERS = {
 }
 
 
-class UtilisationBlock(msgspec.Struct, frozen=True, kw_only=True):
+class _UtilisationBlock(msgspec.Struct, frozen=True, kw_only=True):
     """How long one process, or several, were present, and how long the device worked in that time."""
 
     span_ns: int
     busy_ns: int
 
 
-class NeighbourBlock(msgspec.Struct, frozen=True, kw_only=True):
+class _NeighbourBlock(msgspec.Struct, frozen=True, kw_only=True):
     """How long another process works on the device in a mean iteration."""
 
     rank: int
@@ -45,7 +43,7 @@ class NeighbourBlock(msgspec.Struct, frozen=True, kw_only=True):
     together_ns: int
 
 
-class LossBlock(msgspec.Struct, frozen=True, kw_only=True):
+class _LossBlock(msgspec.Struct, frozen=True, kw_only=True):
     """One usual iteration, and what it loses to other processes."""
 
     index: int
@@ -60,7 +58,7 @@ class LossBlock(msgspec.Struct, frozen=True, kw_only=True):
     rest_ns: int | None
 
 
-class ProcessBlock(msgspec.Struct, frozen=True, kw_only=True):
+class _ProcessBlock(msgspec.Struct, frozen=True, kw_only=True):
     """One process on a shared device; means are over its usual iterations, null without any."""
 
     rank: int
@@ -79,8 +77,8 @@ class ProcessBlock(msgspec.Struct, frozen=True, kw_only=True):
     copies_slowed_ns: int | None
     rest_ns: int | None
     headroom_ns: int | None
-    neighbours: list[NeighbourBlock]
-    iterations: list[LossBlock]
+    neighbours: list[_NeighbourBlock]
+    iterations: list[_LossBlock]
 
 
 class SharedDeviceBlock(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,9 +86,9 @@ class SharedDeviceBlock(msgspec.Struct, frozen=True, kw_only=True):
 
     identity: str | None
     manner: str
-    alone: UtilisationBlock
-    together: UtilisationBlock
-    processes: list[ProcessBlock]
+    alone: _UtilisationBlock
+    together: _UtilisationBlock
+    processes: list[_ProcessBlock]
 
 
 def describe_sharing(analysis: Analysis) -> list[SharedDeviceBlock]:
@@ -99,18 +97,18 @@ def describe_sharing(analysis: Analysis) -> list[SharedDeviceBlock]:
         SharedDeviceBlock(
             identity=shared.identity,
             manner=shared.manner,
-            alone=UtilisationBlock(span_ns=shared.alone.span_ns, busy_ns=shared.alone.busy_ns),
-            together=UtilisationBlock(span_ns=shared.together.span_ns, busy_ns=shared.together.busy_ns),
-            processes=[describe_process(each) for each in shared.processes],
+            alone=_UtilisationBlock(span_ns=shared.alone.span_ns, busy_ns=shared.alone.busy_ns),
+            together=_UtilisationBlock(span_ns=shared.together.span_ns, busy_ns=shared.together.busy_ns),
+            processes=[_describe_process(each) for each in shared.processes],
         )
         for shared in analysis.sharing
     ]
 
 
-def describe_process(share: ShareOfDevice) -> ProcessBlock:
+def _describe_process(share: ShareOfDevice) -> _ProcessBlock:
     """Return the block of one process."""
     means = {name: share.mean_ns(name) for name in MEANS}
-    return ProcessBlock(
+    return _ProcessBlock(
         rank=share.rank,
         device=share.device,
         stream=share.stream,
@@ -123,10 +121,10 @@ def describe_process(share: ShareOfDevice) -> ProcessBlock:
         together_iterations=share.together_iterations,
         headroom_ns=share.headroom_ns,
         neighbours=[
-            NeighbourBlock(rank=each.rank, device=each.device, together_ns=each.together_ns)
+            _NeighbourBlock(rank=each.rank, device=each.device, together_ns=each.together_ns)
             for each in share.neighbours
         ],
-        iterations=[LossBlock(**row) for row in share.losses.iter_rows(named=True)],
+        iterations=[_LossBlock(**row) for row in share.losses.iter_rows(named=True)],
         **means,
     )
 
@@ -136,11 +134,11 @@ def print_sharing(analysis: Analysis, page: TextPage) -> None:
     for shared in analysis.sharing:
         page.skip()
         page.line(title(shared), "bold")
-        print_table([list_cells(each) for each in shared.processes[:SHOWN]], page)
+        print_table([_list_cells(each) for each in shared.processes[:SHOWN]], page)
         hidden = len(shared.processes) - SHOWN
         if hidden > 0:
             page.line(f"and {hidden:,} more; --format json has all of them", "dim", indent=INDENT)
-        page.line(" · ".join(describe_device(shared)), "dim", indent=INDENT)
+        page.line(" · ".join(_describe_device(shared)), "dim", indent=INDENT)
 
 
 def title(shared: SharedDevice) -> str:
@@ -151,7 +149,7 @@ def title(shared: SharedDevice) -> str:
     return f"{number}{identity} is shared by {counted(len(shared.processes), 'process', 'processes')}"
 
 
-def list_cells(share: ShareOfDevice) -> dict[str, str]:
+def _list_cells(share: ShareOfDevice) -> dict[str, str]:
     """Return the cells of one process by their heading."""
     name = f" {shorten(share.name, NAME)}" if share.name else ""
     copies = [share.mean_ns(each) for each in ("copies_ns", "copies_slowed_ns")]
@@ -167,7 +165,7 @@ def list_cells(share: ShareOfDevice) -> dict[str, str]:
     }
 
 
-def describe_device(shared: SharedDevice) -> list[str]:
+def _describe_device(shared: SharedDevice) -> list[str]:
     """Return how busy the device is with one process and with several, and how their kernels share it."""
     words = []
     for text, part in (("with one process", shared.alone), ("with several", shared.together)):

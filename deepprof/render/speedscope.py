@@ -23,15 +23,13 @@ if TYPE_CHECKING:
     from deepprof.collectors.trace import Trace
     from deepprof.metrics.loop import Loop
 
-__all__ = ["SCHEMA", "write_speedscope"]
-
 SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 
 Frame = tuple[object, str]  # what it represents, and its name
 Stretch = tuple[int, int, list[Frame]]  # a pause and a duration in ns, and the frames that are open in the latter
 
 
-class SpeedscopeFrames:
+class _SpeedscopeFrames:
     """The names of all frames, each with a number."""
 
     def __init__(self) -> None:
@@ -44,7 +42,7 @@ class SpeedscopeFrames:
 
 def write_speedscope(analysis: Analysis, file: BinaryIO) -> str:
     """Write two profiles per loop, of the median iteration and of the parts of its time; return a summary."""
-    frames, profiles = SpeedscopeFrames(), []
+    frames, profiles = _SpeedscopeFrames(), []
     traces = {trace.rank or 0: trace for trace in analysis.traces}
     for loop in analysis.loops:
         median = find_median_iteration(loop, traces[loop.rank])
@@ -53,9 +51,9 @@ def write_speedscope(analysis: Analysis, file: BinaryIO) -> str:
             place = f"rank {loop.rank} {kind} {loop.device} stream {loop.stream}"
             title = f"{place}: iteration of {counted(len(median.busy_ns), 'kernel')}, median of {median.iterations}"
             profiles.append(
-                profile(title, kernel_stretches(loop, traces[loop.rank], median), median.interval_ns, frames)
+                profile(title, _kernel_stretches(loop, traces[loop.rank], median), median.interval_ns, frames)
             )
-            profiles.append(profile(f"{place}: where the time goes", part_stretches(loop), 0, frames))
+            profiles.append(profile(f"{place}: where the time goes", _part_stretches(loop), 0, frames))
     document = {
         "$schema": SCHEMA,
         "exporter": "deepprof",
@@ -68,20 +66,20 @@ def write_speedscope(analysis: Analysis, file: BinaryIO) -> str:
     return f"{len(profiles)} profiles of {len(frames.numbers):,} frames"
 
 
-def profile(title: str, stretches: Iterable[Stretch], rest_ns: int, frames: SpeedscopeFrames) -> dict[str, Any]:
+def profile(title: str, stretches: Iterable[Stretch], rest_ns: int, frames: _SpeedscopeFrames) -> dict[str, Any]:
     """Return an evented profile of the stretches one after the other and `rest_ns` at the iteration's end."""
-    events = list(to_events(stretches, rest_ns, frames))
+    events = list(_to_events(stretches, rest_ns, frames))
     end = events[-1]["at"]
     return {"type": "evented", "name": title, "unit": "nanoseconds", "startValue": 0, "endValue": end, "events": events}
 
 
-def to_events(stretches: Iterable[Stretch], rest_ns: int, frames: SpeedscopeFrames) -> Iterator[dict[str, Any]]:
+def _to_events(stretches: Iterable[Stretch], rest_ns: int, frames: _SpeedscopeFrames) -> Iterator[dict[str, Any]]:
     """Yield the frames that open and close; what two stretches have in common stays open in between."""
     stack: list[Frame] = []
     now = 0
     yield {"type": "O", "frame": frames.number("iteration"), "at": 0}
     for pause, duration, path in stretches:
-        common = shared(stack, path)
+        common = _shared(stack, path)
         yield from ({"type": "C", "frame": frames.number(name), "at": now} for _, name in reversed(stack[common:]))
         now += pause
         yield from ({"type": "O", "frame": frames.number(name), "at": now} for _, name in path[common:])
@@ -91,7 +89,7 @@ def to_events(stretches: Iterable[Stretch], rest_ns: int, frames: SpeedscopeFram
     yield {"type": "C", "frame": frames.number("iteration"), "at": now + rest_ns}
 
 
-def shared(one: Sequence[object], other: Sequence[object]) -> int:
+def _shared(one: Sequence[object], other: Sequence[object]) -> int:
     """Return the length of the prefix that both share."""
     for place, (a, b) in enumerate(zip(one, other, strict=False)):
         if a != b:
@@ -99,7 +97,7 @@ def shared(one: Sequence[object], other: Sequence[object]) -> int:
     return min(len(one), len(other))
 
 
-def kernel_stretches(loop: Loop, trace: Trace, median: MedianIteration) -> Iterator[Stretch]:
+def _kernel_stretches(loop: Loop, trace: Trace, median: MedianIteration) -> Iterator[Stretch]:
     """Yield the kernels, each in the nested loop and the operators around it."""
     known = {int(name): shorten(trace.name(name) or "") for name in set(median.name_ids.tolist())}
     operators = operators_at_launch(trace, median.events)
@@ -108,10 +106,10 @@ def kernel_stretches(loop: Loop, trace: Trace, median: MedianIteration) -> Itera
     for place, (gap, busy) in enumerate(times):
         around = [(row, trace.name(ids[row]) or "") for row in operators[place].tolist() if row >= 0]
         kernel = (("kernel", place), known[int(median.name_ids[place])])
-        yield gap, busy, [*blocks_at(median, place), *around, kernel]
+        yield gap, busy, [*_blocks_at(median, place), *around, kernel]
 
 
-def blocks_at(median: MedianIteration, place: int) -> list[Frame]:
+def _blocks_at(median: MedianIteration, place: int) -> list[Frame]:
     """Return the frames of the nested loop that a kernel lies in."""
     for block in median.blocks:
         inside = place - block.first
@@ -121,7 +119,7 @@ def blocks_at(median: MedianIteration, place: int) -> list[Frame]:
     return []
 
 
-def part_stretches(loop: Loop) -> Iterator[Stretch]:
+def _part_stretches(loop: Loop) -> Iterator[Stretch]:
     """Yield the median of each part of the iterations' time, the busy ones first."""
     rows = loop.usual if loop.usual.height else loop.table
     for part in PART_NAMES:

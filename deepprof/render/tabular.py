@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from deepprof.analysis import Analysis
 
-__all__ = ["FINDINGS", "table_of", "write_table"]
-
 PIECE = 1 << 16  # rows that are text at a time
 
 # `evidence` and `location` are JSON, because each rule has numbers of its own.
@@ -33,10 +31,10 @@ def table_of(analysis: Analysis, what: str) -> pl.DataFrame:
     """Return the `iterations` of an analysis, its `events`, or a row per finding (`FINDINGS`)."""
     if what == "iterations":
         return analysis.iterations
-    return analysis.events if what == "events" else list_findings(analysis)
+    return analysis.events if what == "events" else _list_findings(analysis)
 
 
-def list_findings(analysis: Analysis) -> pl.DataFrame:
+def _list_findings(analysis: Analysis) -> pl.DataFrame:
     """Return a row per finding, in their order."""
     rows = []
     for finding in analysis.findings:

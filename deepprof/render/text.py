@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from deepprof.render.page import TextPage
     from deepprof.render.wording import Wording
 
-__all__ = ["print_report"]
-
 T = TypeVar("T")
 
 BLOCKS = "▁▂▃▄▅▆▇█"
@@ -68,20 +66,20 @@ def print_report(
     With `verbose` the evidence for the iterations, the paper's figures and all notes follow.
     """
     page = TextPage(console)
-    print_run(analysis, page)
+    _print_run(analysis, page)
     print_answer(analysis, page)
-    print_loops(analysis, page)
+    _print_loops(analysis, page)
     if analysis.no_loop_reason:
-        print_without_loop(analysis, analysis.no_loop_reason, page)
+        _print_without_loop(analysis, analysis.no_loop_reason, page)
     print_ranks(analysis, page)
     print_sharing(analysis, page)
-    print_findings(analysis, page, limit)
-    print_unnamed(analysis, page)
+    _print_findings(analysis, page, limit)
+    _print_unnamed(analysis, page)
     print_origin(analysis, page, verbose=verbose)
-    print_notes([note for recording in analysis.recordings for note in recording.notes], page, verbose=verbose)
+    _print_notes([note for recording in analysis.recordings for note in recording.notes], page, verbose=verbose)
 
 
-def print_without_loop(analysis: Analysis, reason: str, page: TextPage) -> None:
+def _print_without_loop(analysis: Analysis, reason: str, page: TextPage) -> None:
     """Print why there is no loop, and where the time goes."""
     words = wording_of(analysis)
     page.skip()
@@ -92,23 +90,23 @@ def print_without_loop(analysis: Analysis, reason: str, page: TextPage) -> None:
     longest = max(analysis.stretches, key=lambda each: each.top.mean_ns, default=None)
     if longest is not None:
         several = len(analysis.stretches) > 1
-        where = describe_place(longest.rank, longest.device, None, words) if several else ""
+        where = _describe_place(longest.rank, longest.device, None, words) if several else ""
         print_top(longest.top, page, words.work, where)
 
 
-def print_run(analysis: Analysis, page: TextPage) -> None:
+def _print_run(analysis: Analysis, page: TextPage) -> None:
     """Print what was read and how busy the device was."""
     summary, recordings = analysis.summary, analysis.recordings
     names = [recording.path for recording in recordings[:PATHS]]
     more = [f"and {len(recordings) - PATHS} more"] if len(recordings) > PATHS else []
     page.line(", ".join(names + more), "bold")
-    page.line(" · ".join(describe_run(analysis)))
+    page.line(" · ".join(_describe_run(analysis)))
     busy = summary.busy_ns / summary.span_ns if summary.span_ns else None
     span = "span" if len(recordings) == 1 else "devices together"
-    page.line(f"{span} {format_duration(summary.span_ns)} · busy {format_ratio(busy)} · {count_events(analysis)}")
+    page.line(f"{span} {format_duration(summary.span_ns)} · busy {format_ratio(busy)} · {_count_events(analysis)}")
 
 
-def print_notes(notes: Iterable[str], page: TextPage, *, verbose: bool = False) -> None:
+def _print_notes(notes: Iterable[str], page: TextPage, *, verbose: bool = False) -> None:
     """Print the first notes, each once, and how many more there are."""
     distinct = list(dict.fromkeys(notes))
     shown = distinct if verbose else distinct[:NOTES]
@@ -121,7 +119,7 @@ def print_notes(notes: Iterable[str], page: TextPage, *, verbose: bool = False) 
         page.line(f"… and {len(distinct) - len(shown)} more (-v shows them)", "yellow", indent=6)
 
 
-def describe_run(analysis: Analysis) -> list[str]:
+def _describe_run(analysis: Analysis) -> list[str]:
     """Return format, ranks and devices in words."""
     recordings = analysis.recordings
     formats = ", ".join(dict.fromkeys(recording.format for recording in recordings))
@@ -135,7 +133,7 @@ def describe_run(analysis: Analysis) -> list[str]:
     return [formats, ranks, on + (f" ({kinds})" if kinds else "")]
 
 
-def count_events(analysis: Analysis) -> str:
+def _count_events(analysis: Analysis) -> str:
     """Return the device events by activity."""
     words = {
         "kernel": (wording_of(analysis).work, None),
@@ -147,36 +145,36 @@ def count_events(analysis: Analysis) -> str:
     return ", ".join(counted(*each) for each in counts if each[0]) or "no device events"
 
 
-def print_loops(analysis: Analysis, page: TextPage) -> None:
+def _print_loops(analysis: Analysis, page: TextPage) -> None:
     """Print the loops, similar ones of other ranks and devices only once, and which main streams have none."""
-    groups = group_alike(analysis.loops, choose_loop(analysis))
-    spread, words = has_places(analysis), wording_of(analysis)
+    groups = _group_alike(analysis.loops, choose_loop(analysis))
+    spread, words = _has_places(analysis), wording_of(analysis)
     for number, (loop, *alike) in enumerate(groups[:LOOPS], 1):
-        place = describe_place(loop.rank, loop.device, loop.stream, words) if spread else f"{words.lane} {loop.stream}"
+        place = _describe_place(loop.rank, loop.device, loop.stream, words) if spread else f"{words.lane} {loop.stream}"
         page.skip()
         title = f"{f'Loop {number}: ' if len(groups) > 1 else ''}1 iteration = {words.count(loop.period)} on {place}"
         page.line(title, "bold", hang=2)
         if alike:
-            places = [describe_place(each.rank, each.device, None, words) for each in alike]
+            places = [_describe_place(each.rank, each.device, None, words) for each in alike]
             more = f" and {len(places) - PLACES} more" if len(places) > PLACES else ""
             page.line(
                 f"one of {len(alike) + 1} alike; the others: {'; '.join(places[:PLACES])}{more}", indent=2, hang=2
             )
-        print_loop(loop, page, words)
+        _print_loop(loop, page, words)
     hidden = len(groups) - LOOPS
     if hidden > 0:
         page.skip()
         page.line(f"and {counted(hidden, 'more loop')}; --format json has all of them", "dim")
     if analysis.missing:
         page.skip()
-        print_notes(map(words.speak, analysis.missing), page)
+        _print_notes(map(words.speak, analysis.missing), page)
 
 
-def group_alike(loops: Iterable[Loop], chosen: Loop | None) -> list[list[Loop]]:
+def _group_alike(loops: Iterable[Loop], chosen: Loop | None) -> list[list[Loop]]:
     """Return the loops in groups that run one program on several ranks or devices: `chosen`, or the slowest first."""
     groups: list[list[Loop]] = []
     for loop in loops:
-        mine = next((group for group in groups if is_alike(loop, group)), None)
+        mine = next((group for group in groups if _is_alike(loop, group)), None)
         if mine is None:
             groups.append([loop])
         else:
@@ -184,26 +182,26 @@ def group_alike(loops: Iterable[Loop], chosen: Loop | None) -> list[list[Loop]]:
     return [sorted(group, key=lambda each: (each is not chosen, -(find_mean(each) or 0.0))) for group in groups]
 
 
-def is_alike(loop: Loop, group: Iterable[Loop]) -> bool:
+def _is_alike(loop: Loop, group: Iterable[Loop]) -> bool:
     """Return whether a loop has about as many kernels as those of the group, and is on another rank or device."""
     near = all(abs(loop.period - other.period) <= ALIKE * other.period for other in group)
     return near and all((loop.rank, loop.device) != (other.rank, other.device) for other in group)
 
 
-def has_places(analysis: Analysis) -> bool:
+def _has_places(analysis: Analysis) -> bool:
     """Return whether the job has more than one rank, device or loop, so that each needs its place."""
     return len(analysis.loops) > 1 or analysis.streams.select("rank", "device").n_unique() > 1
 
 
-def describe_place(rank: int, device: int | None, stream: int | None, words: Wording) -> str:
+def _describe_place(rank: int, device: int | None, stream: int | None, words: Wording) -> str:
     """Return rank, device and stream in words, as far as they are known; a CPU is no device."""
     known = (("rank", rank), ("device", None if words.on_cpu else device), (words.lane, stream))
     return ", ".join(f"{word} {value}" for word, value in known if value is not None)
 
 
-def print_loop(loop: Loop, page: TextPage, words: Wording) -> None:
+def _print_loop(loop: Loop, page: TextPage, words: Wording) -> None:
     """Print what is known of one loop: how long it takes, a bar per iteration, and what takes the time."""
-    for sentence in describe_loop(loop, words):
+    for sentence in _describe_loop(loop, words):
         page.line(sentence, indent=2)
     page.skip()
     for row, style in draw_strip(loop.iterations, page.width - 2, ascii_only=page.ascii):
@@ -215,7 +213,7 @@ def print_loop(loop: Loop, page: TextPage, words: Wording) -> None:
     print_top(loop.top, page, words.work)
 
 
-def describe_loop(loop: Loop, words: Wording) -> Iterable[str]:
+def _describe_loop(loop: Loop, words: Wording) -> Iterable[str]:
     """Yield how many iterations there are, and their cycles."""
     spread = loop.metrics.iteration_ns
     median = f", median {format_duration(spread.median)}" if spread else ""
@@ -229,7 +227,7 @@ def describe_loop(loop: Loop, words: Wording) -> Iterable[str]:
         yield f"every {cycle.get('every')} iterations {work}" + ("" if kind == "unknown" else f" ({kind})")
 
 
-def print_findings(analysis: Analysis, page: TextPage, limit: int | None) -> None:
+def _print_findings(analysis: Analysis, page: TextPage, limit: int | None) -> None:
     """Print the findings, the first `limit` of them."""
     page.skip()
     if not analysis.findings:
@@ -241,15 +239,15 @@ def print_findings(analysis: Analysis, page: TextPage, limit: int | None) -> Non
     shown = analysis.findings[:limit]
     causes = [finding for finding in shown if finding.caused_by is None]
     for number, cause in enumerate(causes, 1):
-        print_finding(cause, page, number, describe_cost(cause, analysis))
-        print_symptoms([f for f in shown if f.caused_by == cause.rule], page)
-        print_repetitions(cause, analysis, page)
+        _print_finding(cause, page, number, _describe_cost(cause, analysis))
+        _print_symptoms([f for f in shown if f.caused_by == cause.rule], page)
+        _print_repetitions(cause, analysis, page)
     hidden = [f for f in analysis.findings[len(shown) :] if f.rule != f.caused_by]
     if hidden:
         page.line(f"{counted(len(hidden), 'more finding')}; --all shows them", "dim", indent=2)
 
 
-def print_symptoms(symptoms: Iterable[Finding], page: TextPage) -> None:
+def _print_symptoms(symptoms: Iterable[Finding], page: TextPage) -> None:
     """Print what a cause explains, a line for each rule with the worst of its findings."""
     worst: dict[str, list[Finding]] = {}
     for finding in symptoms:
@@ -262,23 +260,23 @@ def print_symptoms(symptoms: Iterable[Finding], page: TextPage) -> None:
         page.line(f"explains {rule}: {first.title}{share}{more}", "dim", indent=5, hang=2)
 
 
-def print_repetitions(cause: Finding, analysis: Analysis, page: TextPage) -> None:
+def _print_repetitions(cause: Finding, analysis: Analysis, page: TextPage) -> None:
     """Print on which other main streams the same was found."""
     again, words = [f for f in analysis.findings if f.rule == f.caused_by == cause.rule], wording_of(analysis)
-    places = list(dict.fromkeys(describe_other_place(f, cause, words) for f in again if f.rank is not None))
+    places = list(dict.fromkeys(_describe_other_place(f, cause, words) for f in again if f.rank is not None))
     more = f" and {len(places) - PLACES} more" if len(places) > PLACES else ""
     if places:
         page.line(f"the same on {'; '.join(places[:PLACES])}{more}", "dim", indent=5, hang=2)
 
 
-def describe_other_place(finding: Finding, cause: Finding, words: Wording) -> str:
+def _describe_other_place(finding: Finding, cause: Finding, words: Wording) -> str:
     """Return the place of a repetition, as seen from the place of `cause`."""
     if (finding.rank, finding.device) != (cause.rank, cause.device):
-        return describe_place(finding.rank or 0, finding.device, None, words)
+        return _describe_place(finding.rank or 0, finding.device, None, words)
     return f"another loop of this {words.lane}" if finding.stream == cause.stream else f"{words.lane} {finding.stream}"
 
 
-def print_finding(finding: Finding, page: TextPage, number: int, costs: str) -> None:
+def _print_finding(finding: Finding, page: TextPage, number: int, costs: str) -> None:
     """Print one finding with what it costs and what to do."""
     style = STYLES[finding.severity]
     page.line(f"{number}. {ICONS[finding.severity]} {finding.severity} {finding.rule}: {finding.title}", style, hang=5)
@@ -287,16 +285,16 @@ def print_finding(finding: Finding, page: TextPage, number: int, costs: str) -> 
     page.line(f"→ {finding.advice}", "green", indent=5, hang=2)
 
 
-def describe_cost(finding: Finding, analysis: Analysis) -> str:
+def _describe_cost(finding: Finding, analysis: Analysis) -> str:
     """Return headroom, place and confidence in one line."""
     parts = []
     if finding.headroom_ns_per_iteration is not None:
-        share = describe_share(finding.headroom_ns_per_iteration, find_time(finding, analysis))
+        share = _describe_share(finding.headroom_ns_per_iteration, find_time(finding, analysis))
         per = " per iteration" if analysis.loops else ""
         parts.append(f"up to {format_duration(finding.headroom_ns_per_iteration)}{per}{share}")
     if finding.rank is not None:
-        device, stream = (finding.device, finding.stream) if has_places(analysis) else (None, None)
-        parts.append(describe_place(finding.rank, device, stream, wording_of(analysis)))
+        device, stream = (finding.device, finding.stream) if _has_places(analysis) else (None, None)
+        parts.append(_describe_place(finding.rank, device, stream, wording_of(analysis)))
     if finding.iterations is not None:
         first, last = finding.iterations
         parts.append(f"iteration {first}" if first == last else f"iterations {first} to {last}")
@@ -306,12 +304,12 @@ def describe_cost(finding: Finding, analysis: Analysis) -> str:
     return " · ".join([*parts, f"confidence {format_confidence(finding.confidence)}"])
 
 
-def describe_share(headroom_ns: int, mean_ns: float | None) -> str:
+def _describe_share(headroom_ns: int, mean_ns: float | None) -> str:
     """Return the headroom as a share of the mean iteration, as in the table of parts; nothing where there is none."""
     return f" ({format_ratio(headroom_ns / mean_ns)})" if mean_ns else ""
 
 
-def print_unnamed(analysis: Analysis, page: TextPage) -> None:
+def _print_unnamed(analysis: Analysis, page: TextPage) -> None:
     """Print which large parts no finding names, and why; what several loops share only once."""
     told: dict[tuple[str, str], float] = {}
     words = wording_of(analysis)
@@ -331,7 +329,7 @@ def print_breakdown(
     whole = sum(parts_ns.values())
     if whole <= 0:
         return
-    rows = choose_rows(parts_ns, whole, words)
+    rows = _choose_rows(parts_ns, whole, words)
     label, number = max(len(name) for name, _ in rows), max(len(format_duration(ns)) for _, ns in rows)
     page.skip()
     page.line(title, "dim", indent=2)
@@ -345,7 +343,7 @@ def print_breakdown(
         page.draw(f"{text}  {(ASCII_BAR if page.ascii else BAR) * width}".rstrip(), indent=4)
 
 
-def choose_rows(parts_ns: Mapping[str, float], whole: float, words: Mapping[str, str]) -> list[tuple[str, float]]:
+def _choose_rows(parts_ns: Mapping[str, float], whole: float, words: Mapping[str, str]) -> list[tuple[str, float]]:
     """Return the named parts, the largest first, small ones as one."""
     ordered = sorted(parts_ns.items(), key=lambda part: -part[1])
     large = [(words[name], ns) for name, ns in ordered if ns >= SMALL * whole]
@@ -361,23 +359,23 @@ def draw_strip(iterations: pl.DataFrame, width: int, *, ascii_only: bool = False
     """
     if not iterations.height:
         return
-    times, marks = read_times(iterations), read_marks(iterations)
+    times, marks = _read_times(iterations), _read_marks(iterations)
     per_cell = -(-len(times) // max(width, 1))
     cells = [max(group, key=lambda time: time or 0) for group in split(times, per_cell)]
     longest = max((cell for cell in cells if cell), default=0)
-    yield "".join(pick_block(cell, longest, ascii_only) for cell in cells), "cyan"
+    yield "".join(_pick_block(cell, longest, ascii_only) for cell in cells), "cyan"
     under = "".join(next((mark for mark in group if mark != " "), " ") for group in split(marks, per_cell))
     if under.strip():
         yield under.rstrip(), "dim"
-    yield explain(per_cell, longest, under), "dim"
+    yield _explain(per_cell, longest, under), "dim"
 
 
-def read_times(iterations: pl.DataFrame) -> list[int | None]:
+def _read_times(iterations: pl.DataFrame) -> list[int | None]:
     """Return each iteration's own time: to the next one's start only where that follows directly."""
     return list((iterations["busy_ns"] + iterations["idle_ns"]).to_list())
 
 
-def read_marks(iterations: pl.DataFrame) -> list[str]:
+def _read_marks(iterations: pl.DataFrame) -> list[str]:
     """Return the mark of each iteration, a blank for an ordinary one."""
     flags = zip(iterations["complete"].to_list(), iterations["warmup"].to_list(), strict=True)
     return [INCOMPLETE if not complete else WARMUP if warmup else " " for complete, warmup in flags]
@@ -388,7 +386,7 @@ def split(values: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     return (values[at : at + size] for at in range(0, len(values), size))
 
 
-def pick_block(time: int | None, longest: int, ascii_only: bool) -> str:
+def _pick_block(time: int | None, longest: int, ascii_only: bool) -> str:
     """Return the bar of one cell."""
     blocks = ASCII_BLOCKS if ascii_only else BLOCKS
     if time is None or not longest:
@@ -396,7 +394,7 @@ def pick_block(time: int | None, longest: int, ascii_only: bool) -> str:
     return blocks[max(0, -(-time * len(blocks) // longest) - 1)]
 
 
-def explain(per_cell: int, longest: int, marks: str) -> str:
+def _explain(per_cell: int, longest: int, marks: str) -> str:
     """Return what the cells, their height and the marks mean."""
     cell = "1 iteration" if per_cell == 1 else f"the longest of {per_cell} iterations"
     words = [f"each bar is {cell}, the highest {format_duration(longest)}"]

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from deepprof.metrics.top_tables import TopWork
     from deepprof.render.page import TextPage
 
-__all__ = ["ROWS", "TopWorkBlock", "describe_top", "print_top"]
-
 SHOWN = 5  # rows of a table in text
 INDENT = 4  # as in the table of parts
 ROWS = 20  # of a list in JSON
@@ -37,7 +35,7 @@ DIRECTIONS = {
 SPANS = {"iterations": " of an iteration", "marked step": " of the marked step", "recording": " of the recording"}
 
 
-class TopKernelBlock(msgspec.Struct, frozen=True, kw_only=True):
+class _TopKernelBlock(msgspec.Struct, frozen=True, kw_only=True):
     """One kernel name: calls and time per iteration; `mean_ns` and `max_ns` of a single call."""
 
     name: str
@@ -49,7 +47,7 @@ class TopKernelBlock(msgspec.Struct, frozen=True, kw_only=True):
     max_ns: int
 
 
-class OtherKernelsBlock(msgspec.Struct, frozen=True, kw_only=True):
+class _OtherKernelsBlock(msgspec.Struct, frozen=True, kw_only=True):
     """All names that have no row, together."""
 
     names: int
@@ -58,7 +56,7 @@ class OtherKernelsBlock(msgspec.Struct, frozen=True, kw_only=True):
     share_ratio: float
 
 
-class TopCopyBlock(msgspec.Struct, frozen=True, kw_only=True):
+class _TopCopyBlock(msgspec.Struct, frozen=True, kw_only=True):
     """The copies of one direction from or to one kind of host memory, per iteration."""
 
     direction: str | None
@@ -80,17 +78,17 @@ class TopWorkBlock(msgspec.Struct, frozen=True, kw_only=True):
     over: Literal["iterations", "marked step", "recording"]
     iterations: int
     mean_ns: int
-    kernels: list[TopKernelBlock]
-    other_kernels: OtherKernelsBlock
-    copies: list[TopCopyBlock]
+    kernels: list[_TopKernelBlock]
+    other_kernels: _OtherKernelsBlock
+    copies: list[_TopCopyBlock]
 
 
 def describe_top(analysis: Analysis) -> list[TopWorkBlock]:
     """Return a block per loop, and per device without one."""
-    return [describe_work(place, top) for place, top in analysis.top_work]
+    return [_describe_work(place, top) for place, top in analysis.top_work]
 
 
-def describe_work(place: Mapping[str, Any], top: TopWork) -> TopWorkBlock:
+def _describe_work(place: Mapping[str, Any], top: TopWork) -> TopWorkBlock:
     """Return the block of one loop or device."""
     rest = top.kernels.slice(ROWS)
     return TopWorkBlock(
@@ -98,24 +96,24 @@ def describe_work(place: Mapping[str, Any], top: TopWork) -> TopWorkBlock:
         over=top.over,
         iterations=top.iterations,
         mean_ns=round(top.mean_ns),
-        kernels=[describe_kernel(row) for row in top.kernels.head(ROWS).iter_rows(named=True)],
-        other_kernels=OtherKernelsBlock(
+        kernels=[_describe_kernel(row) for row in top.kernels.head(ROWS).iter_rows(named=True)],
+        other_kernels=_OtherKernelsBlock(
             names=int(rest["variants"].sum()),
             calls=round(float(rest["calls"].sum()), 3),
             time_ns=int(rest["time_ns"].sum()),
             share_ratio=round(float(rest["share_ratio"].sum()), 6),
         ),
         copies=[
-            TopCopyBlock(**{"bytes" if key == "nbytes" else key: value for key, value in row.items()})
+            _TopCopyBlock(**{"bytes" if key == "nbytes" else key: value for key, value in row.items()})
             for row in top.copies.iter_rows(named=True)
         ],
     )
 
 
-def describe_kernel(row: Mapping[str, Any]) -> TopKernelBlock:
+def _describe_kernel(row: Mapping[str, Any]) -> _TopKernelBlock:
     """Return a row with a name that can be encoded."""
     name = row["name"][:NAME_LENGTH].encode("utf-8", "replace").decode()
-    return TopKernelBlock(**(dict(row) | {"name": name}))
+    return _TopKernelBlock(**(dict(row) | {"name": name}))
 
 
 def print_top(top: TopWork | None, page: TextPage, work: str, where: str = "") -> None:
@@ -126,20 +124,20 @@ def print_top(top: TopWork | None, page: TextPage, work: str, where: str = "") -
     if top.kernels.height:
         page.skip()
         page.line(f"{work}s that take the most time{span}", "dim", indent=2, hang=2)
-        rows = [describe_row(row) for row in top.kernels.head(SHOWN).iter_rows(named=True)]
-        draw(("calls", "time", "share", "each"), rows, page)
-        print_rest(top.kernels.slice(SHOWN), page, work)
+        rows = [_describe_row(row) for row in top.kernels.head(SHOWN).iter_rows(named=True)]
+        _draw(("calls", "time", "share", "each"), rows, page)
+        _print_rest(top.kernels.slice(SHOWN), page, work)
     if top.copies.height:
         page.skip()
         page.line(f"copies{span}, hidden ones too", "dim", indent=2, hang=2)
-        draw(
+        _draw(
             ("size", "time", "share", "GB/s"),
-            [describe_copy(row) for row in top.copies.head(SHOWN).iter_rows(named=True)],
+            [_describe_copy(row) for row in top.copies.head(SHOWN).iter_rows(named=True)],
             page,
         )
 
 
-def draw(header: Sequence[str], rows: Sequence[TextRow], page: TextPage) -> None:
+def _draw(header: Sequence[str], rows: Sequence[TextRow], page: TextPage) -> None:
     """Draw the rows with as many of their first columns as fit on the page."""
     fitting = fit_columns(page, header, rows, indent=INDENT)
     draw_rows(
@@ -147,7 +145,7 @@ def draw(header: Sequence[str], rows: Sequence[TextRow], page: TextPage) -> None
     )
 
 
-def describe_row(row: Mapping[str, Any]) -> TextRow:
+def _describe_row(row: Mapping[str, Any]) -> TextRow:
     """Return the row of one kernel name."""
     calls = row["calls"]
     values = (
@@ -159,26 +157,26 @@ def describe_row(row: Mapping[str, Any]) -> TextRow:
     return TextRow(row["name"], values)
 
 
-def describe_copy(row: Mapping[str, Any]) -> TextRow:
+def _describe_copy(row: Mapping[str, Any]) -> TextRow:
     """Return the row of the copies of one direction."""
     memory = f", {row['memory']}" if row["memory"] else ""
     values = (
         format_bytes(row["nbytes"]),
         format_duration(row["time_ns"]),
         format_ratio(row["share_ratio"]),
-        format_rate(row["gigabytes_per_s"]),
+        _format_rate(row["gigabytes_per_s"]),
     )
     return TextRow(f"{DIRECTIONS[row['direction']]}{memory}", values)
 
 
-def format_rate(rate: float | None) -> str:
+def _format_rate(rate: float | None) -> str:
     """Return GB/s with three digits."""
     if rate is None:
         return ABSENT
     return "<0.01" if rate < 0.01 else f"{rate:,.0f}" if rate >= 1000 else f"{rate:.3g}"
 
 
-def print_rest(rest: pl.DataFrame, page: TextPage, work: str) -> None:
+def _print_rest(rest: pl.DataFrame, page: TextPage, work: str) -> None:
     """Print how much time the names that are not shown take."""
     if rest.height:
         names = counted(int(rest["variants"].sum()), f"other {work}")

@@ -2,15 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "ABSENT",
-    "format_bytes",
-    "format_confidence",
-    "format_difference",
-    "format_duration",
-    "format_ratio",
-]
-
 ABSENT = "-"
 Scale = tuple[tuple[int, str], ...]  # largest unit first
 TIMES: Scale = (
@@ -26,7 +17,7 @@ SIZES: Scale = ((1 << 50, "PiB"), (1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, 
 
 def format_duration(ns: float | None) -> str:
     """Return nanoseconds as in `12.3 ms`."""
-    return format_scaled(ns, TIMES)
+    return _format_scaled(ns, TIMES)
 
 
 def format_difference(ns: float) -> str:
@@ -36,7 +27,7 @@ def format_difference(ns: float) -> str:
 
 def format_bytes(nbytes: float | None) -> str:
     """Return a size as in `1.25 GiB`."""
-    return format_scaled(nbytes, SIZES)
+    return _format_scaled(nbytes, SIZES)
 
 
 def format_ratio(ratio: float | None) -> str:
@@ -57,16 +48,16 @@ def format_confidence(confidence: float) -> str:
     return f"{confidence if confidence >= 1 else min(confidence, 0.99):.2f}"
 
 
-def format_scaled(value: float | None, scale: Scale) -> str:
+def _format_scaled(value: float | None, scale: Scale) -> str:
     """Return `value` in the largest unit of `scale` in which it reads as one or more."""
     if value is None:
         return ABSENT
-    size, unit = next(((s, u) for s, u in scale if round_up(abs(value), s)), scale[-1])
+    size, unit = next(((s, u) for s, u in scale if _round_up(abs(value), s)), scale[-1])
     scaled = value / size
     digits = 0 if size == 1 or abs(scaled) >= 99.95 else 1 if abs(scaled) >= 9.995 else 2
     return f"{scaled:.{digits}f} {unit}"
 
 
-def round_up(value: float, size: int) -> bool:
+def _round_up(value: float, size: int) -> bool:
     """Return whether `value` shows as at least one of `size` once it is rounded: 999.9 µs is 1.00 ms."""
     return value >= size * 0.9995

@@ -13,8 +13,6 @@ from deepprof.plurals import counted
 if TYPE_CHECKING:
     from deepprof.analysis import Analysis
 
-__all__ = ["CPU", "CPU_PARTS", "GPU", "GPU_PARTS", "Wording", "wording_of"]
-
 GPU_PARTS: Mapping[str, str] = MappingProxyType(
     {
         "compute_ns": "compute",

@@ -91,16 +91,16 @@ def simulate(
     0.5 is mild, 2 is strong; healthy jobs do not change with it. Raises `UsageError` for a scenario that does not
     exist or needs several ranks, fewer than one iteration, or a strength outside 0.25 to 4.
     """
-    found = look_up(scenario, iterations, strength)
+    found = _look_up(scenario, iterations, strength)
     if found.ranks == "several":
         raise UsageError(f"scenario {scenario!r} takes several ranks; ask for 2 or more (simulate_ranks, --ranks)")
-    request = SimulationRequest(random=seed_plan(scenario, seed), iterations=iterations, strength=strength)
+    request = SimulationRequest(random=_seed_plan(scenario, seed), iterations=iterations, strength=strength)
     plan = plan_scenario(scenario, request)
     random = Random(f"{scenario} {seed}")  # noqa: S311  it must repeat, it guards nothing
     ranks = 1 if found.ranks == "one" else WORLD
     machine = Machine(random, START_NS, pace=plan.pace, slowness=plan.slowness, ranks=ranks)
     (firsts,) = record([machine], [plan], iterations, annotate=annotate)
-    return Simulation(**tell(machine, plan, firsts, FileOrigin(ranks=ranks)), **label(scenario, seed, strength))
+    return Simulation(**_tell(machine, plan, firsts, FileOrigin(ranks=ranks)), **_label(scenario, seed, strength))
 
 
 def simulate_ranks(  # noqa: PLR0913  options by name
@@ -116,7 +116,7 @@ def simulate_ranks(  # noqa: PLR0913  options by name
 
     Raises `UsageError` for what `simulate` does, for a scenario without collectives, or not 2 to 64 ranks.
     """
-    found = look_up(scenario, iterations, strength)
+    found = _look_up(scenario, iterations, strength)
     if found.ranks == "one":
         raise UsageError(f"scenario {scenario!r} runs on one rank; leave the ranks out (simulate, no --ranks)")
     if ranks not in RANKS:
@@ -125,22 +125,22 @@ def simulate_ranks(  # noqa: PLR0913  options by name
         plan_scenario(
             scenario,
             SimulationRequest(
-                random=seed_plan(scenario, seed), iterations=iterations, strength=strength, rank=n, ranks=ranks
+                random=_seed_plan(scenario, seed), iterations=iterations, strength=strength, rank=n, ranks=ranks
             ),
         )
         for n in range(ranks)
     ]
-    machines = [start_rank(scenario, seed, n, plan, ranks) for n, plan in enumerate(plans)]
+    machines = [_start_rank(scenario, seed, n, plan, ranks) for n, plan in enumerate(plans)]
     firsts = record(machines, plans, iterations, annotate=annotate)
     skew = Random(f"{scenario} {seed} clocks")  # noqa: S311
     offsets = [0, *(skew.randint(-CLOCK_SKEW_NS, CLOCK_SKEW_NS) for _ in range(ranks - 1))]
     return tuple(
-        Simulation(**tell(*job, FileOrigin(n, ranks, BASE_NS + offsets[n])), **label(scenario, seed, strength))
+        Simulation(**_tell(*job, FileOrigin(n, ranks, BASE_NS + offsets[n])), **_label(scenario, seed, strength))
         for n, job in enumerate(zip(machines, plans, firsts, strict=True))
     )
 
 
-def look_up(scenario: str, iterations: int, strength: float) -> Scenario:
+def _look_up(scenario: str, iterations: int, strength: float) -> Scenario:
     """Return a scenario; raises `UsageError` for an unknown one, no iteration, or a strength out of range."""
     if scenario not in SCENARIOS:
         raise UsageError(f"no scenario {scenario!r}; choose from {', '.join(SCENARIOS)}")
@@ -151,25 +151,25 @@ def look_up(scenario: str, iterations: int, strength: float) -> Scenario:
     return SCENARIOS[scenario]
 
 
-def seed_plan(scenario: str, seed: int) -> Random:
+def _seed_plan(scenario: str, seed: int) -> Random:
     """Return the random source of the plans; every rank gets its own copy, and so the same numbers."""
     return Random(f"{scenario} {seed} plan")  # noqa: S311
 
 
-def start_rank(scenario: str, seed: int, rank: int, plan: RankPlan, ranks: int) -> Machine:
+def _start_rank(scenario: str, seed: int, rank: int, plan: RankPlan, ranks: int) -> Machine:
     """Return one rank's machine; no two captures begin at quite the same time."""
     random = Random(f"{scenario} {seed} rank {rank}")  # noqa: S311
     start_ns = START_NS + random.randint(0, START_SKEW_NS)
     return Machine(random, start_ns, pace=plan.pace, slowness=plan.slowness, ranks=ranks)
 
 
-def label(scenario: str, seed: int, strength: float) -> dict[str, Any]:
+def _label(scenario: str, seed: int, strength: float) -> dict[str, Any]:
     """Return the fields that repeat the request."""
     finding = SCENARIOS[scenario].finding
     return {"scenario": scenario, "seed": seed, "strength": strength, "finding": finding}
 
 
-def tell(machine: Machine, plan: RankPlan, firsts: Sequence[int], place: FileOrigin) -> dict[str, Any]:
+def _tell(machine: Machine, plan: RankPlan, firsts: Sequence[int], place: FileOrigin) -> dict[str, Any]:
     """Return the fields that describe what happened on one machine."""
     starts = [machine.kernels[i][0] for i in firsts]
     return {

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from deepprof.simulation.machine import Machine
     from deepprof.simulation.plan import RankPlan
 
-__all__ = ["record"]
-
 TAIL_SHARE = 0.3  # of the iteration that was running when the capture began
 CUT_SHARE = 0.45  # of the iteration that was running when it ended
 NOTICE_NS = 1_500  # within which all ranks see that a collective is done
@@ -28,41 +26,41 @@ def record(
     machines: Sequence[Machine], plans: Sequence[RankPlan], iterations: int, *, annotate: bool
 ) -> list[list[int]]:
     """Play the capture; per machine return each iteration's first kernel, the unfinished last one's included."""
-    builds = [partial(annotated, plan.build) if annotate else plan.build for plan in plans]
+    builds = [partial(_annotated, plan.build) if annotate else plan.build for plan in plans]
     firsts: list[list[int]] = [[] for _ in machines]
-    play(machines, [keep_tail(list(build(-1))) for build in builds])
+    _play(machines, [keep_tail(list(build(-1))) for build in builds])
     for index in range(iterations):
-        note_first(machines, firsts)
-        play(machines, [build(index) for build in builds])
-    note_first(machines, firsts)
-    play(machines, [keep_head(list(build(iterations))) for build in builds])
+        _note_first(machines, firsts)
+        _play(machines, [build(index) for build in builds])
+    _note_first(machines, firsts)
+    _play(machines, [keep_head(list(build(iterations))) for build in builds])
     return firsts
 
 
-def note_first(machines: Sequence[Machine], firsts: Sequence[list[int]]) -> None:
+def _note_first(machines: Sequence[Machine], firsts: Sequence[list[int]]) -> None:
     """Record that the next kernel of every machine begins an iteration."""
     for machine, found in zip(machines, firsts, strict=True):
         found.append(len(machine.kernels))
 
 
-def annotated(build: Callable[[int], Iterable[Step]], index: int) -> Iterator[Step]:
+def _annotated(build: Callable[[int], Iterable[Step]], index: int) -> Iterator[Step]:
     """Yield an iteration's steps inside the range that `profiler.step()` writes."""
     yield Open(f"ProfilerStep#{index + 10}")
     yield from build(index)
     yield Close()
 
 
-def play(machines: Sequence[Machine], programs: Iterable[Iterable[Step]]) -> None:
+def _play(machines: Sequence[Machine], programs: Iterable[Iterable[Step]]) -> None:
     """Play the steps of one program per machine, in order."""
     for steps in zip(*programs, strict=True):
         if isinstance(steps[0], Reduce):
-            meet(machines, steps[0])
+            _meet(machines, steps[0])
             continue
         for machine, step in zip(machines, steps, strict=True):
             machine.play(step)
 
 
-def meet(machines: Sequence[Machine], step: Reduce) -> None:
+def _meet(machines: Sequence[Machine], step: Reduce) -> None:
     """Play a collective: it begins on each rank independently, and ends some time after the last rank began."""
     arrivals = [machine.arrive() for machine in machines]
     last = max(arrival.begin_ns for arrival in arrivals)
@@ -73,40 +71,40 @@ def meet(machines: Sequence[Machine], step: Reduce) -> None:
 
 def keep_tail(steps: Sequence[Step]) -> list[Step]:
     """Return the last `TAIL_SHARE` of the steps; each kernel of a graph counts as a step."""
-    left = round(sum(map(count_steps, steps)) * TAIL_SHARE)
+    left = round(sum(map(_count_steps, steps)) * TAIL_SHARE)
     kept: list[Step] = []
     for step in reversed(steps):
         if left <= 0:
             break
-        skipped = max(0, count_steps(step) - left)
-        kept.append(shorten(step, skipped, count_steps(step)))
-        left -= count_steps(step)
+        skipped = max(0, _count_steps(step) - left)
+        kept.append(_shorten(step, skipped, _count_steps(step)))
+        left -= _count_steps(step)
     return kept[::-1]
 
 
 def keep_head(steps: Sequence[Step]) -> list[Step]:
     """Return the steps before the kernel at `CUT_SHARE` of the kernels."""
-    left = round(sum(map(count_kernels, steps)) * CUT_SHARE)
+    left = round(sum(map(_count_kernels, steps)) * CUT_SHARE)
     kept: list[Step] = []
     for step in steps:
-        if count_kernels(step) > left:
-            return [*kept, shorten(step, 0, left)] if left else kept
+        if _count_kernels(step) > left:
+            return [*kept, _shorten(step, 0, left)] if left else kept
         kept.append(step)
-        left -= count_kernels(step)
+        left -= _count_kernels(step)
     return kept
 
 
-def count_steps(step: Step) -> int:
+def _count_steps(step: Step) -> int:
     """Return how many steps a step counts as."""
     return len(step.launches) if isinstance(step, GraphReplay) else 1
 
 
-def count_kernels(step: Step) -> int:
+def _count_kernels(step: Step) -> int:
     """Return how many kernels of the main stream a step runs."""
-    return count_steps(step) if isinstance(step, Launch | GraphReplay) else 0
+    return _count_steps(step) if isinstance(step, Launch | GraphReplay) else 0
 
 
-def shorten(step: Step, first: int, end: int) -> Step:
+def _shorten(step: Step, first: int, end: int) -> Step:
     """Return a graph with its kernels from `first` to before `end`; other steps stay whole."""
     if not isinstance(step, GraphReplay):
         return step

@@ -17,14 +17,12 @@ if TYPE_CHECKING:
     from deepprof.simulation.models import Model
     from deepprof.simulation.plan import SimulationRequest
 
-__all__ = ["WORLD", "plan_communication_bound", "plan_communication_hidden", "plan_ranks_healthy", "plan_straggler"]
-
 WORLD = 8  # ranks of a job of which only one is simulated
 ELEMENTS_PER_NS = 3  # bfloat16 values that the network transfers
 LAST_SHARE = 0.04  # share of the communication in the bucket that nothing hides
 
 
-def cut_buckets(model: Model, total_ns: float, count: int, last: float) -> tuple[tuple[int, Reduce], ...]:
+def _cut_buckets(model: Model, total_ns: float, count: int, last: float) -> tuple[tuple[int, Reduce], ...]:
     """Return `count` collectives of `total_ns` in all, and after which block each is due; `last` is the last share."""
     blocks = len(model.blocks_backward)
     count = min(count, blocks)
@@ -34,19 +32,19 @@ def cut_buckets(model: Model, total_ns: float, count: int, last: float) -> tuple
     return tuple((at, Reduce(ns * ELEMENTS_PER_NS, ns)) for at, ns in zip(due, times, strict=True))
 
 
-def hide_buckets(random: Random, model: Model) -> tuple[tuple[int, Reduce], ...]:
+def _hide_buckets(random: Random, model: Model) -> tuple[tuple[int, Reduce], ...]:
     """Return collectives that end before the backward pass, except for a small last one."""
     total_ns = sum_ns(model.backward) * random.uniform(0.3, 0.5)
-    return cut_buckets(model, total_ns, random.randint(3, 6), LAST_SHARE)
+    return _cut_buckets(model, total_ns, random.randint(3, 6), LAST_SHARE)
 
 
-def make_training(random: Random, model: Model, buckets: tuple[tuple[int, Reduce], ...]) -> Training:
+def _make_training(random: Random, model: Model, buckets: tuple[tuple[int, Reduce], ...]) -> Training:
     """Return a training job that reduces its gradients."""
     ns = draw_loading(random)
     return Training(model=model, load=lambda _: load_prefetched(ns), buckets=buckets)
 
 
-def plan_communication_bound(request: SimulationRequest) -> RankPlan:
+def _plan_communication_bound(request: SimulationRequest) -> RankPlan:
     """Plan a job with slow wires: when the backward pass ends, most of the communication is still to come."""
     random = request.random
     model = draw_model(random)
@@ -54,33 +52,33 @@ def plan_communication_bound(request: SimulationRequest) -> RankPlan:
     exposed = request.strength * random.uniform(0.8, 1.3)
     hidden = 1 - 1 / count  # the first bucket is full when this share of the backward pass is left
     total_ns = sum_ns(model.backward) * (hidden + exposed)
-    return RankPlan(build=make_training(random, model, cut_buckets(model, total_ns, count, 1 / count)).build)
+    return RankPlan(build=_make_training(random, model, _cut_buckets(model, total_ns, count, 1 / count)).build)
 
 
-def plan_communication_hidden(request: SimulationRequest) -> RankPlan:
+def _plan_communication_hidden(request: SimulationRequest) -> RankPlan:
     """Plan the same job with fast wires: the backward pass hides nearly all communication."""
     model = draw_model(request.random)
-    return RankPlan(build=make_training(request.random, model, hide_buckets(request.random, model)).build)
+    return RankPlan(build=_make_training(request.random, model, _hide_buckets(request.random, model)).build)
 
 
-def plan_ranks_healthy(request: SimulationRequest) -> RankPlan:
+def _plan_ranks_healthy(request: SimulationRequest) -> RankPlan:
     """Plan a job whose ranks keep up with each other; no two GPUs are equally fast."""
     model = draw_model(request.random)
-    training = make_training(request.random, model, hide_buckets(request.random, model))
-    return RankPlan(build=training.build, slowness=draw_slowness(request))
+    training = _make_training(request.random, model, _hide_buckets(request.random, model))
+    return RankPlan(build=training.build, slowness=_draw_slowness(request))
 
 
-def draw_slowness(request: SimulationRequest) -> float:
+def _draw_slowness(request: SimulationRequest) -> float:
     """Return how much slower than the best this rank's GPU is by nature."""
     return [request.random.uniform(1.0, 1.015) for _ in range(request.ranks)][request.rank]
 
 
-def plan_straggler(request: SimulationRequest) -> RankPlan:
+def _plan_straggler(request: SimulationRequest) -> RankPlan:
     """Plan a job where all ranks wait in collectives for one whose kernels are slower, or whose batches come late."""
     random = request.random
     model = draw_model(random)
-    training = make_training(random, model, hide_buckets(random, model))
-    slowness, slow_rank = draw_slowness(request), random.randrange(request.ranks)
+    training = _make_training(random, model, _hide_buckets(random, model))
+    slowness, slow_rank = _draw_slowness(request), random.randrange(request.ranks)
     late, share, ns = random.random() < 0.35, random.uniform(0.22, 0.38) * request.strength, draw_loading(random)
     if not late:
         slowness *= 1 + share * (request.rank == slow_rank)

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from deepprof.simulation.kernels import Launch, launch_backward, name_elementwise, name_foreach, name_gemm, name_reduce
 
-__all__ = ["HEAD", "HEAD_BACKWARD", "SGD", "STEM", "STEM_BACKWARD", "launch_block", "launch_block_backward"]
-
 TILES = ("64x64x16_stage4", "128x64x16_stage4", "128x128x16_stage4", "256x64x16_stage3")  # a stage's convolutions
 CUDNN = "sm80_xmma_{}_implicit_gemm_{}_tf32f32_f32_nhwckrsc_nhwc_tilesize{}_warpsize2x2x1_g1_tensor16x8x8_kernel_cudnn"
 NORM = "void cudnn::bn_fw_tr_1C11_kernel_NCHW<float, float, int, 512, true, 1, true>(cudnnTensorStruct, float const*, cudnnTensorStruct, float*, float const*, float const*, float, float, float*, float*, float*, float*, float, float)"
@@ -22,7 +20,7 @@ POOL_BACKWARD = POOL.replace("forward", "backward")
 MEAN = name_reduce("at::native::MeanOps<float, float, float, float>")
 
 
-def name_convolution(direction: str, stage: int, layer: int) -> str:
+def _name_convolution(direction: str, stage: int, layer: int) -> str:
     """Return the name of cuDNN's kernel for a layer of a stage; `direction` is fprop, dgrad or wgrad."""
     types = "tf32f32" if direction != "wgrad" else "indexed_tf32f32"
     return CUDNN.format(direction, types, TILES[(stage + layer) % len(TILES)])
@@ -32,7 +30,7 @@ def launch_block(stage: int) -> tuple[Launch, ...]:
     """Return the forward launches of a bottleneck block of `stage`, 0 to 3."""
     steps = []
     for layer, ns in enumerate((38_000, 74_000, 41_000)):
-        steps += [Launch("aten::cudnn_convolution", name_convolution("fprop", stage, layer), ns)]
+        steps += [Launch("aten::cudnn_convolution", _name_convolution("fprop", stage, layer), ns)]
         steps += [Launch("aten::cudnn_batch_norm", NORM, 46_000 - 6_000 * stage)]
         steps += [Launch("aten::clamp_min_", RELU, 24_000)] if layer < 2 else []
     return (*steps, Launch("aten::add_", ADD, 31_000), Launch("aten::clamp_min_", RELU, 26_000))
@@ -43,14 +41,14 @@ def launch_block_backward(stage: int) -> tuple[Launch, ...]:
     steps = list(launch_backward("Relu", (RELU_BACKWARD, 33_000)))
     for layer, ns in ((2, 44_000), (1, 81_000), (0, 43_000)):
         steps += launch_backward("CudnnBatchNorm", (NORM_BACKWARD, 58_000 - 7_000 * stage))
-        names = name_convolution("dgrad", stage, layer), name_convolution("wgrad", stage, layer)
+        names = _name_convolution("dgrad", stage, layer), _name_convolution("wgrad", stage, layer)
         steps += launch_backward("Convolution", (names[0], ns), (names[1], ns))
         steps += launch_backward("Relu", (RELU_BACKWARD, 29_000)) if layer else ()
     return (*steps, *launch_backward("Add", (ADD, 30_000)))
 
 
 STEM = (
-    Launch("aten::cudnn_convolution", name_convolution("fprop", 0, 3), 160_000),
+    Launch("aten::cudnn_convolution", _name_convolution("fprop", 0, 3), 160_000),
     Launch("aten::cudnn_batch_norm", NORM, 92_000),
     Launch("aten::clamp_min_", RELU, 61_000),
     Launch("aten::max_pool2d_with_indices", POOL, 70_000),
@@ -59,7 +57,7 @@ STEM_BACKWARD = (
     *launch_backward("MaxPool2DWithIndices", (POOL_BACKWARD, 140_000)),
     *launch_backward("Relu", (RELU_BACKWARD, 74_000)),
     *launch_backward("CudnnBatchNorm", (NORM_BACKWARD, 121_000)),
-    *launch_backward("Convolution", (name_convolution("wgrad", 0, 3), 190_000)),
+    *launch_backward("Convolution", (_name_convolution("wgrad", 0, 3), 190_000)),
 )
 HEAD = (
     Launch("aten::mean", MEAN, 12_000),

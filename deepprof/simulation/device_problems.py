@@ -16,13 +16,11 @@ if TYPE_CHECKING:
 
     from deepprof.simulation.plan import SimulationRequest
 
-__all__ = ["plan_accumulation", "plan_drift", "plan_small_kernels"]
-
 GRAPH = 3  # the driver's id of the captured graph
 MICRO_BATCHES = 4
 
 
-def plan_small_kernels(request: SimulationRequest) -> RankPlan:
+def _plan_small_kernels(request: SimulationRequest) -> RankPlan:
     """Plan a job in which one graph launch per iteration replays thousands of kernels of a few microseconds."""
     random = request.random
     ns = max(1_200, round(random.randint(2_000, 3_200) / request.strength**0.5))
@@ -32,12 +30,12 @@ def plan_small_kernels(request: SimulationRequest) -> RankPlan:
     graph = GraphReplay(launch_adam(model, ns).launches, GRAPH)
 
     def build(_: int) -> Iterator[Step]:
-        yield from replay_training(loading_ns, graph)
+        yield from _replay_training(loading_ns, graph)
 
     return RankPlan(build=build, warmup=0)
 
 
-def replay_training(loading_ns: int, graph: GraphReplay) -> Iterator[Step]:
+def _replay_training(loading_ns: int, graph: GraphReplay) -> Iterator[Step]:
     """Yield an iteration that is one graph: the batch is copied to the graph's input, and the loss is read after it."""
     yield from load_prefetched(loading_ns)
     yield Copy("HtoD", 65_536, pinned=True, stream=MAIN_STREAM)
@@ -45,7 +43,7 @@ def replay_training(loading_ns: int, graph: GraphReplay) -> Iterator[Step]:
     yield from read_value()
 
 
-def plan_drift(request: SimulationRequest) -> RankPlan:
+def _plan_drift(request: SimulationRequest) -> RankPlan:
     """Plan a job in which every kernel takes longer from some iteration on: the GPU lowered its clock."""
     random = request.random
     model = draw_model(random)
@@ -55,18 +53,18 @@ def plan_drift(request: SimulationRequest) -> RankPlan:
     change_at = max(1, round(request.iterations * random.uniform(0.38, 0.62)))
 
     def build(index: int) -> Iterator[Step]:
-        yield from stretch(training.build(index), factor if index >= change_at else 1)
+        yield from _stretch(training.build(index), factor if index >= change_at else 1)
 
     return RankPlan(build=build, change_at=change_at if change_at < request.iterations else None)
 
 
-def stretch(steps: Iterable[Step], factor: float) -> Iterator[Step]:
+def _stretch(steps: Iterable[Step], factor: float) -> Iterator[Step]:
     """Yield `steps` with kernels `factor` times as long."""
     for step in steps:
         yield replace(step, ns=round(step.ns * factor)) if isinstance(step, Launch) else step
 
 
-def plan_accumulation(request: SimulationRequest) -> RankPlan:
+def _plan_accumulation(request: SimulationRequest) -> RankPlan:
     """Plan a job in which gradients of four micro-batches are added up before the optimizer uses them."""
     random = request.random
     model = draw_model(random)

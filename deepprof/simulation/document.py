@@ -10,8 +10,6 @@ from deepprof.simulation.events import DEVICE, PROCESS, Event
 if TYPE_CHECKING:
     from deepprof.simulation.machine import Machine
 
-__all__ = ["BASE_NS", "START_NS", "FileOrigin", "make_document"]
-
 BASE_NS = 1_722_348_000_000_000_000
 START_NS = 2_914_553_017_336  # a host that has been up for 48 minutes
 DEVICE_PROPERTIES = {
@@ -53,16 +51,16 @@ def make_document(machine: Machine, place: FileOrigin) -> dict[str, Any]:
     }
     return {
         **header,
-        **({"distributedInfo": describe_group(place)} if place.ranks > 1 else {}),
+        **({"distributedInfo": _describe_group(place)} if place.ranks > 1 else {}),
         "trace_id": "5B2A6C1D0E7F48A9B3C4D5E6F7081920",
         "displayTimeUnit": "ms",
         "baseTimeNanoseconds": place.base_ns,
-        "traceEvents": [*machine.operators, *machine.activities, *name_rows(machine), *mark_window(end)],
+        "traceEvents": [*machine.operators, *machine.activities, *_name_rows(machine), *_mark_window(end)],
         "traceName": "/tmp/simulated.pt.trace.json",  # noqa: S108  a name in the file, nothing is written there
     }
 
 
-def describe_group(place: FileOrigin) -> Event:
+def _describe_group(place: FileOrigin) -> Event:
     """Return what the profiler writes about a job of several ranks."""
     group = {
         "pg_name": "0",
@@ -75,11 +73,11 @@ def describe_group(place: FileOrigin) -> Event:
     return {**job, "pg_count": 1, "pg_config": [group], "nccl_version": "2.21.5"}
 
 
-def name_rows(machine: Machine) -> list[Event]:
+def _name_rows(machine: Machine) -> list[Event]:
     """Return the metadata events that name and order processes and threads."""
     processes = [(PROCESS, "python3", "CPU", PROCESS), (DEVICE, "python3", f"GPU {DEVICE}", 5_000_000 + DEVICE)]
     rows = [
-        metadata(kind, pid, 0, {key: value})
+        _metadata(kind, pid, 0, {key: value})
         for pid, name, label, order in processes
         for kind, key, value in (
             ("process_name", "name", name),
@@ -88,17 +86,17 @@ def name_rows(machine: Machine) -> list[Event]:
         )
     ]
     streams = [
-        metadata("thread_name", DEVICE, stream, {"name": f"stream {stream} "}) for stream in sorted(machine.free)
+        _metadata("thread_name", DEVICE, stream, {"name": f"stream {stream} "}) for stream in sorted(machine.free)
     ]
     return rows + streams
 
 
-def metadata(kind: str, pid: int, tid: int, args: Event) -> Event:
+def _metadata(kind: str, pid: int, tid: int, args: Event) -> Event:
     """Return one metadata event."""
     return {"name": kind, "ph": "M", "ts": START_NS / 1000, "pid": pid, "tid": tid, "args": args}
 
 
-def mark_window(end_ns: int) -> list[Event]:
+def _mark_window(end_ns: int) -> list[Event]:
     """Return the events with which the profiler marks its own start and end."""
     start, end = START_NS / 1000, end_ns / 1000
     profiler = {"pid": "Spans", "tid": "PyTorch Profiler", "name": "PyTorch Profiler (0)", "args": {"Op count": 0}}

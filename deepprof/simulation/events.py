@@ -6,20 +6,6 @@ from typing import Any
 
 from deepprof.simulation.steps import COMMUNICATION_STREAM, MAIN_STREAM, Copy, Fill, Launch, Reduce
 
-__all__ = [
-    "CALLS",
-    "DEVICE",
-    "PROCESS",
-    "Event",
-    "describe_collective",
-    "describe_copy",
-    "describe_fill",
-    "describe_kernel",
-    "describe_memory",
-    "name_call",
-    "slice_event",
-]
-
 Event = dict[str, Any]
 
 PROCESS = 41_207
@@ -67,7 +53,7 @@ def slice_event(category: str, name: str, row: tuple[int, int], span: tuple[int,
     }
 
 
-def place(ids: tuple[int, int], stream: int) -> Event:
+def _place(ids: tuple[int, int], stream: int) -> Event:
     """Return the arguments that every device event has; `ids` are those of the operator and of the launch."""
     return {"External id": ids[0], "device": DEVICE, "context": 1, "stream": stream, "correlation": ids[1]}
 
@@ -77,7 +63,7 @@ def describe_kernel(name: str, span: tuple[int, int], ids: tuple[int, int], node
     begin, end = span
     blocks = max(1, (end - begin) // 150)
     shape = {"registers per thread": 32 if blocks < 200 else 128, "shared memory": 0, "grid": [blocks, 1, 1]}
-    args = {"queued": 0, **place(ids, MAIN_STREAM), **shape, "block": [256, 1, 1], **(node or {})}
+    args = {"queued": 0, **_place(ids, MAIN_STREAM), **shape, "block": [256, 1, 1], **(node or {})}
     return slice_event("kernel", name, (DEVICE, MAIN_STREAM), span, args)
 
 
@@ -88,7 +74,7 @@ def describe_collective(
     shape = {"registers per thread": 96, "shared memory": 82_240, "grid": [24, 1, 1], "block": [512, 1, 1]}
     args = {
         "queued": 0,
-        **place(ids, COMMUNICATION_STREAM),
+        **_place(ids, COMMUNICATION_STREAM),
         **shape,
         "Collective name": "allreduce",
         "In msg nelems": step.elements,
@@ -106,18 +92,18 @@ def describe_copy(step: Copy, span: tuple[int, int], ids: tuple[int, int]) -> Ev
     """Return a copy's event."""
     host = "Pinned" if step.pinned else "Pageable"
     ways = {"HtoD": f"{host} -> Device", "DtoH": f"Device -> {host}", "DtoD": "Device -> Device"}
-    args = {**place(ids, step.stream), **measure(step.nbytes, span)}
+    args = {**_place(ids, step.stream), **_measure(step.nbytes, span)}
     name = f"Memcpy {step.direction} ({ways[step.direction]})"
     return slice_event("gpu_memcpy", name, (DEVICE, step.stream), span, args)
 
 
 def describe_fill(step: Fill, span: tuple[int, int], ids: tuple[int, int]) -> Event:
     """Return a memset's event."""
-    args = {**place(ids, MAIN_STREAM), **measure(step.nbytes, span)}
+    args = {**_place(ids, MAIN_STREAM), **_measure(step.nbytes, span)}
     return slice_event("gpu_memset", "Memset (Device)", (DEVICE, MAIN_STREAM), span, args)
 
 
-def measure(nbytes: int, span: tuple[int, int]) -> Event:
+def _measure(nbytes: int, span: tuple[int, int]) -> Event:
     """Return the size and the rate of a copy or a memset."""
     return {"bytes": nbytes, "memory bandwidth (GB/s)": nbytes / (span[1] - span[0])}
 

@@ -26,13 +26,11 @@ if TYPE_CHECKING:
 
     from deepprof.simulation.plan import SimulationRequest
 
-__all__ = ["plan_memory_growth", "plan_recapture", "plan_recompilation"]
-
 MEGABYTE = 1_048_576
 COMPILING = ("_compile.compile_inner (dynamo_timed)", "OutputGraph.call_user_compiler (dynamo_timed)")
 
 
-def plan_memory_growth(request: SimulationRequest) -> RankPlan:
+def _plan_memory_growth(request: SimulationRequest) -> RankPlan:
     """Plan a job that keeps losses with their graphs: memory that no iteration gives back, at no cost in time."""
     random = request.random
     model = draw_model(random)
@@ -47,7 +45,7 @@ def plan_memory_growth(request: SimulationRequest) -> RankPlan:
     return RankPlan(build=training.build)
 
 
-def plan_recompilation(request: SimulationRequest) -> RankPlan:
+def _plan_recompilation(request: SimulationRequest) -> RankPlan:
     """Plan a job in which the shapes of every batch differ, and the model is compiled for each of them."""
     random = request.random
     model = compile_model(draw_model(random))
@@ -62,7 +60,7 @@ def plan_recompilation(request: SimulationRequest) -> RankPlan:
     return RankPlan(build=training.build)
 
 
-def plan_recapture(request: SimulationRequest) -> RankPlan:
+def _plan_recapture(request: SimulationRequest) -> RankPlan:
     """Plan a job in which every iteration is captured into a new graph, which is replayed once."""
     random = request.random
     model = draw_model(random)

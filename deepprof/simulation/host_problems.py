@@ -23,17 +23,6 @@ if TYPE_CHECKING:
     from deepprof.simulation.models import Model
     from deepprof.simulation.plan import SimulationRequest
 
-__all__ = [
-    "draw_loading",
-    "plan_allocator_bound",
-    "plan_input_bound",
-    "plan_input_fixed",
-    "plan_launch_bound",
-    "plan_logging",
-    "plan_starvation",
-    "plan_sync_bound",
-]
-
 LAUNCH_NS = 9_500  # of the host, at a pace of 1
 ANSWER_NS = 35_000  # from the end of a kernel that the host waits for to the start of the next one
 PARAMETERS = 12  # of a block; the norms of their gradients are logged one by one
@@ -45,12 +34,12 @@ def draw_loading(random: Random) -> int:
     return random.randint(100_000, 300_000)
 
 
-def draw_copy_stream(random: Random, model: Model) -> int:
+def _draw_copy_stream(random: Random, model: Model) -> int:
     """Return the stream on which batches are copied: large ones beside the computation."""
     return MAIN_STREAM if model.batch_nbytes < 1_000_000 and random.random() < 0.5 else PREFETCH_STREAM
 
 
-def plan_input_bound(request: SimulationRequest) -> RankPlan:
+def _plan_input_bound(request: SimulationRequest) -> RankPlan:
     """Plan a job whose main thread makes every batch itself, for about as long as the GPU computes.
 
     A host that reads no loss has launched ahead before it loads, so it must load longer to make the GPU wait.
@@ -66,24 +55,24 @@ def plan_input_bound(request: SimulationRequest) -> RankPlan:
         model=model,
         load=lambda _: load_in_process(ns),
         end=lambda _: end,
-        copy_stream=draw_copy_stream(random, model),
+        copy_stream=_draw_copy_stream(random, model),
         block_nbytes=draw_memory(random),
     )
     return RankPlan(build=training.build)
 
 
-def plan_input_fixed(request: SimulationRequest) -> RankPlan:
+def _plan_input_fixed(request: SimulationRequest) -> RankPlan:
     """Plan the same job with worker processes that have the next batch ready."""
     random = request.random
     model = draw_model(random)
     ns = draw_loading(random)
-    stream = draw_copy_stream(random, model)
+    stream = _draw_copy_stream(random, model)
     nbytes = draw_memory(random)
     training = Training(model=model, load=lambda _: load_prefetched(ns), copy_stream=stream, block_nbytes=nbytes)
     return RankPlan(build=training.build)
 
 
-def plan_launch_bound(request: SimulationRequest) -> RankPlan:
+def _plan_launch_bound(request: SimulationRequest) -> RankPlan:
     """Plan a small model in eager mode: every kernel is done before the host has launched the next."""
     random = request.random
     model = shrink_model(draw_model(random), 2_500, 9_000)
@@ -94,7 +83,7 @@ def plan_launch_bound(request: SimulationRequest) -> RankPlan:
     return RankPlan(build=training.build, pace=random.uniform(1.3, 2.4) * request.strength**0.5, warmup=0)
 
 
-def plan_sync_bound(request: SimulationRequest) -> RankPlan:
+def _plan_sync_bound(request: SimulationRequest) -> RankPlan:
     """Plan a job that reads values back after every layer and for every gradient, and examines each in Python."""
     random = request.random
     model = draw_model(random)
@@ -111,12 +100,12 @@ def plan_sync_bound(request: SimulationRequest) -> RankPlan:
         load=lambda _: load_prefetched(ns),
         after_block=read,
         after_backward=log_gradient * PARAMETERS * len(model.blocks),
-        copy_stream=draw_copy_stream(random, model),
+        copy_stream=_draw_copy_stream(random, model),
     )
     return RankPlan(build=training.build)
 
 
-def plan_allocator_bound(request: SimulationRequest) -> RankPlan:
+def _plan_allocator_bound(request: SimulationRequest) -> RankPlan:
     """Plan a job with nearly full memory: blocks are freed and requested again, and each call drains the GPU."""
     random = request.random
     model = draw_model(random)
@@ -135,7 +124,7 @@ def plan_allocator_bound(request: SimulationRequest) -> RankPlan:
     return RankPlan(build=training.build)
 
 
-def plan_logging(request: SimulationRequest) -> RankPlan:
+def _plan_logging(request: SimulationRequest) -> RankPlan:
     """Plan a job that reads the loss and writes logs after every iteration, in Python that no range names."""
     random = request.random
     model = draw_model(random)
@@ -146,7 +135,7 @@ def plan_logging(request: SimulationRequest) -> RankPlan:
     return RankPlan(build=training.build)
 
 
-def plan_starvation(request: SimulationRequest) -> RankPlan:
+def _plan_starvation(request: SimulationRequest) -> RankPlan:
     """Plan a job in which now and then no batch is ready, and the next one takes several iterations' time."""
     random = request.random
     model = draw_model(random)

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from deepprof.simulation.plan import SimulationRequest
 
-__all__ = ["plan_inference", "plan_inference_launch_bound"]
-
 GRAPH = 4  # the driver's id of the captured graph
 SPLIT = "void flash::flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<128, 64, 128, 4, false, false, cutlass::bfloat16_t>, false, false, false, true, true, true>(flash::Flash_fwd_params)"
 COMBINE = SPLIT.replace("splitkv_kernel", "splitkv_combine_kernel")
@@ -56,14 +54,14 @@ HEAD = (
 
 
 @dataclass(frozen=True, slots=True)
-class TokenDecoder:
+class _TokenDecoder:
     """The launches that make one token: the layers, which a graph may hold, and the sampling after them."""
 
     layers: tuple[Launch, ...]
     sampling: tuple[Launch, ...]
 
 
-def draw_decoder(random: Random, scale: float, *, single: bool) -> TokenDecoder:
+def _draw_decoder(random: Random, scale: float, *, single: bool) -> _TokenDecoder:
     """Return a model of 6 to 16 layers; for a `single` sequence, matrix products become matrix-vector products."""
     kernels = tuple((op, GEMV if single and op == "aten::mm" else kernel, ns) for op, kernel, ns in BLOCK)
     rows = EMBEDDING, *kernels * random.randint(6, 16)
@@ -71,13 +69,13 @@ def draw_decoder(random: Random, scale: float, *, single: bool) -> TokenDecoder:
     def make(rows: tuple[tuple[str, str, int], ...]) -> tuple[Launch, ...]:
         return tuple(Launch(op, kernel, max(1_600, round(ns * scale))) for op, kernel, ns in rows)
 
-    return TokenDecoder(make(rows), make(HEAD))
+    return _TokenDecoder(make(rows), make(HEAD))
 
 
-def plan_inference(request: SimulationRequest) -> RankPlan:
+def _plan_inference(request: SimulationRequest) -> RankPlan:
     """Plan a job of many sequences, with the layers replayed as a graph: the GPU works nearly all the time."""
     random = request.random
-    decoder = draw_decoder(random, random.uniform(0.9, 1.8), single=False)
+    decoder = _draw_decoder(random, random.uniform(0.9, 1.8), single=False)
     marks = random.random() < 0.5
     schedule = Pause(random.randint(15_000, 45_000))
 
@@ -93,10 +91,10 @@ def plan_inference(request: SimulationRequest) -> RankPlan:
     return RankPlan(build=build, warmup=0)
 
 
-def plan_inference_launch_bound(request: SimulationRequest) -> RankPlan:
+def _plan_inference_launch_bound(request: SimulationRequest) -> RankPlan:
     """Plan a job of one sequence in eager mode: the host launches small kernels one by one, and the GPU waits for each."""
     random = request.random
-    decoder = draw_decoder(random, random.uniform(0.12, 0.2), single=True)
+    decoder = _draw_decoder(random, random.uniform(0.12, 0.2), single=True)
     pace = random.uniform(1.3, 2.4) * request.strength**0.5
     look = Pause(round(random.randint(60_000, 120_000) * pace))  # detokenise, check for the end, build the next input
 

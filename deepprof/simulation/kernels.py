@@ -5,26 +5,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = [
-    "AUTOTUNE",
-    "BLOCK_BACKWARD",
-    "BLOCK_FORWARD",
-    "CLIP",
-    "EMBEDDING",
-    "EMBEDDING_BACKWARD",
-    "EXTRA_TERM",
-    "HEAD",
-    "HEAD_BACKWARD",
-    "OPTIMIZER",
-    "STATISTICS",
-    "Launch",
-    "launch_backward",
-    "name_elementwise",
-    "name_foreach",
-    "name_gemm",
-    "name_reduce",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Launch:
@@ -121,7 +101,7 @@ BLOCK_FORWARD = (
 )
 
 
-def launch_linear_backward(tile: str, ns: int) -> tuple[Launch, ...]:
+def _launch_linear_backward(tile: str, ns: int) -> tuple[Launch, ...]:
     """Return the launches of one linear layer's backward pass: input, weight and bias gradients."""
     op = "autograd::engine::evaluate_function: AddmmBackward0"
     return (
@@ -140,13 +120,13 @@ def launch_backward(function: str, *kernels: tuple[str, int]) -> tuple[Launch, .
 LAYER_NORM_BACKWARD = launch_backward("NativeLayerNorm", (LAYER_NORM_INPUT, 33_000), (LAYER_NORM_WEIGHT, 26_000))
 BLOCK_BACKWARD = (
     *launch_backward("NativeDropout", (DROPOUT_BACKWARD, 21_000)),
-    *launch_linear_backward("256x128", 118_000),
+    *_launch_linear_backward("256x128", 118_000),
     *launch_backward("Gelu", (GELU_BACKWARD, 58_000)),
-    *launch_linear_backward("128x256", 121_000),
+    *_launch_linear_backward("128x256", 121_000),
     *LAYER_NORM_BACKWARD,
     *launch_backward("Add", (ADD, 17_000)),
     *launch_backward("NativeDropout", (DROPOUT_BACKWARD, 21_000)),
-    *launch_linear_backward("128x128", 38_000),
+    *_launch_linear_backward("128x128", 38_000),
     *launch_backward(
         "ScaledDotProductFlashAttention",
         (
@@ -169,7 +149,7 @@ BLOCK_BACKWARD = (
             31_000,
         ),
     ),
-    *launch_linear_backward("128x256", 92_000),
+    *_launch_linear_backward("128x256", 92_000),
     *LAYER_NORM_BACKWARD,
     *launch_backward("Add", (ADD, 17_000)),
 )

@@ -46,8 +46,6 @@ from deepprof.simulation.steps import (
 if TYPE_CHECKING:
     from random import Random
 
-__all__ = ["Arrival", "Machine"]
-
 MODEL_NBYTES = 3_221_225_472  # weights, gradients and the optimizer's state, allocated before the capture
 
 SEGMENT_NBYTES = 20_971_520  # memory is taken from the device in pieces of this size
@@ -100,7 +98,7 @@ FILL_BYTES_PER_NS = 1_350
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
+class _Arrival:
     """A launched collective: when its kernel starts to wait for the other ranks, and the ids of operator and call."""
 
     begin_ns: int
@@ -233,7 +231,7 @@ class Machine:
         self.activities.append(describe_fill(step, span, self.ids))
         self.finish("aten::zero_", start, called + 900, PROCESS)
 
-    def arrive(self) -> Arrival:
+    def arrive(self) -> _Arrival:
         """Launch a collective after the gradients it needs; how long it waits for other ranks is not known yet."""
         start = self.begin(9_000)
         self.call("cudaEventRecord", 1_300, AUTOGRAD_THREAD)
@@ -242,13 +240,13 @@ class Machine:
         self.call("cudaLaunchKernelExC", 5_200, AUTOGRAD_THREAD, until=self.room())
         ready = max(self.host_ns + self.vary(LATENCY_NS, 0.2), self.free.get(MAIN_STREAM, 0))
         begin = max(ready, self.free.get(COMMUNICATION_STREAM, 0) + self.vary(GAP_NS, 0.2))
-        arrival = Arrival(begin, self.ids)
+        arrival = _Arrival(begin, self.ids)
         self.waiting.append(begin)
         self.finish("c10d::allreduce_", start, self.host_ns + 2_000, AUTOGRAD_THREAD)
         self.annotate("nccl:all_reduce", opened, AUTOGRAD_THREAD)
         return arrival
 
-    def leave(self, step: Reduce, arrival: Arrival, end_ns: int) -> None:
+    def leave(self, step: Reduce, arrival: _Arrival, end_ns: int) -> None:
         """End the collective."""
         self.collectives += 1
         self.free[COMMUNICATION_STREAM] = end_ns

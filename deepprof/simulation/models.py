@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-__all__ = ["Launches", "Model", "compile_model", "deepen_model", "draw_model", "launch_adam", "shrink_model", "sum_ns"]
-
 Launches = tuple[Launch, ...]
 
 TOKENS_NBYTES = 65_536
@@ -90,17 +88,17 @@ def sum_ns(launches: Launches) -> int:
 
 def draw_model(random: Random, time: tuple[float, float] = (0.7, 1.5)) -> Model:
     """Return a transformer or a convolutional network whose kernels take `time` (from, to) of the usual."""
-    model = draw_convnet(random) if random.random() < 0.35 else draw_transformer(random)
+    model = _draw_convnet(random) if random.random() < 0.35 else _draw_transformer(random)
     scale = random.uniform(*time)
     return model.map(lambda launch: replace(launch, ns=round(launch.ns * scale)))
 
 
-def draw_transformer(random: Random) -> Model:
+def _draw_transformer(random: Random) -> Model:
     """Return a GPT of 4 to 9 layers, with dropout or without."""
     layers, dropout, clip = random.randint(4, 9), random.random() < 0.5, random.random() < 0.7
 
     def pick(launches: Launches) -> Launches:
-        return launches if dropout else tuple(step for step in launches if "Dropout" not in step.op + name_op(step))
+        return launches if dropout else tuple(step for step in launches if "Dropout" not in step.op + _name_op(step))
 
     return Model(
         stem=pick(kernels.EMBEDDING),
@@ -115,12 +113,12 @@ def draw_transformer(random: Random) -> Model:
     )
 
 
-def name_op(launch: Launch) -> str:
+def _name_op(launch: Launch) -> str:
     """Return the operator's name as autograd functions spell it."""
     return launch.op.removeprefix("aten::").title().replace("_", "")
 
 
-def draw_convnet(random: Random) -> Model:
+def _draw_convnet(random: Random) -> Model:
     """Return a network of four stages with 1 to 4 blocks each."""
     stages = [stage for stage in range(4) for _ in range(random.randint(1, 4))]
     return Model(

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from deepprof.simulation.steps import Step
 
-__all__ = ["RankPlan", "SimulationRequest"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationRequest:

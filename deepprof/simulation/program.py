@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from deepprof.simulation.plan import SimulationRequest
 
-__all__ = ["plan_copy_bound", "plan_graph_growth", "plan_healthy"]
-
 PREFETCH_STREAM = 20
 LAYERS = 8
 STATISTICS_EVERY = 10
@@ -39,7 +37,7 @@ DATALOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobProgram:
+class _JobProgram:
     """What distinguishes one scenario from another.
 
     `synchronous`: the loss is read back in every iteration, so the host never runs ahead. `batch_nbytes` is copied from
@@ -55,47 +53,47 @@ class JobProgram:
     growth_every: int = 0
 
 
-HEALTHY = JobProgram(synchronous=False)
+HEALTHY = _JobProgram(synchronous=False)
 
 
 def plan_healthy(_: SimulationRequest) -> RankPlan:
     """Plan a job whose GPU is always busy."""
-    return RankPlan(build=partial(build_iteration, HEALTHY))
+    return RankPlan(build=partial(_build_iteration, HEALTHY))
 
 
-def plan_graph_growth(request: SimulationRequest) -> RankPlan:
+def _plan_graph_growth(request: SimulationRequest) -> RankPlan:
     """Plan a job in which every iteration adds operators to a graph that the host walks before the next one."""
-    job = JobProgram(
+    job = _JobProgram(
         synchronous=True,
         batch_nbytes=BATCH_NBYTES,
         first_growth_ns=round(3_600_000 * request.strength),
         growth_ns=round(2_200_000 * request.strength),
         growth_every=5,
     )
-    return RankPlan(build=partial(build_iteration, job))
+    return RankPlan(build=partial(_build_iteration, job))
 
 
 def plan_copy_bound(request: SimulationRequest) -> RankPlan:
     """Plan a job in which an oversized batch is copied from pageable memory between two iterations."""
-    job = JobProgram(synchronous=False, batch_nbytes=round(OVERSIZED_NBYTES * request.strength))
-    return RankPlan(build=partial(build_iteration, job))
+    job = _JobProgram(synchronous=False, batch_nbytes=round(OVERSIZED_NBYTES * request.strength))
+    return RankPlan(build=partial(_build_iteration, job))
 
 
-def build_iteration(job: JobProgram, index: int) -> Iterator[Step]:
+def _build_iteration(job: _JobProgram, index: int) -> Iterator[Step]:
     """Yield the steps of iteration `index`; 0 is the warm-up, negative ones ran before the capture."""
-    yield from load_batch(job, index)
+    yield from _load_batch(job, index)
     yield from (Open("Optimizer.zero_grad#AdamW.zero_grad"), HostOperator("aten::zeros", 4_000), Close())
-    yield from compute_gradients(job, index)
+    yield from _compute_gradients(job, index)
     yield from (Open("Optimizer.step#AdamW.step"), *OPTIMIZER, Close())
     if index > 0 and index % STATISTICS_EVERY == 0:
         yield from STATISTICS
     if job.synchronous or index % STATISTICS_EVERY == 0:
-        yield from read_loss()
+        yield from _read_loss()
 
 
-def load_batch(job: JobProgram, index: int) -> Iterator[Step]:
+def _load_batch(job: _JobProgram, index: int) -> Iterator[Step]:
     """Yield everything between two iterations: the growing graph, the data loader and the copy of the batch."""
-    yield from grow_graph(job, index)
+    yield from _grow_graph(job, index)
     yield from (Open(DATALOADER), HostOperator("aten::stack", 60_000), HostOperator("aten::select", 8_000), Close())
     if job.batch_nbytes is None:
         yield from (Copy("HtoD", BATCH_NBYTES, pinned=True, stream=PREFETCH_STREAM),) * 2
@@ -104,7 +102,7 @@ def load_batch(job: JobProgram, index: int) -> Iterator[Step]:
         yield Copy("HtoD", BATCH_NBYTES, pinned=False)
 
 
-def grow_graph(job: JobProgram, index: int) -> Iterator[Step]:
+def _grow_graph(job: _JobProgram, index: int) -> Iterator[Step]:
     """Yield the host's walk over a graph to which every iteration added `HISTORY_OPS` operators."""
     if not job.growth_ns:
         return
@@ -114,7 +112,7 @@ def grow_graph(job: JobProgram, index: int) -> Iterator[Step]:
             yield HostOperator(op, job.growth_ns // HISTORY_OPS)
 
 
-def compute_gradients(job: JobProgram, index: int) -> Iterator[Step]:
+def _compute_gradients(job: _JobProgram, index: int) -> Iterator[Step]:
     """Yield the forward and the backward pass."""
     yield from EMBEDDING
     for layer in range(LAYERS):
@@ -131,6 +129,6 @@ def compute_gradients(job: JobProgram, index: int) -> Iterator[Step]:
     yield from (*EMBEDDING_BACKWARD, *CLIP)
 
 
-def read_loss() -> tuple[Step, ...]:
+def _read_loss() -> tuple[Step, ...]:
     """Return the steps of `loss.item()`."""
     return Copy("DtoH", 4, pinned=False), Wait()

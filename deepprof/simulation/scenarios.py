@@ -9,8 +9,6 @@ from deepprof.simulation import collectives, device_problems, growth, host_probl
 if TYPE_CHECKING:
     from deepprof.simulation.plan import RankPlan, SimulationRequest
 
-__all__ = ["plan_scenario"]
-
 MODULES: tuple[Any, ...] = (collectives, device_problems, growth, host_problems, inference, program)
 
 

@@ -22,18 +22,6 @@ from deepprof.simulation.machine import GAP_NS, LATENCY_NS, Machine
 from deepprof.simulation.plan import RankPlan, SimulationRequest
 from deepprof.simulation.steps import MAIN_STREAM, Copy, Fill, GraphReplay, Launch, Step
 
-__all__ = [
-    "DEVICE_NBYTES",
-    "JOBS",
-    "Manner",
-    "SharedRun",
-    "SharingLoss",
-    "SharingMember",
-    "needs",
-    "play_together",
-    "simulate_shared",
-]
-
 Manner = Literal["in turn", "at once"]
 
 TURN_NS = 2_000_000
@@ -44,7 +32,7 @@ KERNELS = "kernels"  # the engine that runs kernels, not copies
 
 
 @dataclass(frozen=True, slots=True)
-class SharingLoss:
+class _SharingLoss:
     """One loss: a process waited (`turns`, `copies`), or a kernel took longer (`slowed`), for `ns` up to `time_ns`."""
 
     time_ns: int
@@ -53,7 +41,7 @@ class SharingLoss:
 
 
 @dataclass
-class SharedGpu:
+class _SharedGpu:
     """One device: until when each engine is taken, which process has its turn, and which kernels run."""
 
     manner: Manner = "in turn"
@@ -85,13 +73,13 @@ class SharedGpu:
         return taken
 
 
-class SharedMachine(Machine):
+class _SharedMachine(Machine):
     """A process on a device that others use too; `losses` is the truth about what the others cost it."""
 
-    def __init__(self, random: Random, start_ns: int, gpu: SharedGpu, pid: int, plan: RankPlan) -> None:
+    def __init__(self, random: Random, start_ns: int, gpu: _SharedGpu, pid: int, plan: RankPlan) -> None:
         super().__init__(random, start_ns, pace=plan.pace, slowness=plan.slowness)
         self.gpu, self.pid, self.engine = gpu, pid, KERNELS
-        self.losses: list[SharingLoss] = []
+        self.losses: list[_SharingLoss] = []
         self.work: list[tuple[int, int]] = []
 
     def copy(self, step: Copy) -> None:
@@ -115,19 +103,19 @@ class SharedMachine(Machine):
     def note(self, time_ns: int, kind: str, ns: int) -> None:
         """Record a loss."""
         if ns:
-            self.losses.append(SharingLoss(time_ns, kind, ns))
+            self.losses.append(_SharingLoss(time_ns, kind, ns))
 
     def ready(self, step: Step) -> int:
         """Return about when the work of a step is ready to begin."""
-        return max(self.host_ns + LAUNCH_NS + LATENCY_NS, self.free.get(stream_of(step), 0) + GAP_NS)
+        return max(self.host_ns + LAUNCH_NS + LATENCY_NS, self.free.get(_stream_of(step), 0) + GAP_NS)
 
 
-def stream_of(step: Step) -> int:
+def _stream_of(step: Step) -> int:
     """Return the stream that a step works on."""
     return step.stream if isinstance(step, Copy) else MAIN_STREAM
 
 
-def engine_of(step: Step) -> str:
+def _engine_of(step: Step) -> str:
     """Return the engine that a step needs."""
     return step.direction if isinstance(step, Copy) else KERNELS
 
@@ -180,10 +168,10 @@ def measure_busy(runs: Sequence[SharedRun]) -> tuple[int, int]:
     return end - start, busy
 
 
-class PlayedMember:
+class _PlayedMember:
     """A member while it plays: its machine, the steps to come, and where its iterations begin."""
 
-    def __init__(self, member: SharingMember, machine: SharedMachine, everyone: list[PlayedMember]) -> None:
+    def __init__(self, member: SharingMember, machine: _SharedMachine, everyone: list[_PlayedMember]) -> None:
         self.member, self.machine, self.firsts = member, machine, list[int]()
         self.everyone = everyone
         self.steps = self.tour(member.plan)
@@ -222,37 +210,37 @@ class PlayedMember:
 
 def play_together(members: Sequence[SharingMember], seed: str, manner: Manner = "in turn") -> list[SharedRun]:
     """Run several jobs on one device, and return the capture of each."""
-    gpu = SharedGpu(manner)
+    gpu = _SharedGpu(manner)
     machines = [
-        SharedMachine(Random(f"{seed} {n}"), START_NS + each.start_ns, gpu, PROCESS + 100 * n, each.plan)  # noqa: S311
+        _SharedMachine(Random(f"{seed} {n}"), START_NS + each.start_ns, gpu, PROCESS + 100 * n, each.plan)  # noqa: S311
         for n, each in enumerate(members)
     ]
     for each, machine in zip(members, machines, strict=True):
-        reserve(machine, each.memory_share)
-    players: list[PlayedMember] = []
+        _reserve(machine, each.memory_share)
+    players: list[_PlayedMember] = []
     for each, machine in zip(members, machines, strict=True):
-        players.append(PlayedMember(each, machine, players))
+        players.append(_PlayedMember(each, machine, players))
     while waiting := [player for player in players if player.next is not None]:
-        choose(waiting, gpu).work()
-    return [report(player, each, seed) for player, each in zip(players, members, strict=True)]
+        _choose(waiting, gpu).work()
+    return [_report(player, each, seed) for player, each in zip(players, members, strict=True)]
 
 
-def reserve(machine: SharedMachine, share: float) -> None:
+def _reserve(machine: _SharedMachine, share: float) -> None:
     """Record that a process takes its share of the memory at its start, as TensorFlow does."""
     if share:
         nbytes = round(share * DEVICE_NBYTES)
         machine.operators.append(describe_memory(machine.host_ns, nbytes, 1 << 40, (nbytes, nbytes)))
 
 
-def choose(players: Sequence[PlayedMember], gpu: SharedGpu) -> PlayedMember:
+def _choose(players: Sequence[_PlayedMember], gpu: _SharedGpu) -> _PlayedMember:
     """Return the player whose work begins next; of several that wait for one engine, the turn's owner until it ends."""
 
-    def begins(player: PlayedMember) -> tuple[int, bool]:
+    def begins(player: _PlayedMember) -> tuple[int, bool]:
         machine, step = player.machine, player.next
         assert step is not None  # noqa: S101  only those with a step are asked
-        begin = gpu.begin(engine_of(step), machine.ready(step))
+        begin = gpu.begin(_engine_of(step), machine.ready(step))
         free = gpu.taken.get(KERNELS, 0)
-        owns = gpu.owner is machine and engine_of(step) == KERNELS
+        owns = gpu.owner is machine and _engine_of(step) == KERNELS
         if owns and free < gpu.turn_ends and begin - free <= HELD_NS:
             return free, False
         return begin, True
@@ -260,7 +248,7 @@ def choose(players: Sequence[PlayedMember], gpu: SharedGpu) -> PlayedMember:
     return min(players, key=begins)
 
 
-def report(player: PlayedMember, member: SharingMember, seed: str) -> SharedRun:
+def _report(player: _PlayedMember, member: SharingMember, seed: str) -> SharedRun:
     """Return the capture of one job and the truth about it."""
     machine, firsts = player.machine, player.firsts
     starts = [machine.kernels[first][0] for first in firsts]
@@ -270,18 +258,18 @@ def report(player: PlayedMember, member: SharingMember, seed: str) -> SharedRun:
         if at is not None:
             losses[at][loss.kind] += loss.ns
     return SharedRun(
-        simulation=describe(machine, member.plan, firsts, seed),
+        simulation=_describe(machine, member.plan, firsts, seed),
         starts_ns=tuple(starts),
         losses=tuple(losses),
         work=tuple(machine.work),
     )
 
 
-def describe(machine: SharedMachine, plan: RankPlan, firsts: Sequence[int], seed: str) -> Simulation:
+def _describe(machine: _SharedMachine, plan: RankPlan, firsts: Sequence[int], seed: str) -> Simulation:
     """Return the capture with the truth about its iterations."""
     starts = [machine.kernels[i][0] for i in firsts]
     document = make_document(machine, FileOrigin())
-    document["traceEvents"] = [rename(each, machine.pid) for each in document["traceEvents"]]
+    document["traceEvents"] = [_rename(each, machine.pid) for each in document["traceEvents"]]
     return Simulation(
         scenario=f"shared {seed}",
         seed=0,
@@ -297,13 +285,13 @@ def describe(machine: SharedMachine, plan: RankPlan, firsts: Sequence[int], seed
     )
 
 
-def rename(event: Event, pid: int) -> Event:
+def _rename(event: Event, pid: int) -> Event:
     """Return an event of the host as one of the process `pid`."""
     return {**event, "pid": pid} if event["pid"] == PROCESS else event
 
 
 @dataclass(frozen=True, slots=True)
-class StudyJob:
+class _StudyJob:
     """A program of the study: its name, the memory that it needs, and its copies."""
 
     name: str
@@ -318,7 +306,7 @@ class StudyJob:
         return on_one_stream(program.plan_copy_bound(request))
 
 
-JOBS = {"compute": StudyJob("compute", 6 * 10**9, 0.0), "io": StudyJob("io", 11 * 10**9, 0.5)}
+JOBS = {"compute": _StudyJob("compute", 6 * 10**9, 0.0), "io": _StudyJob("io", 11 * 10**9, 0.5)}
 
 
 def needs(job: str) -> float:

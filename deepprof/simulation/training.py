@@ -28,16 +28,6 @@ if TYPE_CHECKING:
 
     from deepprof.simulation.models import Model
 
-__all__ = [
-    "PREFETCH_STREAM",
-    "Training",
-    "draw_memory",
-    "load_in_process",
-    "load_prefetched",
-    "nothing",
-    "read_value",
-]
-
 PREFETCH_STREAM = 20
 STATISTICS_EVERY = 10
 ALONE = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
@@ -98,7 +88,7 @@ class Training:
             yield from self.load(index)
             yield Copy("HtoD", self.model.batch_nbytes, pinned=True, stream=self.copy_stream)
             if micro_batch == 0:
-                yield from clear_gradients(name)
+                yield from _clear_gradients(name)
             yield from self.before_forward(index)
             yield from self.pass_forward(index, tunes=self.tunes and index == 0 and micro_batch == 0)
             yield from self.pass_backward(reduces=micro_batch == self.micro_batches - 1)
@@ -147,7 +137,7 @@ class Training:
             yield Join()
 
 
-def clear_gradients(optimizer: str) -> tuple[Step, ...]:
+def _clear_gradients(optimizer: str) -> tuple[Step, ...]:
     """Return the steps of `optimizer.zero_grad()`."""
     return Open(f"Optimizer.zero_grad#{optimizer}.zero_grad"), HostOperator("aten::zeros", 4_000), Close()
 

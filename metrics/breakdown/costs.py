@@ -11,8 +11,6 @@ from deepprof.metrics.breakdown.parts import PART_NAMES
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.spans import NOTHING, Spans, intersect, union
 
-__all__ = ["Cost", "cost_of", "mean_of", "mean_parts", "regular", "spans_of_parts", "threads_of", "windows_of"]
-
 OUTLIER = 1.5  # times the median: an iteration that takes longer is not typical of the loop
 
 

@@ -17,8 +17,6 @@ from deepprof.collectors.trace import Trace
 from deepprof.metrics.sharing.work import OtherWork, is_on_link
 from deepprof.metrics.spans import NOTHING, Spans, covered, union
 
-__all__ = ["NO_GAPS", "Endings", "Gaps", "find_gaps", "find_held", "judge_gaps"]
-
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
@@ -94,31 +92,31 @@ def shortest_latency(latencies: Int64s) -> int:
 
 def judge_gaps(trace: Trace, device: int, gaps: Endings) -> Gaps:
     """Return the parts of the gaps that the launch, another stream, the device or nothing in the trace explains."""
-    late = gaps.linked & (ready_ns(gaps) >= gaps.start)
+    late = gaps.linked & (_ready_ns(gaps) >= gaps.start)
     begun = np.clip(gaps.launch_ns, gaps.start, gaps.end)  # the host's part of the gap ends here
-    held = queued_since(gaps)
+    held = _queued_since(gaps)
     rest = gaps.end - held
     startup = gaps.linked & gaps.same & (rest <= STARTUP_NS)
     handoff = gaps.linked & ~gaps.same & (rest <= HANDOFF_NS)
     open_ones = gaps.linked & ~startup & ~handoff
-    dependency = handoff | (open_ones & waited(trace, device, gaps, held)) if open_ones.any() else handoff
+    dependency = handoff | (open_ones & _waited(trace, device, gaps, held)) if open_ones.any() else handoff
     unknown = ~startup & ~dependency
     return Gaps(
-        launching=select(begun, held, late),
-        dependency=select(held, gaps.end, dependency),
-        startup=select(held, gaps.end, startup),
-        unknown=select(held, gaps.end, unknown),
+        launching=_select(begun, held, late),
+        dependency=_select(held, gaps.end, dependency),
+        startup=_select(held, gaps.end, startup),
+        unknown=_select(held, gaps.end, unknown),
     )
 
 
-def ready_ns(gaps: Endings) -> Int64s:
+def _ready_ns(gaps: Endings) -> Int64s:
     """Return when an idle device would have begun the event that ends each gap; meaningless for unlinked events."""
     return np.maximum(gaps.launched_ns, gaps.launch_ns + gaps.latency_ns + gaps.latency_ns // 2)
 
 
-def queued_since(gaps: Endings) -> Int64s:
+def _queued_since(gaps: Endings) -> Int64s:
     """Return since when work is queued and ready in each gap; the begin of the gap if earlier or unknown."""
-    ready, begun = ready_ns(gaps), np.clip(gaps.launch_ns, gaps.start, gaps.end)
+    ready, begun = _ready_ns(gaps), np.clip(gaps.launch_ns, gaps.start, gaps.end)
     return np.where(gaps.linked & (ready >= gaps.start), np.clip(ready, begun, gaps.end), gaps.start)
 
 
@@ -130,17 +128,17 @@ def find_held(work: pl.DataFrame, gaps: Endings, others: OtherWork) -> tuple[Spa
     """
     copies = work.select(is_on_link()).to_series().to_numpy()[gaps.event]
     asked = np.clip(gaps.launch_ns + gaps.latency_ns, gaps.start, gaps.end)
-    since = np.where(copies & gaps.linked, asked, queued_since(gaps))
+    since = np.where(copies & gaps.linked, asked, _queued_since(gaps))
     counted = (gaps.end - since > STARTUP_NS) & (gaps.linked | (not gaps.linked.any()))
-    return others.hold(*(select(since, gaps.end, counted & which) for which in (~copies, copies)))
+    return others.hold(*(_select(since, gaps.end, counted & which) for which in (~copies, copies)))
 
 
-def select(starts: Int64s, ends: Int64s, wanted: Bools) -> Spans:
+def _select(starts: Int64s, ends: Int64s, wanted: Bools) -> Spans:
     """Return the wanted spans, empty ones left out."""
     return union(starts[wanted], ends[wanted])
 
 
-def waited(trace: Trace, device: int, gaps: Endings, since: Int64s) -> Bools:
+def _waited(trace: Trace, device: int, gaps: Endings, since: Int64s) -> Bools:
     """Return whether the device recorded that the next event's stream waited for most of the gap."""
     syncs = trace.device_events.filter((pl.col("activity") == "sync") & (pl.col("device") == device))
     of_streams = trace.names.gather(syncs["name_id"]).str.contains(STREAM_WAIT, literal=True).fill_null(value=False)

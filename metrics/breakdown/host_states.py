@@ -17,8 +17,6 @@ from deepprof.collectors.trace import Trace
 from deepprof.metrics.names import rows_named
 from deepprof.metrics.spans import Spans, union
 
-__all__ = ["HELD_NS", "WAIT", "HostStates", "joined", "on_threads", "read_states"]
-
 Int64s = npt.NDArray[np.int64]
 
 PAUSE_NS = 1_000_000  # between two runtime calls: frameworks dispatch an operator in 5 to 200 µs, profiled ones in 500
@@ -77,27 +75,27 @@ def read_states(trace: Trace, launches: pl.DataFrame, operators: Spans | None = 
     `launches` has a row per call: launch_ns, process, thread and kernels (how many). `operators` is when the threads
     computed themselves, if the trace has no device.
     """
-    threads = feeding_threads(launches)
+    threads = _feeding_threads(launches)
     rows = trace.host_events.filter(pl.col("category").is_in(["runtime", "overhead"]) & pl.col("end_ns").is_not_null())
     calls = on_threads(rows.filter(pl.col("category") == "runtime"), threads)
     waits, allocations, builds = (
-        find_waits(trace, calls),
+        _find_waits(trace, calls),
         rows_named(calls, trace.names, ALLOCATOR),
         rows_named(calls, trace.names, BUILD),
     )
-    waiting, launched = spans_of(waits), launches.sort("launch_ns")
-    seen = spans_of(calls) if operators is None else operators
-    after_wait, long = split_pauses(seen, waiting)
+    waiting, launched = _spans_of(waits), launches.sort("launch_ns")
+    seen = _spans_of(calls) if operators is None else operators
+    after_wait, long = _split_pauses(seen, waiting)
     return HostStates(
         threads=threads,
-        input=input_spans(trace, threads, launches),
-        allocator=spans_of(allocations),
+        input=_input_spans(trace, threads, launches),
+        allocator=_spans_of(allocations),
         waiting=waiting,
         sync=union(*joined(waiting, after_wait)),
-        other=union(*joined(spans_of(builds), long)),
-        without=time_without(seen),
-        first_use=spans_of(find_first_uses(trace, calls)),
-        recorder=spans_of(rows.filter(pl.col("category") == "overhead")),
+        other=union(*joined(_spans_of(builds), long)),
+        without=_time_without(seen),
+        first_use=_spans_of(_find_first_uses(trace, calls)),
+        recorder=_spans_of(rows.filter(pl.col("category") == "overhead")),
         launches_ns=launched["launch_ns"].to_numpy(),
         waits_ns=waits["start_ns"].to_numpy(),
         allocations_ns=allocations["start_ns"].to_numpy(),
@@ -105,7 +103,7 @@ def read_states(trace: Trace, launches: pl.DataFrame, operators: Spans | None = 
     )
 
 
-def feeding_threads(launches: pl.DataFrame) -> pl.DataFrame:
+def _feeding_threads(launches: pl.DataFrame) -> pl.DataFrame:
     """Return process and thread of each thread that launches a good part of what the busiest one launches."""
     threads = launches.group_by("process", "thread", maintain_order=True).agg(pl.col("kernels").sum())
     return threads.filter(pl.col("kernels") >= FEEDS * pl.col("kernels").max()).select("process", "thread")
@@ -116,14 +114,14 @@ def on_threads(rows: pl.DataFrame, threads: pl.DataFrame) -> pl.DataFrame:
     return rows.join(threads, on=["process", "thread"], how="semi", nulls_equal=True, maintain_order="left")
 
 
-def find_waits(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
+def _find_waits(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
     """Return the calls in which the host waits for the device, including asynchronous copies that took too long."""
     rows = rows_named(calls, trace.names, WAIT)
     returning = trace.names.gather(rows["name_id"]).str.contains(UNWAITED, literal=True).fill_null(value=False)
     return rows.filter(~returning | (pl.col("end_ns") - pl.col("start_ns") > HELD_NS))
 
 
-def find_first_uses(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
+def _find_first_uses(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
     """Return the calls that take far longer than usual ones of their name; waits and building graphs are left out."""
     length = pl.col("end_ns") - pl.col("start_ns")
     usual = pl.when(pl.len() < FEW_CALLS).then(0).otherwise(length.median()).over("name_id")
@@ -132,7 +130,7 @@ def find_first_uses(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
     return long.filter(~told)
 
 
-def spans_of(rows: pl.DataFrame) -> Spans:
+def _spans_of(rows: pl.DataFrame) -> Spans:
     """Return the union of the rows' times."""
     return union(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
 
@@ -142,7 +140,7 @@ def joined(*several: Spans) -> tuple[Int64s, Int64s]:
     return np.concatenate([s.starts for s in several]), np.concatenate([s.ends for s in several])
 
 
-def split_pauses(calls: Spans, waiting: Spans) -> tuple[Spans, Spans]:
+def _split_pauses(calls: Spans, waiting: Spans) -> tuple[Spans, Spans]:
     """Return the short pauses that follow a wait, and the long ones."""
     starts, ends = calls.ends[:-1], calls.starts[1:]
     long = ends - starts > PAUSE_NS
@@ -150,13 +148,13 @@ def split_pauses(calls: Spans, waiting: Spans) -> tuple[Spans, Spans]:
     return Spans(starts[after_wait], ends[after_wait]), Spans(starts[long], ends[long])
 
 
-def time_without(calls: Spans) -> Spans:
+def _time_without(calls: Spans) -> Spans:
     """Return the time up to `PAUSE_NS` before the first call and from `PAUSE_NS` after the last; all if no calls."""
     starts = np.array([BEFORE_NS, *(calls.ends[-1:] + PAUSE_NS)])
     return Spans(starts, np.array([*(calls.starts[:1] - PAUSE_NS), -BEFORE_NS]))
 
 
-def input_spans(trace: Trace, threads: pl.DataFrame, launched: pl.DataFrame) -> Spans:
+def _input_spans(trace: Trace, threads: pl.DataFrame, launched: pl.DataFrame) -> Spans:
     """Return when the threads load data, as their ranges, operators and Python frames show.
 
     A range in which its own thread launches many kernels is the training around the loading, and is left out; launches
@@ -170,7 +168,7 @@ def input_spans(trace: Trace, threads: pl.DataFrame, launched: pl.DataFrame) -> 
     columns = ("process", "thread", "start_ns", "end_ns")
     rows = pl.concat([rows.filter(wanted).select(columns) for rows, wanted in kinds])
     loading = on_threads(rows, threads)
-    return spans_of(loading.filter(launches_within(loading, launched) <= MAX_LOADER_KERNELS))
+    return _spans_of(loading.filter(launches_within(loading, launched) <= MAX_LOADER_KERNELS))
 
 
 def launches_within(rows: pl.DataFrame, launched: pl.DataFrame) -> pl.Series:

@@ -10,8 +10,6 @@ import polars as pl
 
 from deepprof.collectors.table_schema import Columns, TableSchema
 
-__all__ = ["BUSY_PARTS", "COPY_PARTS", "COUNTS", "IDLE_PARTS", "PARTS", "PART_COLUMNS", "PART_NAMES"]
-
 COPY_PARTS = {
     "HtoD": "exposed_htod_ns",
     "DtoH": "exposed_dtoh_ns",

@@ -15,8 +15,6 @@ from deepprof.metrics.breakdown.timeline import Timeline, extend
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.spans import covered
 
-__all__ = ["with_parts"]
-
 Int64s = npt.NDArray[np.int64]
 
 
@@ -28,14 +26,14 @@ def with_parts(loop: Loop, trace: Trace, timeline: Timeline) -> Loop:
     columns = {
         "index": loop.iterations["index"],
         **timeline.split(start, until),
-        **count_calls(timeline.host, start, until),
-        "waiting_ns": time_waiting(timeline.host, start, until),
-        "memory_nbytes": memory_at(trace, timeline.device, until),
+        **_count_calls(timeline.host, start, until),
+        "waiting_ns": _time_waiting(timeline.host, start, until),
+        "memory_nbytes": _memory_at(trace, timeline.device, until),
     }
     return replace(loop, parts=pl.DataFrame(columns).cast(PARTS), timeline=timeline)
 
 
-def count_calls(host: HostStates | None, start: Int64s, until: Int64s) -> dict[str, Int64s]:
+def _count_calls(host: HostStates | None, start: Int64s, until: Int64s) -> dict[str, Int64s]:
     """Return how many calls of each kind begin in every [start, until)."""
     if host is None:
         return dict.fromkeys(COUNTS, np.zeros(len(start), np.int64))
@@ -44,12 +42,12 @@ def count_calls(host: HostStates | None, start: Int64s, until: Int64s) -> dict[s
     return dict(zip(COUNTS, counts, strict=True))
 
 
-def time_waiting(host: HostStates | None, start: Int64s, until: Int64s) -> Int64s:
+def _time_waiting(host: HostStates | None, start: Int64s, until: Int64s) -> Int64s:
     """Return how long the host waited for the device in every [start, until), whether the device was busy or not."""
     return np.zeros(len(start), np.int64) if host is None else covered(host.waiting, start, until)
 
 
-def memory_at(trace: Trace, device: int, times: Int64s) -> pl.Series:
+def _memory_at(trace: Trace, device: int, times: Int64s) -> pl.Series:
     """Return the memory in use on the device at each time, null where nothing was recorded before it."""
     known = trace.memory_events.filter((pl.col("device") == device) & pl.col("allocated_nbytes").is_not_null())
     at = np.searchsorted(known["time_ns"].to_numpy(), times, side="right") - 1

@@ -11,8 +11,6 @@ from deepprof.metrics.breakdown.host_states import on_threads
 from deepprof.metrics.names import rows_named
 from deepprof.metrics.spans import Spans, covered, union
 
-__all__ = ["find_calls", "find_place"]
-
 MIN_NAMED_SHARE = 0.5  # least share of the spans' time that lies in the named place
 ALL = 0.9  # of the time between the spans: a name that is open all the time is no place
 LIKELY = 12  # names examined closely
@@ -28,25 +26,25 @@ def find_place(trace: Trace, spans: Spans, threads: pl.DataFrame | None = None) 
     if not spans.total_ns:
         return None
     place: Place = {}
-    for word, rows in kinds_of_places(trace):
-        own = None if threads is None else narrowest(on_threads(rows, threads), spans)
-        name = narrowest(rows, spans) if own is None else own
+    for word, rows in _kinds_of_places(trace):
+        own = None if threads is None else _narrowest(on_threads(rows, threads), spans)
+        name = _narrowest(rows, spans) if own is None else own
         if name is not None:
             place[word] = trace.name(name)
     return place or None
 
 
-def kinds_of_places(trace: Trace) -> Iterator[tuple[str, pl.DataFrame]]:
+def _kinds_of_places(trace: Trace) -> Iterator[tuple[str, pl.DataFrame]]:
     """Yield each kind of place with its rows: name_id, process, thread, start_ns and end_ns."""
     columns = ("name_id", "process", "thread", "start_ns", "end_ns")
     closed = pl.col("end_ns") > pl.col("start_ns")
     ranges = trace.annotations.filter((pl.col("side") == "host") & closed).select(columns)
-    yield "range", numberless(ranges, trace.names)
+    yield "range", _numberless(ranges, trace.names)
     for word, category in KINDS.items():
         yield word, trace.host_events.filter((pl.col("category") == category) & closed).select(columns)
 
 
-def numberless(ranges: pl.DataFrame, names: pl.Series) -> pl.DataFrame:
+def _numberless(ranges: pl.DataFrame, names: pl.Series) -> pl.DataFrame:
     """Return the ranges; those that differ only in numbers, as step markers do, get the name of one of them."""
     ids = ranges["name_id"].unique()
     family = names.gather(ids).str.replace_all(r"\d+", "#")
@@ -54,7 +52,7 @@ def numberless(ranges: pl.DataFrame, names: pl.Series) -> pl.DataFrame:
     return ranges.join(one, on="name_id", how="left", maintain_order="left").drop("name_id").rename({"one": "name_id"})
 
 
-def narrowest(rows: pl.DataFrame, spans: Spans) -> int | None:
+def _narrowest(rows: pl.DataFrame, spans: Spans) -> int | None:
     """Return the name id whose rows cover most of `spans` with the least time of their own."""
     inside = covered(spans, rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
     touching = rows.select("name_id", "start_ns", "end_ns", inside=pl.Series(inside)).filter(pl.col("inside") > 0)
@@ -65,12 +63,12 @@ def narrowest(rows: pl.DataFrame, spans: Spans) -> int | None:
     for name in likely["name_id"].head(LIKELY).to_list():
         own = touching.filter(pl.col("name_id") == name)
         around = union(own["start_ns"].to_numpy(), own["end_ns"].to_numpy())
-        if tells(around, spans):
+        if _tells(around, spans):
             known.append((around.total_ns, name))
     return min(known)[1] if known else None
 
 
-def tells(around: Spans, spans: Spans) -> bool:
+def _tells(around: Spans, spans: Spans) -> bool:
     """Return whether most of `spans` lies in `around`, and not nearly all of the time between them."""
     first, last = spans.starts[:1], spans.ends[-1:]
     filled = int(covered(around, spans.starts, spans.ends).sum())

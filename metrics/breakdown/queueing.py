@@ -19,8 +19,6 @@ from deepprof.metrics.host import read_launches
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.spans import Spans, elapsed, intersect, union
 
-__all__ = ["bound_savings", "saved_without"]
-
 Int64s = npt.NDArray[np.int64]
 
 LINKED = 0.9  # of the kernels: with fewer launch records it is unknown how far the host is ahead
@@ -62,12 +60,12 @@ def bound_savings(removed: Spans, waiting: Spans, starts: Int64s, launches: Int6
     host = np.zeros(len(waits) + 1, np.int64)  # how much earlier the host is after each wait
     device = before = at = 0
     for wait, until in enumerate(begins.tolist()):
-        device = follow(device - before, queued[at:until] + host[stretch[at:until]]) + int(by_wait[wait])
+        device = _follow(device - before, queued[at:until] + host[stretch[at:until]]) + int(by_wait[wait])
         host[wait + 1] = min(int(host[wait] + lasted[wait]), device)
         before, at = int(by_wait[wait]), until
-    return follow(device - before, queued[at:] + host[stretch[at:]]) + removed.total_ns
+    return _follow(device - before, queued[at:] + host[stretch[at:]]) + removed.total_ns
 
 
-def follow(earlier: int, allowed: Int64s) -> int:
+def _follow(earlier: int, allowed: Int64s) -> int:
     """Return the least of `earlier` and `allowed`, all relative to what was removed before."""
     return min(earlier, int(allowed.min())) if len(allowed) else earlier

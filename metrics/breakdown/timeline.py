@@ -21,8 +21,6 @@ from deepprof.metrics.spans import NOTHING, Painted, Spans, intersect, paint, un
 from deepprof.metrics.streams import is_collective
 from deepprof.plurals import counted
 
-__all__ = ["Timeline", "extend", "lay_out"]
-
 Int64s = npt.NDArray[np.int64]
 
 LATE_NS = 5_000_000  # drivers that gather work before they submit it (WDDM, WSL) take 0.2 to 2 ms
@@ -55,7 +53,7 @@ class Timeline:
         """
         lengths = np.diff(self.bounds)
         return {
-            name: within(self.bounds, np.where(self.parts == number, lengths, 0), starts, ends)
+            name: _within(self.bounds, np.where(self.parts == number, lengths, 0), starts, ends)
             for number, name in enumerate(PART_NAMES)
         }
 
@@ -71,7 +69,7 @@ class Timeline:
         return {name: int(lengths[self.parts == number].sum()) for number, name in enumerate(PART_NAMES)}
 
 
-def within(bounds: Int64s, lengths: Int64s, starts: Int64s, ends: Int64s) -> Int64s:
+def _within(bounds: Int64s, lengths: Int64s, starts: Int64s, ends: Int64s) -> Int64s:
     """Return how much of `lengths`, each either its whole segment or 0, lies in every window."""
     if not len(lengths):
         return np.zeros(len(starts), np.int64)
@@ -91,20 +89,20 @@ def lay_out(trace: Trace, device: int, launches: pl.DataFrame, others: OtherWork
     """
     work = trace.device_events.filter((pl.col("device") == device) & pl.col("activity").is_in(WORK))
     if is_stand_in(trace):
-        busy = busy_layers(with_names(work, trace.names))
-        states = read_states(trace, own_calls(trace, work), busy[0])
-        return paint_parts(device, extent(work), busy, NO_GAPS, states)
+        busy = _busy_layers(with_names(work, trace.names))
+        states = read_states(trace, _own_calls(trace, work), busy[0])
+        return _paint_parts(device, _extent(work), busy, NO_GAPS, states)
     linked = with_names(work, trace.names).join(launches, on="correlation", how="left", maintain_order="left")
-    calls = feeding_calls(linked)
+    calls = _feeding_calls(linked)
     host = read_states(trace, calls) if calls.height else None
     found = find_gaps(linked)
     gaps = judge_gaps(trace, device, found)
     if others is not None:
         gaps = replace(gaps, held=find_held(linked, found, others))
-    return paint_parts(device, extent(work), busy_layers(linked), gaps, host)
+    return _paint_parts(device, _extent(work), _busy_layers(linked), gaps, host)
 
 
-def feeding_calls(linked: pl.DataFrame) -> pl.DataFrame:
+def _feeding_calls(linked: pl.DataFrame) -> pl.DataFrame:
     """Return the calls that launched kernels and graphs, with the number of kernels, as `read_states` reads them."""
     feeding = linked.filter(pl.col("activity").is_in(["kernel", "graph"]) & pl.col("launch_ns").is_not_null())
     graph = (pl.col("activity") == "graph").any()  # recorded as one event, whatever it contains
@@ -113,7 +111,7 @@ def feeding_calls(linked: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def own_calls(trace: Trace, operators: pl.DataFrame) -> pl.DataFrame:
+def _own_calls(trace: Trace, operators: pl.DataFrame) -> pl.DataFrame:
     """Return the operators that count as kernels (CPU fallback) as calls of their thread, which is their stream."""
     rows = pl.concat([trace.host_events.select("process", "thread"), trace.annotations.select("process", "thread")])
     threads = rows.unique(maintain_order=True)
@@ -121,20 +119,20 @@ def own_calls(trace: Trace, operators: pl.DataFrame) -> pl.DataFrame:
     return calls.join(threads, on="thread", how="left").select("launch_ns", "process", "thread", kernels=pl.lit(1))
 
 
-def extent(work: pl.DataFrame) -> tuple[int, int]:
+def _extent(work: pl.DataFrame) -> tuple[int, int]:
     """Return the first start and the last end, also of events without length."""
     start, end = work["start_ns"].to_numpy(), work["end_ns"].to_numpy()
     return (int(start.min()), int(end.max())) if len(start) else (0, 0)
 
 
-def busy_layers(work: pl.DataFrame) -> list[Spans]:
+def _busy_layers(work: pl.DataFrame) -> list[Spans]:
     """Return the spans of each busy part, in the order of `BUSY_PARTS`."""
     start, end = work["start_ns"].to_numpy(), work["end_ns"].to_numpy()
-    kinds = work.select(kind=kind_of_work())["kind"].to_numpy()
+    kinds = work.select(kind=_kind_of_work())["kind"].to_numpy()
     return [union(start[kinds == number], end[kinds == number]) for number in range(len(BUSY_PARTS))]
 
 
-def kind_of_work() -> pl.Expr:
+def _kind_of_work() -> pl.Expr:
     """Return the number of the busy part that an event is; a kernel without a name computes."""
     collective = is_collective().fill_null(value=False)
     copies = {way: BUSY_PARTS.index(part) for way, part in COPY_PARTS.items()}
@@ -150,7 +148,7 @@ def kind_of_work() -> pl.Expr:
     )
 
 
-def paint_parts(
+def _paint_parts(
     device: int, bounds: tuple[int, int], busy: list[Spans], gaps: Gaps, host: HostStates | None
 ) -> Timeline:
     """Return the timeline of the busy time, the idle time that the device itself explains, and the host's idle time.
@@ -166,7 +164,7 @@ def paint_parts(
         ("idle_dependency_ns", gaps.dependency),
         ("idle_startup_ns", gaps.startup),
         ("idle_shared_ns", held_kernels),
-        ("idle_startup_ns", NOTHING if host is None else submitted_late(gaps.unknown, host.waiting)),
+        ("idle_startup_ns", NOTHING if host is None else _submitted_late(gaps.unknown, host.waiting)),
         ("idle_unknown_ns", gaps.unknown),
     ]
     if host is not None:
@@ -181,11 +179,11 @@ def paint_parts(
     rest = "idle_unknown_ns" if host is None else "idle_launch_ns"
     layers.append((rest, union(*np.array(bounds, np.int64)[:, None])))
     numbers = np.array([PART_NAMES.index(name) for name, _ in layers], np.int16)
-    painted = clip(paint([spans for _, spans in layers]), *bounds)
+    painted = _clip(paint([spans for _, spans in layers]), *bounds)
     return Timeline(device, painted.bounds, numbers[painted.colours], host, gaps.held)
 
 
-def submitted_late(unknown: Spans, waiting: Spans) -> Spans:
+def _submitted_late(unknown: Spans, waiting: Spans) -> Spans:
     """Return the short gaps before queued work in which the host waits for it: the driver submits it late."""
     late = intersect(unknown, waiting)
     short = late.ends - late.starts <= LATE_NS
@@ -197,12 +195,12 @@ def extend(timeline: Timeline, until_ns: int) -> Timeline:
     if not len(timeline.parts) or until_ns <= timeline.bounds[-1]:
         return timeline
     last_ns = int(timeline.bounds[-1])
-    tail = paint_parts(timeline.device, (last_ns, until_ns), [NOTHING] * len(BUSY_PARTS), NO_GAPS, timeline.host)
+    tail = _paint_parts(timeline.device, (last_ns, until_ns), [NOTHING] * len(BUSY_PARTS), NO_GAPS, timeline.host)
     bounds, parts = np.append(timeline.bounds, tail.bounds[1:]), np.append(timeline.parts, tail.parts)
     return replace(timeline, bounds=bounds, parts=parts)
 
 
-def clip(painted: Painted, first: int, last: int) -> Painted:
+def _clip(painted: Painted, first: int, last: int) -> Painted:
     """Return the segments from `first` to `last`, both of which are bounds."""
     begin, end = np.searchsorted(painted.bounds, [first, last])
     return Painted(painted.bounds[begin : end + 1], painted.colours[begin:end])

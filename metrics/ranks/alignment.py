@@ -17,8 +17,6 @@ import polars as pl
 
 from deepprof.metrics.ranks.collectives import Passes
 
-__all__ = ["Match", "Matching", "match_passes", "match_single", "turns_between"]
-
 Int64s = npt.NDArray[np.int64]
 Matching = Literal["sequence", "ends"]
 
@@ -66,12 +64,12 @@ def match_passes(reference: Passes, other: Passes) -> Match | None:
     """
     length = len(reference.names)
     turns = turns_between(reference.names, other.names)
-    ends, others = (places(each.rows, length) for each in (reference, other))
-    stated = stated_shift(reference.rows, other.rows, length)
+    ends, others = (_places(each.rows, length) for each in (reference, other))
+    stated = _stated_shift(reference.rows, other.rows, length)
     if stated is not None and stated % length in turns:
-        spread = spread_at(ends, others, stated)
+        spread = _spread_at(ends, others, stated)
         return None if spread is None else Match(stated, spread, "sequence")
-    tried = [(spread_at(ends, others, shift), shift) for shift in candidates(turns, length, ends, others)]
+    tried = [(_spread_at(ends, others, shift), shift) for shift in candidates(turns, length, ends, others)]
     known = [(spread, abs(shift), shift) for spread, shift in tried if spread is not None]
     if not known:
         return None
@@ -88,22 +86,22 @@ def match_single(reference: Passes, other: Passes) -> Match | None:
     length = len(reference.names)
     if not length or reference.names != other.names:
         return None
-    stated = stated_shift(reference.rows, other.rows, length)
+    stated = _stated_shift(reference.rows, other.rows, length)
     numbered = all(each.rows["sequence"].count() for each in (reference, other))
     if stated != 0 and numbered:
         return None
-    spread = spread_at(places(reference.rows, length), places(other.rows, length), 0)
+    spread = _spread_at(_places(reference.rows, length), _places(other.rows, length), 0)
     return None if spread is None else Match(0, spread, "sequence" if numbered else "ends")
 
 
-def places(rows: pl.DataFrame, length: int) -> tuple[Int64s, Int64s]:
+def _places(rows: pl.DataFrame, length: int) -> tuple[Int64s, Int64s]:
     """Return the places of collectives, ascending, and their ends."""
     place = rows["iteration"].to_numpy() * length + rows["position"].to_numpy()
     order = np.argsort(place, kind="stable")
     return place[order], rows["end_ns"].to_numpy()[order]
 
 
-def stated_shift(rows: pl.DataFrame, others: pl.DataFrame, length: int) -> int | None:
+def _stated_shift(rows: pl.DataFrame, others: pl.DataFrame, length: int) -> int | None:
     """Return the shift by which most collectives of one group and number meet; None without numbers."""
     place = pl.col("iteration") * length + pl.col("position")
     known, numbered = (
@@ -127,7 +125,7 @@ def candidates(
     return sorted((s for s in shifts if low <= s <= high), key=abs)[:CANDIDATES]
 
 
-def spread_at(ends: tuple[Int64s, Int64s], others: tuple[Int64s, Int64s], shift: int) -> int | None:
+def _spread_at(ends: tuple[Int64s, Int64s], others: tuple[Int64s, Int64s], shift: int) -> int | None:
     """Return the median difference between the ranks' distances of neighbouring ends.
 
     None for fewer than `MIN_SHARED_DISTANCES`.

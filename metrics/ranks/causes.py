@@ -13,8 +13,6 @@ import polars as pl
 from deepprof.metrics.breakdown.parts import COPY_PARTS
 from deepprof.metrics.loop import Loop
 
-__all__ = ["Kind", "LateCause", "SlowerKernels", "compare_kernels", "find_cause"]
-
 Kind = Literal["compute", "work", "input", "host", "copy", "unknown"]
 
 PARTS: Mapping[Kind, tuple[str, ...]] = MappingProxyType(
@@ -53,24 +51,24 @@ class SlowerKernels:
 
 def find_cause(loop: Loop, others: Sequence[Loop], late_ns: float) -> LateCause:
     """Return which kind of time explains that a rank is late by `late_ns`; `unknown` where none does."""
-    extra = {kind: usual(loop, parts) - typical(others, parts) for kind, parts in PARTS.items()}
+    extra = {kind: _usual(loop, parts) - _typical(others, parts) for kind, parts in PARTS.items()}
     kind = max(extra, key=lambda each: extra[each])
     if late_ns <= 0 or extra[kind] < EXPLAINED * late_ns:
         return LateCause("unknown", 0)
-    if kind == "compute" and usual(loop, ("kernels",)) > MORE_KERNELS * typical(others, ("kernels",)):
+    if kind == "compute" and _usual(loop, ("kernels",)) > MORE_KERNELS * _typical(others, ("kernels",)):
         return LateCause("work", round(extra[kind]))
     return LateCause(kind, round(extra[kind]))
 
 
-def usual(loop: Loop, columns: Sequence[str]) -> float:
+def _usual(loop: Loop, columns: Sequence[str]) -> float:
     """Return the median over usual iterations of the sum of `columns`."""
     sums = loop.usual.select(pl.sum_horizontal(columns)).to_series()
     return float(np.median(sums.to_numpy())) if len(sums) else 0.0
 
 
-def typical(loops: Sequence[Loop], columns: Sequence[str]) -> float:
-    """Return the median of `usual` over several ranks."""
-    return float(np.median([usual(loop, columns) for loop in loops])) if loops else 0.0
+def _typical(loops: Sequence[Loop], columns: Sequence[str]) -> float:
+    """Return the median of `_usual` over several ranks."""
+    return float(np.median([_usual(loop, columns) for loop in loops])) if loops else 0.0
 
 
 def compare_kernels(kernels: pl.DataFrame, others: pl.DataFrame) -> SlowerKernels | None:

@@ -19,8 +19,6 @@ from deepprof.metrics.names import with_names
 from deepprof.metrics.operators import is_stand_in
 from deepprof.metrics.streams import COLLECTIVE_OPERATOR, COLLECTIVE_RANGE, is_collective
 
-__all__ = ["PASSES", "Passes", "collective_names", "read_passes"]
-
 Int64s = npt.NDArray[np.int64]
 
 # One row per collective of every pass: its place is `position` of `iteration` (an index of the loop's table). `group`
@@ -62,25 +60,25 @@ class Passes:
 
 def read_passes(loop: Loop, trace: Trace) -> Passes:
     """Return the passes of a loop's complete iterations after warm-up; none where no sequence repeats."""
-    found = read_collectives(trace, loop.device)
+    found = _read_collectives(trace, loop.device)
     usable = loop.iterations.filter(pl.col("complete") & ~pl.col("warmup"))["index"]
     if found.is_empty() or usable.is_empty():
         return Passes((), pl.DataFrame(schema=PASSES))
-    placed = place(found, loop, trace).filter(pl.col("iteration").is_in(usable.implode()))
-    usual = keep_usual(placed, fewest=1 if loop.single else MIN_PASSES)
+    placed = _place(found, loop, trace).filter(pl.col("iteration").is_in(usable.implode()))
+    usual = _keep_usual(placed, fewest=1 if loop.single else MIN_PASSES)
     return replace(usual, on_cpu=is_stand_in(trace))
 
 
-def read_collectives(trace: Trace, device: int) -> pl.DataFrame:
+def _read_collectives(trace: Trace, device: int) -> pl.DataFrame:
     """Return the synchronising collectives of a device with their `symbol`: the name, and the size if known."""
     named = pl.col("name_id").is_in(collective_names(trace).implode())
     kernels = trace.device_events.with_row_index("event").filter(
         (pl.col("device") == device) & (pl.col("activity") == "kernel") & named
     )
     detailed = with_names(kernels, trace.names).join(trace.collectives, on="event", how="left", maintain_order="left")
-    detailed = detailed.join(ranges_around(kernels, trace), on="event", how="left", maintain_order="left")
-    detailed = without_calls(detailed)
-    name = pl.coalesce("collective", pl.col("name").str.extract(OPERATION), "range", said_by_name())
+    detailed = detailed.join(_ranges_around(kernels, trace), on="event", how="left", maintain_order="left")
+    detailed = _without_calls(detailed)
+    name = pl.coalesce("collective", pl.col("name").str.extract(OPERATION), "range", _said_by_name())
     size = pl.max_horizontal("in_elements", "out_elements").cast(pl.String).fill_null("?")
     sized = pl.col("symbol").str.contains(SIZED) & pl.col("collective").is_not_null()
     return (
@@ -90,19 +88,19 @@ def read_collectives(trace: Trace, device: int) -> pl.DataFrame:
     )
 
 
-def without_calls(rows: pl.DataFrame) -> pl.DataFrame:
+def _without_calls(rows: pl.DataFrame) -> pl.DataFrame:
     """Return the rows without operators that only call collectives, if the collectives' own ranges exist."""
     ranges = rows["name"].str.contains(COLLECTIVE_RANGE)
     return rows.filter(~rows["name"].str.contains(COLLECTIVE_OPERATOR)) if ranges.any() else rows
 
 
-def said_by_name() -> pl.Expr:
+def _said_by_name() -> pl.Expr:
     """Return the collective in the name of a range or operator that counts as a kernel on a CPU; null for others."""
     prefix = f"{COLLECTIVE_RANGE}|{COLLECTIVE_OPERATOR}"
     return pl.when(pl.col("name").str.contains(prefix)).then(pl.col("name").str.replace(prefix, ""))
 
 
-def ranges_around(kernels: pl.DataFrame, trace: Trace) -> pl.DataFrame:
+def _ranges_around(kernels: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     """Return `event` and `range`, the collective that the framework's range around the kernel's launch names.
 
     A kernel of sends and receives may be any collective, and all-to-all is made of sends and receives.
@@ -127,10 +125,10 @@ def collective_names(trace: Trace) -> pl.Series:
     return kernels.with_row_index("name_id").filter(is_collective())["name_id"]
 
 
-def place(found: pl.DataFrame, loop: Loop, trace: Trace) -> pl.DataFrame:
+def _place(found: pl.DataFrame, loop: Loop, trace: Trace) -> pl.DataFrame:
     """Return the collectives in the program's order with the `iteration` that each belongs to; -1 is none."""
-    first = first_kernels(loop, trace)
-    launches = launch_times(trace, pl.concat([found["correlation"], first["correlation"]]))
+    first = _first_kernels(loop, trace)
+    launches = _launch_times(trace, pl.concat([found["correlation"], first["correlation"]]))
     found, first = (each.join(launches, on="correlation", how="left", maintain_order="left") for each in (found, first))
     if found["launch_ns"].count() < LINKED * found.height or first["launch_ns"].count() < LINKED * first.height:
         # A CPU's backend gives each collective to its next free thread: they begin in order.
@@ -144,7 +142,7 @@ def place(found: pl.DataFrame, loop: Loop, trace: Trace) -> pl.DataFrame:
     return ordered.with_columns(iteration=pl.Series(index[at], dtype=pl.Int64))
 
 
-def first_kernels(loop: Loop, trace: Trace) -> pl.DataFrame:
+def _first_kernels(loop: Loop, trace: Trace) -> pl.DataFrame:
     """Return index, start_ns and correlation of each iteration's first kernel, in order of time.
 
     The time after an iteration that no other follows begins with a row of index -1.
@@ -164,7 +162,7 @@ def first_kernels(loop: Loop, trace: Trace) -> pl.DataFrame:
     return main[at[order]].with_columns(index=pl.Series(index[order], dtype=pl.Int64))
 
 
-def launch_times(trace: Trace, correlations: pl.Series) -> pl.DataFrame:
+def _launch_times(trace: Trace, correlations: pl.Series) -> pl.DataFrame:
     """Return `correlation` and `launch_ns` of each of `correlations` that the trace has a runtime call for."""
     wanted = correlations.drop_nulls().unique()
     calls = trace.host_events.filter(
@@ -173,7 +171,7 @@ def launch_times(trace: Trace, correlations: pl.Series) -> pl.DataFrame:
     return calls.select("correlation", launch_ns="start_ns")
 
 
-def keep_usual(placed: pl.DataFrame, fewest: int) -> Passes:
+def _keep_usual(placed: pl.DataFrame, fewest: int) -> Passes:
     """Return the passes whose sequence of symbols is the most frequent one."""
     numbered = placed.with_columns(symbol_id=pl.col("symbol").rank("dense"))
     passes = numbered.group_by("iteration", maintain_order=True).agg("symbol_id", length=pl.len())

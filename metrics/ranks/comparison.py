@@ -26,8 +26,6 @@ from deepprof.metrics.ranks.waiting import (
 )
 from deepprof.plurals import counted
 
-__all__ = ["GROUP_ARRIVALS", "GROUP_SKEWS", "GROUP_WAITS", "RankComparison", "RankGroup", "compare_ranks"]
-
 I64 = pl.Int64()
 PLACE: Columns = {"rank": (I64, "the rank"), "device": (pl.UInt16(), "the number of its device")}
 GROUP_WAITS = TableSchema.of(
@@ -116,37 +114,37 @@ def compare_ranks(loops: Sequence[Loop], ranks: Sequence[RankFacts]) -> RankComp
     several loops on a device the longest is compared; a step is only compared with steps.
     """
     facts = places_of(ranks)
-    longest = keep_compared(longest_loops(loops), facts)
+    longest = _keep_compared(longest_loops(loops), facts)
     bare = [each for each in ranks if not any(rank == each.rank for rank, _ in longest)]
     if not longest or len(longest) + len(bare) < 2:
         return None
-    found = [compare_group(group, longest, facts) for group in group_places(list(longest.values()), facts)]
+    found = [_compare_group(group, longest, facts) for group in _group_places(list(longest.values()), facts)]
     groups = tuple(group for group, _ in found)
     rows = [
         row for number, group in enumerate(groups) for row in describe_group(number, group.places, group.waits, longest)
     ]
-    world_size = state_world_size(ranks)
+    world_size = _state_world_size(ranks)
     return RankComparison(
         ranks=sort_ranks(rows + [describe_bare(each) for each in bare]),
-        skews=pl.concat(numbered_skews(k, group, skews) for k, (group, skews) in enumerate(found)),
+        skews=pl.concat(_numbered_skews(k, group, skews) for k, (group, skews) in enumerate(found)),
         groups=groups,
         world_size=world_size,
-        missing=None if world_size is None else find_missing((each.rank for each in ranks), world_size),
+        missing=None if world_size is None else _find_missing((each.rank for each in ranks), world_size),
     )
 
 
-def keep_compared(
+def _keep_compared(
     longest: Mapping[tuple[int, int], Loop], facts: Mapping[tuple[int, int], PlaceFacts]
 ) -> dict[tuple[int, int], Loop]:
     """Return the loops that have facts; beside loops, single steps only if they can be compared with others."""
     known = {place: loop for place, loop in longest.items() if place in facts}
-    groups = group_places(list(known.values()), facts)
+    groups = _group_places(list(known.values()), facts)
     alone = {group[0] for group in groups if len(group) == 1 and longest[group[0]].single}
     looped = any(loop.single is None for loop in known.values())
     return {place: loop for place, loop in known.items() if not looped or place not in alone}
 
 
-def group_places(loops: Sequence[Loop], facts: Mapping[tuple[int, int], PlaceFacts]) -> list[list[tuple[int, int]]]:
+def _group_places(loops: Sequence[Loop], facts: Mapping[tuple[int, int], PlaceFacts]) -> list[list[tuple[int, int]]]:
     """Return the places by program: about as many kernels per iteration, the same cycle of collectives."""
     groups: list[list[Loop]] = []
     for loop in loops:
@@ -162,7 +160,7 @@ def group_places(loops: Sequence[Loop], facts: Mapping[tuple[int, int], PlaceFac
     return [[(loop.rank, loop.device) for loop in group] for group in groups]
 
 
-def compare_group(
+def _compare_group(
     group: Sequence[tuple[int, int]],
     loops: Mapping[tuple[int, int], Loop],
     facts: Mapping[tuple[int, int], PlaceFacts],
@@ -173,11 +171,11 @@ def compare_group(
     if not others or not reference.names:
         return nothing
     single = loops[group[0]].single is not None
-    matches = match_group(reference, others, iteration_time(loops[group[0]]), single=single)
+    matches = _match_group(reference, others, _iteration_time(loops[group[0]]), single=single)
     if single and matches[0] is None:
         return nothing
     members = [
-        ComparedRank(each.passes, turn_of(reference, each.passes, match), match, each.computing)
+        ComparedRank(each.passes, _turn_of(reference, each.passes, match), match, each.computing)
         for each, match in zip((facts[place] for place in group), matches, strict=True)
     ]
     waits = measure_waits(place_members(members), members)
@@ -187,13 +185,13 @@ def compare_group(
     if known:
         matching = "sequence" if all(match.matching == "sequence" for match in known[1:]) else "ends"
     noise = max(match.spread_ns for match in known) if known else None
-    named = with_places(measure_skews(waits, reference.names), group)
-    waited = with_places(sums, group).select(GROUP_WAITS.names())
-    arrivals = with_places(waits, group).select(GROUP_ARRIVALS.names()) if single else None
+    named = _with_places(measure_skews(waits, reference.names), group)
+    waited = _with_places(sums, group).select(GROUP_WAITS.names())
+    arrivals = _with_places(waits, group).select(GROUP_ARRIVALS.names()) if single else None
     return RankGroup(tuple(group), matching, noise, waited, arrivals), named
 
 
-def match_group(
+def _match_group(
     reference: Passes, others: Sequence[Passes], iteration_ns: float, *, single: bool
 ) -> list[Match | None]:
     """Return the alignment of each rank with the reference, itself first; None for all if one cannot be aligned."""
@@ -206,19 +204,19 @@ def match_group(
     return [Match(0, 0, close[0].matching), *close]
 
 
-def turn_of(reference: Passes, other: Passes, match: Match | None) -> int:
+def _turn_of(reference: Passes, other: Passes, match: Match | None) -> int:
     """Return the position in the reference's pass at which `other` begins; without a match the first that fits."""
     if match is not None:
         return match.shift % len(reference.names)
     return turns_between(reference.names, other.names)[0]
 
 
-def iteration_time(loop: Loop) -> float:
+def _iteration_time(loop: Loop) -> float:
     """Return the median time from an iteration's start to the next, 0 where no two follow each other."""
     return float(np.median(loop.usual["iteration_ns"].to_numpy())) if loop.usual.height else 0.0
 
 
-def with_places(rows: pl.DataFrame, group: Sequence[tuple[int, int]]) -> pl.DataFrame:
+def _with_places(rows: pl.DataFrame, group: Sequence[tuple[int, int]]) -> pl.DataFrame:
     """Return rows that have a `member` with its rank and device."""
     places = pl.DataFrame(
         [(k, *place) for k, place in enumerate(group)],
@@ -228,7 +226,7 @@ def with_places(rows: pl.DataFrame, group: Sequence[tuple[int, int]]) -> pl.Data
     return rows.join(places, on="member", how="left", maintain_order="left")
 
 
-def numbered_skews(number: int, group: RankGroup, skews: pl.DataFrame) -> pl.DataFrame:
+def _numbered_skews(number: int, group: RankGroup, skews: pl.DataFrame) -> pl.DataFrame:
     """Return the skews of a group with its number."""
     if skews.is_empty():
         return pl.DataFrame(schema=GROUP_SKEWS)
@@ -238,7 +236,7 @@ def numbered_skews(number: int, group: RankGroup, skews: pl.DataFrame) -> pl.Dat
     return named.select(GROUP_SKEWS.names())
 
 
-def state_world_size(ranks: Sequence[RankFacts]) -> int | None:
+def _state_world_size(ranks: Sequence[RankFacts]) -> int | None:
     """Return the number of ranks of the job, if its traces state one that agrees with their own numbers."""
     said = {each.world_size for each in ranks if each.world_size is not None}
     size = max(said, default=None)
@@ -246,7 +244,7 @@ def state_world_size(ranks: Sequence[RankFacts]) -> int | None:
     return size if size is not None and len(said) == 1 and most < size <= MOST_RANKS else None
 
 
-def find_missing(present: Iterable[int], world_size: int) -> tuple[tuple[int, int], ...]:
+def _find_missing(present: Iterable[int], world_size: int) -> tuple[tuple[int, int], ...]:
     """Return the runs of ranks below `world_size` that are not present, first and last of each."""
     edges = [-1, *sorted(present), world_size]
     return tuple((low + 1, high - 1) for low, high in pairwise(edges) if high - low > 1)

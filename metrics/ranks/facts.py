@@ -18,8 +18,6 @@ from deepprof.metrics.ranks.collectives import Passes, collective_names, read_pa
 from deepprof.metrics.spans import NOTHING, Spans, intersect, union
 from deepprof.metrics.streams import is_collective
 
-__all__ = ["KERNEL_TIMES", "PlaceFacts", "RankFacts", "gather_facts", "longest_loops", "mean_times", "places_of"]
-
 KERNEL_TIMES = pl.Schema({"name": pl.String(), "count": pl.UInt32(), "mean_ns": pl.Float64()})
 
 
@@ -54,7 +52,7 @@ def gather_facts(loops: Iterable[Loop], trace: Trace) -> RankFacts:
         number,
         trace.world_size,
         None if device is None else int(str(device)),
-        {place: describe_place(loop, trace) for (_, place), loop in chosen.items()},
+        {place: _describe_place(loop, trace) for (_, place), loop in chosen.items()},
     )
 
 
@@ -66,7 +64,7 @@ def longest_loops(loops: Iterable[Loop]) -> dict[tuple[int, int], Loop]:
     return dict(sorted(chosen.items()))
 
 
-def describe_place(loop: Loop, trace: Trace) -> PlaceFacts:
+def _describe_place(loop: Loop, trace: Trace) -> PlaceFacts:
     """Return the facts of the place of `loop`."""
     passes = read_passes(loop, trace)
     if not passes.names:

@@ -11,8 +11,6 @@ from deepprof.collectors.table_schema import TableSchema
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.ranks.facts import RankFacts
 
-__all__ = ["RANKS", "describe_bare", "describe_group", "sort_ranks"]
-
 Row = dict[str, object]
 
 I64, F64 = pl.Int64(), pl.Float64()
@@ -43,38 +41,40 @@ def describe_group(
         (rank, device): value
         for rank, device, value in waits.group_by("rank", "device").agg(pl.col("waiting_ns").median()).rows()
     }
-    own = {place: own_times(loops[place]) if place in waiting else np.empty(0) for place in places}
+    own = {place: _own_times(loops[place]) if place in waiting else np.empty(0) for place in places}
     usual = {place: float(np.median(times)) for place, times in own.items() if len(times)}
     rows = []
     for place in places:
         others = [time for other, time in usual.items() if other != place]
         rows.append(
-            describe_place(number, loops[place])
+            _describe_place(number, loops[place])
             | {
-                "waiting_ns": rounded(waiting.get(place)),
-                "own_ns": rounded(usual.get(place)),
-                "score": ratio(usual.get(place), float(np.median(others)) if others else None),
-                "best_score": ratio(usual.get(place), float(np.quantile(own[place], BEST)) if place in usual else None),
+                "waiting_ns": _rounded(waiting.get(place)),
+                "own_ns": _rounded(usual.get(place)),
+                "score": _ratio(usual.get(place), float(np.median(others)) if others else None),
+                "best_score": _ratio(
+                    usual.get(place), float(np.quantile(own[place], BEST)) if place in usual else None
+                ),
             }
         )
     return rows
 
 
-def own_times(loop: Loop) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _own_times(loop: Loop) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """Return the time of each usual iteration without exposed communication."""
     rows = loop.usual.select(own=pl.col("iteration_ns") - pl.col("exposed_communication_ns")).drop_nulls()
     return rows["own"].to_numpy()
 
 
-def describe_place(number: int, loop: Loop) -> Row:
+def _describe_place(number: int, loop: Loop) -> Row:
     """Return the columns that follow from the loop of one rank alone."""
     return {
         "rank": loop.rank,
         "device": loop.device,
         "group": number,
         "iterations": 0 if loop.single else int(loop.iterations["complete"].sum()),
-        "iteration_ns": rounded(loop.usual["iteration_ns"].median()),
-        "compute_ns": rounded(loop.usual["compute_ns"].median()),
+        "iteration_ns": _rounded(loop.usual["iteration_ns"].median()),
+        "compute_ns": _rounded(loop.usual["compute_ns"].median()),
     }
 
 
@@ -90,11 +90,11 @@ def sort_ranks(rows: Sequence[Row]) -> pl.DataFrame:
     return table.sort(order, descending=[True, True, True, False, False], nulls_last=True, maintain_order=True)
 
 
-def ratio(value: float | None, to: float | None) -> float | None:
+def _ratio(value: float | None, to: float | None) -> float | None:
     """Return `value / to`, None where either is absent or there is nothing to compare with."""
     return None if value is None or to is None or to <= 0 else round(value / to, 4)
 
 
-def rounded(value: object) -> int | None:
+def _rounded(value: object) -> int | None:
     """Return the nearest integer, None for None."""
     return None if value is None else round(float(value))  # type: ignore[arg-type]

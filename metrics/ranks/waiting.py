@@ -16,8 +16,6 @@ from deepprof.metrics.ranks.alignment import Match
 from deepprof.metrics.ranks.collectives import Passes
 from deepprof.metrics.spans import Spans, covered
 
-__all__ = ["SKEWS", "WAITS", "ComparedRank", "measure_skews", "measure_waits", "place_members", "sum_waits"]
-
 # One row per collective and rank: `member` is the rank's number in the list compared, `iteration` and `position` are
 # those of the reference, `index` is the rank's own iteration. `waiting_ns` is how long the rank was there before the
 # last one, null if no other rank of its process group is there; `exposed_ns` the part of it in which the rank
@@ -56,11 +54,11 @@ def place_members(members: Sequence[ComparedRank]) -> pl.DataFrame:
     """
     length = len(members[0].passes.names)
     return pl.concat(
-        place(member, length).with_columns(member=pl.lit(number, pl.Int64)) for number, member in enumerate(members)
+        _place(member, length).with_columns(member=pl.lit(number, pl.Int64)) for number, member in enumerate(members)
     )
 
 
-def place(member: ComparedRank, length: int) -> pl.DataFrame:
+def _place(member: ComparedRank, length: int) -> pl.DataFrame:
     """Return a member's collectives at the reference's places."""
     shift = member.turn if member.match is None else member.match.shift
     at = pl.col("iteration") * length + pl.col("position") + shift
@@ -77,7 +75,7 @@ def measure_waits(placed: pl.DataFrame, members: Sequence[ComparedRank]) -> pl.D
     at = ["iteration", "position"]
     if all(member.match for member in members):
         shared = took.filter(pl.len().over(at) == len(members))
-        compared = shared.with_columns(least_ns=pl.col("took_ns").min().over(*at, "group"), present=present(at))
+        compared = shared.with_columns(least_ns=pl.col("took_ns").min().over(*at, "group"), present=_present(at))
     else:
         usual = took.group_by("member", "position", "group").agg(pl.col("took_ns").median())
         least = usual.group_by("position", "group").agg(
@@ -88,26 +86,26 @@ def measure_waits(placed: pl.DataFrame, members: Sequence[ComparedRank]) -> pl.D
     alone = (pl.col("present") < 2) | (pl.col("group_size") < pl.col("present")).fill_null(value=False)
     waiting = (pl.col("took_ns") - pl.col("least_ns")).clip(lower_bound=0)
     waits = compared.with_columns(waiting_ns=pl.when(~alone).then(waiting))
-    return pl.concat(expose(waits.filter(pl.col("member") == k), member) for k, member in enumerate(members))
+    return pl.concat(_expose(waits.filter(pl.col("member") == k), member) for k, member in enumerate(members))
 
 
-def present(at: Sequence[str]) -> pl.Expr:
+def _present(at: Sequence[str]) -> pl.Expr:
     """Return how many members meet in a collective."""
     return pl.col("member").n_unique().over(*at, "group")
 
 
-def expose(waits: pl.DataFrame, member: ComparedRank) -> pl.DataFrame:
+def _expose(waits: pl.DataFrame, member: ComparedRank) -> pl.DataFrame:
     """Return one member's waits with the time that it computes nothing in them, and in the whole collectives."""
     rows = waits.sort("start_ns")
     waited = pl.col("start_ns") + pl.col("waiting_ns").fill_null(0)
     shown = rows.with_columns(
-        exposed_ns=uncovered(rows.select("start_ns", until=waited), member.computing),
-        idle_ns=uncovered(rows.select("start_ns", until="end_ns"), member.computing),
+        exposed_ns=_uncovered(rows.select("start_ns", until=waited), member.computing),
+        idle_ns=_uncovered(rows.select("start_ns", until="end_ns"), member.computing),
     )
     return shown.select(WAITS.names()).cast(dict(WAITS))  # type: ignore[arg-type]
 
 
-def uncovered(windows: pl.DataFrame, computing: Spans) -> pl.Series:
+def _uncovered(windows: pl.DataFrame, computing: Spans) -> pl.Series:
     """Return how much of every window [start_ns, until) no kernel covers; shared time counts in the first window."""
     reach = windows["until"].cum_max().shift(1, fill_value=windows["start_ns"].min())
     begin = np.maximum(windows["start_ns"].to_numpy(), reach.to_numpy())

@@ -17,8 +17,6 @@ import numpy.typing as npt
 
 from deepprof.metrics.series.statistics import deviation, local_median, noise
 
-__all__ = ["INSTALL", "LevelChange", "can_find_changes", "find_changes"]
-
 Float64s = npt.NDArray[np.float64]
 
 INSTALL = "pip install 'deepprof[changes]'"
@@ -51,23 +49,23 @@ def find_changes(values: npt.ArrayLike) -> tuple[LevelChange, ...]:
     At least five values lie before, between and after jumps.
     """
     series = np.asarray(values, np.float64)
-    if len(series) < 2 * MIN_LEVEL_VALUES or steady(series) or not can_find_changes():
+    if len(series) < 2 * MIN_LEVEL_VALUES or _steady(series) or not can_find_changes():
         return ()
     unit = max(noise(series), FINEST * float(np.median(np.abs(series))), np.finfo(np.float64).tiny)
     level = local_median(series, 2 * MIN_LEVEL_VALUES - 1)
     calm = np.clip(series, level - OUTLYING * unit, level + OUTLYING * unit)
     stride = -(-len(series) // MAX_SERIES_VALUES)
-    found = segment(calm[::stride] / unit)
-    return merged(calm, [0, *(stride * at for at in found), len(series)])
+    found = _segment(calm[::stride] / unit)
+    return _merged(calm, [0, *(stride * at for at in found), len(series)])
 
 
-def steady(series: Float64s) -> bool:
+def _steady(series: Float64s) -> bool:
     """Return whether no jump can be large enough to count, so that the library need not be loaded."""
     levels = local_median(series, 2 * MIN_LEVEL_VALUES - 1)  # shows any level that holds for five values
     return float(np.ptp(levels)) < MATERIAL * float(np.median(series))
 
 
-def segment(signal: Float64s) -> list[int]:
+def _segment(signal: Float64s) -> list[int]:
     """Return the change points of a series with unit noise."""
     from ruptures.detection.kernelcpd import KernelCPD
 
@@ -75,10 +73,10 @@ def segment(signal: Float64s) -> list[int]:
     return [int(at) for at in found.predict(pen=PENALTY * math.log(len(signal)))[:-1]]
 
 
-def merged(series: Float64s, bounds: list[int]) -> tuple[LevelChange, ...]:
+def _merged(series: Float64s, bounds: list[int]) -> tuple[LevelChange, ...]:
     """Return the changes at the inner bounds that are clear; the levels around any other bound are merged."""
     while len(bounds) > 2:
-        jumps = [weigh(series, *bounds[i : i + 3]) for i in range(len(bounds) - 2)]
+        jumps = [_weigh(series, *bounds[i : i + 3]) for i in range(len(bounds) - 2)]
         least = int(np.argmin(jumps))
         if jumps[least] >= 1:
             break
@@ -87,7 +85,7 @@ def merged(series: Float64s, bounds: list[int]) -> tuple[LevelChange, ...]:
     return tuple(LevelChange(bounds[i + 1], medians[i], medians[i + 1]) for i in range(len(medians) - 1))
 
 
-def weigh(series: Float64s, first: int, at: int, end: int) -> float:
+def _weigh(series: Float64s, first: int, at: int, end: int) -> float:
     """Return the jump at `at` over the least jump that counts between the levels around it."""
     before, after = series[first:at], series[at:end]
     low = min(float(np.median(before)), float(np.median(after)))

@@ -15,8 +15,6 @@ from deepprof.metrics.series.changes import LevelChange, can_find_changes, find_
 from deepprof.metrics.series.statistics import bootstrap_change
 from deepprof.metrics.series.trend import find_trend
 
-__all__ = ["Drift", "find_drift"]
-
 Float64s = npt.NDArray[np.float64]
 
 MIN_DRIFT_ITERATIONS = 12  # iterations: two thirds are compared, so at least four on either side
@@ -63,48 +61,48 @@ def find_drift(loop: Loop) -> Drift | None:
     if rows.height < MIN_DRIFT_ITERATIONS:
         return None
     times = rows["iteration_ns"].to_numpy().astype(np.float64)
-    if not rises(times):
+    if not _rises(times):
         return None
     changes = find_changes(times)
-    single = shift_at(rows, changes) if len(changes) == 1 else None
-    found = single or find_slope(rows, times) or shift_at(rows, changes)  # a slope looks like several jumps
-    return found if found or can_find_changes() else compare_ends(rows, times)
+    single = _shift_at(rows, changes) if len(changes) == 1 else None
+    found = single or _find_slope(rows, times) or _shift_at(rows, changes)  # a slope looks like several jumps
+    return found if found or can_find_changes() else _compare_ends(rows, times)
 
 
-def rises(times: Float64s) -> bool:
+def _rises(times: Float64s) -> bool:
     """Return whether the last iterations are slower at all; only then is the library that finds shifts loaded."""
     sizes = (FEWEST_COMPARED, len(times) // 3)
     return any(float(np.median(times[-k:])) >= (1 + MATERIAL / 2) * float(np.median(times[:k])) for k in sizes)
 
 
-def shift_at(rows: pl.DataFrame, changes: tuple[LevelChange, ...]) -> Drift | None:
+def _shift_at(rows: pl.DataFrame, changes: tuple[LevelChange, ...]) -> Drift | None:
     """Return the drift from the first level to the last one; levels in between do not count."""
     if not changes:
         return None
     largest = max(changes, key=lambda change: change.after - change.before)
     first, last = changes[0].at, changes[-1].at
-    return compare(rows.head(first), rows.tail(rows.height - last), "shift", int(rows["index"][largest.at]))
+    return _compare(rows.head(first), rows.tail(rows.height - last), "shift", int(rows["index"][largest.at]))
 
 
-def find_slope(rows: pl.DataFrame, times: Float64s) -> Drift | None:
+def _find_slope(rows: pl.DataFrame, times: Float64s) -> Drift | None:
     """Return the drift along a line from the first third to the last one."""
     trend = find_trend(times)
     if trend is None or trend.p_value >= CHANCE or trend.tau < STEADY or trend.growth < MATERIAL:
         return None
     third = rows.height // 3
-    return compare(rows.head(third), rows.tail(third), "trend", None)
+    return _compare(rows.head(third), rows.tail(third), "trend", None)
 
 
-def compare_ends(rows: pl.DataFrame, times: Float64s) -> Drift | None:
+def _compare_ends(rows: pl.DataFrame, times: Float64s) -> Drift | None:
     """Return the drift from the first iterations to the last ones, if chance does not explain it."""
     size = max(FEWEST_COMPARED, rows.height // 3)
     change = bootstrap_change(times[:size], times[-size:])
     if change is None or change[0] < MATERIAL:
         return None
-    return compare(rows.head(size), rows.tail(size), "ends", None)
+    return _compare(rows.head(size), rows.tail(size), "ends", None)
 
 
-def compare(
+def _compare(
     early: pl.DataFrame,
     late: pl.DataFrame,
     kind: Literal["shift", "trend", "ends"],

@@ -20,18 +20,6 @@ from deepprof.metrics.series.statistics import deviation
 from deepprof.metrics.series.trend import Trend, chance_of, find_trend, rises_throughout
 from deepprof.metrics.spans import Spans, covered, intersect, union
 
-__all__ = [
-    "UNEXPLAINED",
-    "CountGrowth",
-    "IntervalGrowth",
-    "MemoryGrowth",
-    "Rebuilding",
-    "find_count_growth",
-    "find_interval_growth",
-    "find_memory_growth",
-    "find_rebuilding",
-]
-
 CHANCE = 0.01
 MIN_GROWTH_ITERATIONS = (
     6  # iterations: five in a row that grow have a chance of 1 in 120, too much for all that is tested
@@ -142,11 +130,11 @@ def find_interval_growth(loop: Loop) -> IntervalGrowth | None:
     if intervals is None:
         return None
     filled = intervals.overlap_ratio >= SMALL_OVERLAP
-    waits = unexplained(loop, intervals, (*EXPLAINED, *COPY_PARTS.values()) if filled else EXPLAINED)
+    waits = _unexplained(loop, intervals, (*EXPLAINED, *COPY_PARTS.values()) if filled else EXPLAINED)
     if float(waits.mean()) < LARGE_SHARE * intervals.whole_ns:
         return None
     trend = find_growth(waits)
-    if trend is None or find_growth(at_one_pace(waits, intervals)) is None:
+    if trend is None or find_growth(_at_one_pace(waits, intervals)) is None:
         return None
     return IntervalGrowth(intervals, waits, trend)
 
@@ -160,11 +148,11 @@ def find_growth(values: npt.NDArray[np.float64] | npt.NDArray[np.int64]) -> Tren
     if trend is None or trend.growth < INTERVAL_GROWTH or trend.tau < ORDERLY:
         return None
     chance = chance_of(values, trend)
-    grows = chance < CHANCE and rises_throughout(values, trend) and beyond_noise(values, trend)
+    grows = chance < CHANCE and rises_throughout(values, trend) and _beyond_noise(values, trend)
     return replace(trend, p_value=chance) if grows else None
 
 
-def at_one_pace(waits: npt.NDArray[np.int64], intervals: Intervals) -> npt.NDArray[np.float64]:
+def _at_one_pace(waits: npt.NDArray[np.int64], intervals: Intervals) -> npt.NDArray[np.float64]:
     """Return the intervals as if each iteration's kernels had run at the usual pace.
 
     If the same work takes longer too, the machine has become slower; the loop has not become longer.
@@ -174,7 +162,7 @@ def at_one_pace(waits: npt.NDArray[np.int64], intervals: Intervals) -> npt.NDArr
     return np.asarray(waits * (float(np.median(pace)) / pace))
 
 
-def unexplained(loop: Loop, intervals: Intervals, known: tuple[str, ...]) -> npt.NDArray[np.int64]:
+def _unexplained(loop: Loop, intervals: Intervals, known: tuple[str, ...]) -> npt.NDArray[np.int64]:
     """Return every interval without the parts in it that are `known` to have a cause of their own."""
     rows = intervals.iterations
     if loop.timeline is not None:
@@ -186,7 +174,7 @@ def unexplained(loop: Loop, intervals: Intervals, known: tuple[str, ...]) -> npt
     return joined.select(left.cast(pl.Int64)).to_series().to_numpy()
 
 
-def beyond_noise(values: npt.NDArray[np.float64] | npt.NDArray[np.int64], trend: Trend) -> bool:
+def _beyond_noise(values: npt.NDArray[np.float64] | npt.NDArray[np.int64], trend: Trend) -> bool:
     """Return whether the last values are larger than the first by more than they scatter around their line.
 
     Medians of a tenth at either end are compared: a single value may dominate a mean.
@@ -248,13 +236,13 @@ def find_rebuilding(loop: Loop, trace: Trace) -> Rebuilding | None:
     rows = loop.usual
     if rows.height < FEWEST_BUILT:
         return None
-    kinds = [(spans, graphs, name) for graphs in (False, True) for spans, name in [build_spans(trace, graphs=graphs)]]
-    found = [weigh(loop, rows, *kind) for kind in kinds if len(kind[0].starts)]
+    kinds = [(spans, graphs, name) for graphs in (False, True) for spans, name in [_build_spans(trace, graphs=graphs)]]
+    found = [_weigh(loop, rows, *kind) for kind in kinds if len(kind[0].starts)]
     wanted = [r for r in found if r.affected > MIN_REBUILT_SHARE * r.iterations and r.building_ns >= WORTH * r.time_ns]
     return max(wanted, key=lambda r: r.building_ns, default=None)
 
 
-def weigh(loop: Loop, rows: pl.DataFrame, spans: Spans, graphs: bool, name: str) -> Rebuilding:
+def _weigh(loop: Loop, rows: pl.DataFrame, spans: Spans, graphs: bool, name: str) -> Rebuilding:
     """Return how many iterations are affected by the building in `spans`, and how much."""
     start, length = rows["start_ns"].to_numpy(), rows["iteration_ns"].to_numpy()
     building = covered(spans, start, start + length)
@@ -266,21 +254,21 @@ def weigh(loop: Loop, rows: pl.DataFrame, spans: Spans, graphs: bool, name: str)
     return Rebuilding(affected, rows.height, *means, graphs, name, bounds)
 
 
-def build_spans(trace: Trace, *, graphs: bool) -> tuple[Spans, str]:
+def _build_spans(trace: Trace, *, graphs: bool) -> tuple[Spans, str]:
     """Return when code is compiled and loaded, or graphs captured and instantiated, and the name with most time."""
     host = trace.host_events.select("start_ns", "end_ns", "name_id", "category")
     calls = rows_named(host.filter(pl.col("category") == "runtime"), trace.names, BUILD)
     of_graphs = trace.names.gather(calls["name_id"]).str.contains("Capture|Graph").fill_null(value=False)
     if graphs:
-        return capture_spans(trace, calls.filter(of_graphs))
+        return _capture_spans(trace, calls.filter(of_graphs))
     ranges = trace.annotations.filter(pl.col("side") == "host").select("start_ns", "end_ns", "name_id")
     plain = host.filter(pl.col("category") != "runtime").drop("category")
     found = pl.concat([rows_named(rows, trace.names, COMPILE) for rows in (plain, ranges)])
     found = pl.concat([found, calls.filter(~of_graphs).drop("category")]).filter(pl.col("end_ns").is_not_null())
-    return union(found["start_ns"].to_numpy(), found["end_ns"].to_numpy()), longest(trace, found)
+    return union(found["start_ns"].to_numpy(), found["end_ns"].to_numpy()), _longest(trace, found)
 
 
-def capture_spans(trace: Trace, calls: pl.DataFrame) -> tuple[Spans, str]:
+def _capture_spans(trace: Trace, calls: pl.DataFrame) -> tuple[Spans, str]:
     """Return the time from the begin of each capture to the end of the instantiation that follows it."""
     begins = calls.filter(trace.names.gather(calls["name_id"]).str.contains("BeginCapture"))["start_ns"].to_numpy()
     made = calls.filter(trace.names.gather(calls["name_id"]).str.contains("Instantiate"))
@@ -290,10 +278,10 @@ def capture_spans(trace: Trace, calls: pl.DataFrame) -> tuple[Spans, str]:
     own = before >= 0
     own[own] = begins[before[own]] >= earlier[own]
     start[own] = begins[before[own]]
-    return union(start, end), longest(trace, made)
+    return union(start, end), _longest(trace, made)
 
 
-def longest(trace: Trace, rows: pl.DataFrame) -> str:
+def _longest(trace: Trace, rows: pl.DataFrame) -> str:
     """Return the name that the most time is spent in, empty without rows."""
     if not rows.height:
         return ""

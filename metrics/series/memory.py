@@ -17,15 +17,13 @@ from deepprof.collectors.trace import Trace
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.operators import is_stand_in
 
-__all__ = ["MemoryFloors", "find_floors", "launch_times"]
-
 Int64s = npt.NDArray[np.int64]
 
 HOST_MEMORY = -1  # the device number of memory events that belong to no device
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryFloors:
+class _MemoryFloors:
     """The least memory in use during complete iterations after warm-up, in order.
 
     `index` numbers the iterations. `absolute`: the recorder wrote totals; otherwise `nbytes` counts from what was
@@ -37,7 +35,7 @@ class MemoryFloors:
     absolute: bool
 
 
-def find_floors(loop: Loop, trace: Trace) -> MemoryFloors | None:
+def find_floors(loop: Loop, trace: Trace) -> _MemoryFloors | None:
     """Return what the iterations leave in use on the loop's device, None where the trace has no memory events."""
     device = HOST_MEMORY if is_stand_in(trace) else loop.device
     rows = trace.memory_events.filter(pl.col("device") == device)
@@ -47,7 +45,7 @@ def find_floors(loop: Loop, trace: Trace) -> MemoryFloors | None:
     in_use = rows["allocated_nbytes"].cast(pl.Int64) if absolute else rows["nbytes"].cum_sum()
     index, begin = begins(loop, trace)
     nbytes, known = floors(rows["time_ns"].to_numpy(), in_use.to_numpy(), begin)
-    return MemoryFloors(index[:-1][known], nbytes[known], absolute)
+    return _MemoryFloors(index[:-1][known], nbytes[known], absolute)
 
 
 def begins(loop: Loop, trace: Trace) -> tuple[Int64s, Int64s]:
@@ -56,14 +54,14 @@ def begins(loop: Loop, trace: Trace) -> tuple[Int64s, Int64s]:
     If most have no launch record, the begins on the device are used.
     """
     rows = loop.iterations.filter(pl.col("complete") & ~pl.col("warmup"))
-    launched = launch_times(loop, trace, rows["start_ns"])
+    launched = _launch_times(loop, trace, rows["start_ns"])
     if 2 * launched.null_count() > len(launched):
         return rows["index"].to_numpy(), rows["start_ns"].to_numpy()
     known = launched.is_not_null()
     return rows["index"].filter(known).to_numpy(), launched.drop_nulls().to_numpy()
 
 
-def launch_times(loop: Loop, trace: Trace, starts: pl.Series) -> pl.Series:
+def _launch_times(loop: Loop, trace: Trace, starts: pl.Series) -> pl.Series:
     """Return when the kernels of the loop's stream that began at `starts` were launched, null where unknown (Int64)."""
     here = (pl.col("device") == loop.device) & (pl.col("stream") == loop.stream)
     first = trace.device_events.filter(here & pl.col("start_ns").is_in(starts.implode()))

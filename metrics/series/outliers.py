@@ -15,19 +15,6 @@ from deepprof.metrics.loop import Loop
 from deepprof.metrics.series.statistics import deviation, local_median
 from deepprof.metrics.spans import NOTHING, Spans, covered, intersect, union
 
-__all__ = [
-    "MIN_OUTLIER_ITERATIONS",
-    "RECORDED",
-    "WARNING",
-    "WORTH",
-    "Outliers",
-    "SlowIterations",
-    "cost_beside_slow",
-    "extra_spans",
-    "find_outliers",
-    "find_slow",
-]
-
 Float64s = npt.NDArray[np.float64]
 
 MIN_OUTLIER_ITERATIONS = 8  # iterations: with fewer there is no usual time
@@ -86,12 +73,12 @@ def find_outliers(loop: Loop) -> Outliers | None:
     extra = times - level
     slow = extra > np.maximum(CLEAR * deviation(extra), LARGE * level)
     rows = usual.select("index", "start_ns", "iteration_ns", extra_ns=pl.Series(extra))
-    differences = differ(usual, ~slow)
+    differences = _differ(usual, ~slow)
     return Outliers(rows.hstack(differences).filter(pl.Series(slow)), usual.height, int(usual["iteration_ns"].sum()))
 
 
 @dataclass(frozen=True, slots=True)
-class SlowIterations:
+class _SlowIterations:
     """The slow iterations that are worth reporting, by kind: the profiler's, irregular ones, those of a cycle.
 
     `every` is the cycle's length in iterations, None without one. If irregular ones are reported, a cycle is not.
@@ -108,15 +95,15 @@ class SlowIterations:
         return tuple(each for each in (self.recorded, self.irregular, self.cyclic) if each is not None)
 
 
-def find_slow(loop: Loop) -> SlowIterations:
+def find_slow(loop: Loop) -> _SlowIterations:
     """Return the slow iterations that cost enough to be reported."""
     outliers = find_outliers(loop)
     if outliers is None or outliers.share < WORTH:
-        return SlowIterations()
-    own, recorded = split_recorder(loop, outliers)
+        return _SlowIterations()
+    own, recorded = _split_recorder(loop, outliers)
     irregular, cyclic, every = split_cycles(loop, own)
     told = irregular.share >= (WARNING if irregular.rows.height <= CHANCE else WORTH)
-    return SlowIterations(
+    return _SlowIterations(
         recorded if recorded.share >= WORTH else None,
         irregular if told else None,
         cyclic if not told and every is not None and cyclic.share >= WORTH else None,
@@ -124,7 +111,7 @@ def find_slow(loop: Loop) -> SlowIterations:
     )
 
 
-def split_recorder(loop: Loop, outliers: Outliers) -> tuple[Outliers, Outliers]:
+def _split_recorder(loop: Loop, outliers: Outliers) -> tuple[Outliers, Outliers]:
     """Return the outliers of the job itself, and those whose extra time is mostly the profiler's own work."""
     start, length = outliers.rows["start_ns"].to_numpy(), outliers.rows["iteration_ns"].to_numpy()
     host = loop.timeline.host if loop.timeline else None
@@ -146,7 +133,7 @@ def cost_beside_slow(loop: Loop, parts: Sequence[str]) -> Cost | None:
     return replace(cost, mean_ns=cost.mean_ns * cost.iterations / whole.iterations, whole_ns=whole.whole_ns)
 
 
-def differ(usual: pl.DataFrame, ordinary: npt.NDArray[np.bool_]) -> pl.DataFrame:
+def _differ(usual: pl.DataFrame, ordinary: npt.NDArray[np.bool_]) -> pl.DataFrame:
     """Return by how much every row exceeds the median of the ordinary ones, in parts and counts."""
     columns = [pl.col(name).cast(pl.Float64).fill_null(0.0) for name in (*PART_NAMES, *DIFFERENCES)]
     values = usual.select(columns)
@@ -161,13 +148,13 @@ def split_cycles(loop: Loop, outliers: Outliers) -> tuple[Outliers, Outliers, in
     none: npt.NDArray[np.bool_] = np.zeros(outliers.rows.height, bool)
     for cycle in loop.cycles:
         every = int(cycle["every"])
-        inside = on_beat(loop.usual["index"].to_numpy(), outliers.rows["index"].to_numpy(), every)
+        inside = _on_beat(loop.usual["index"].to_numpy(), outliers.rows["index"].to_numpy(), every)
         if inside is not None:
             return outliers.among(~inside), outliers.among(inside), every
     return outliers, outliers.among(none), None
 
 
-def on_beat(indices: npt.NDArray[np.int64], slow: npt.NDArray[np.int64], every: int) -> npt.NDArray[np.bool_] | None:
+def _on_beat(indices: npt.NDArray[np.int64], slow: npt.NDArray[np.int64], every: int) -> npt.NDArray[np.bool_] | None:
     """Return which slow iterations recur at every `every`-th iteration, None if they do not come regularly."""
     if every < 2 or not len(slow):
         return None

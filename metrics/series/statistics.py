@@ -12,8 +12,6 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["bootstrap_change", "bootstrap_median", "deviation", "local_median", "noise"]
-
 Float64s = npt.NDArray[np.float64]
 
 MIN_MEDIAN_VALUES = 5  # values: the median lies between the extremes of fewer in less than 95 of 100 cases
@@ -31,7 +29,7 @@ def bootstrap_median(values: npt.ArrayLike) -> tuple[float, float] | None:
     series = np.sort(np.asarray(values, np.float64))
     if len(series) < MIN_MEDIAN_VALUES:
         return None
-    return bounds_of(resampled_medians(series, np.random.default_rng(SEED)), len(series))
+    return _bounds_of(resampled_medians(series, np.random.default_rng(SEED)), len(series))
 
 
 def bootstrap_change(
@@ -48,8 +46,8 @@ def bootstrap_change(
     old, new = resampled_medians(first, random), resampled_medians(second, random)
     both = len(first) + len(second) - 1
     if not relative:
-        return bounds_of(new - old, both)
-    return bounds_of(new / old - 1, both) if old.min() > 0 else None
+        return _bounds_of(new - old, both)
+    return _bounds_of(new / old - 1, both) if old.min() > 0 else None
 
 
 def resampled_medians(ordered: Float64s, random: np.random.Generator) -> Float64s:
@@ -63,7 +61,7 @@ def resampled_medians(ordered: Float64s, random: np.random.Generator) -> Float64
     return np.asarray((lower + ordered[np.minimum((following * n).astype(np.int64), n - 1)]) / 2)
 
 
-def bounds_of(resampled: Float64s, n: int) -> tuple[float, float]:
+def _bounds_of(resampled: Float64s, n: int) -> tuple[float, float]:
     """Return the ends of the interval that holds 95 % of the resampled values, widened if `n` is small.
 
     A small sample scatters less than its source. The expanded percentile interval (Hesterberg 2015, "What Teachers

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Trend", "chance_of", "find_trend", "rises_throughout"]
-
 MIN_TREND_VALUES = 5  # values: fewer prove nothing
 SURE = 1.96  # deviations: smaller autocorrelations also occur among independent values
 PART = 0.2  # of the slope: a half that rises less is level, and the series jumps in the other
@@ -36,7 +34,7 @@ def find_trend(values: npt.ArrayLike) -> Trend | None:
     n = len(series)
     if n < MIN_TREND_VALUES:
         return None
-    at = thin(n)
+    at = _thin(n)
     points, m = series[at], len(at)
     i, j = np.triu_indices(m, 1)
     rise = points[j] - points[i]
@@ -49,7 +47,7 @@ def find_trend(values: npt.ArrayLike) -> Trend | None:
     return Trend(slope, score / (m * (m - 1) / 2), p_value, growth)
 
 
-def thin(count: int) -> npt.NDArray[np.int64]:
+def _thin(count: int) -> npt.NDArray[np.int64]:
     """Return the places of a long series that are used, evenly spread."""
     return np.unique(np.linspace(0, count - 1, min(count, MAX_POINTS)).astype(np.int64))
 
@@ -61,13 +59,13 @@ def chance_of(values: npt.ArrayLike, trend: Trend) -> float:
     the ranks of the residuals around the line (Hamed and Rao, J. Hydrol. 204, 1998).
     """
     series = np.asarray(values, np.float64)
-    at = thin(len(series))
+    at = _thin(len(series))
     n, left = len(at), series[at] - trend.slope * at
     score = abs(trend.tau) * math.sqrt(9 * n * (n - 1) / (2 * (2 * n + 5)))
-    return math.erfc(score / math.sqrt(2 * inflation(left)))
+    return math.erfc(score / math.sqrt(2 * _inflation(left)))
 
 
-def inflation(left: npt.NDArray[np.float64]) -> float:
+def _inflation(left: npt.NDArray[np.float64]) -> float:
     """Return the variance of Kendall's S over that among independent values, at least 1."""
     n = len(left)
     ranks = np.argsort(np.argsort(left, kind="stable"), kind="stable") - (n - 1) / 2
@@ -82,11 +80,11 @@ def rises_throughout(values: npt.ArrayLike, trend: Trend) -> bool:
     """Return whether either half rises by a good part of the slope: after a jump one of them is level."""
     series = np.asarray(values, np.float64)
     middle = len(series) // 2
-    return min(theil_sen(series[: len(series) - middle]), theil_sen(series[middle:])) >= PART * trend.slope
+    return min(_theil_sen(series[: len(series) - middle]), _theil_sen(series[middle:])) >= PART * trend.slope
 
 
-def theil_sen(series: npt.NDArray[np.float64]) -> float:
+def _theil_sen(series: npt.NDArray[np.float64]) -> float:
     """Return the median slope between any two of the values, 0 for fewer than two."""
-    at = thin(len(series))
+    at = _thin(len(series))
     i, j = np.triu_indices(len(at), 1)
     return float(np.median((series[at[j]] - series[at[i]]) / (at[j] - at[i]))) if len(i) else 0.0

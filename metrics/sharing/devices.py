@@ -13,13 +13,11 @@ from deepprof.metrics.sharing.shares import Manner, ShareOfDevice
 from deepprof.metrics.sharing.work import DeviceWork, merge
 from deepprof.metrics.spans import NOTHING, Spans, intersect, union
 
-__all__ = ["SharedDevice", "Utilisation", "measure_device"]
-
 ABSENT_NS = 100_000_000  # a process without a loop has gone after a longer pause; one with a loop after two iterations
 
 
 @dataclass(frozen=True, slots=True)
-class Utilisation:
+class _Utilisation:
     """How long a given number of processes was present, and for how much of that time the device worked."""
 
     span_ns: int
@@ -37,8 +35,8 @@ class SharedDevice:
 
     identity: str | None
     manner: Manner
-    alone: Utilisation
-    together: Utilisation
+    alone: _Utilisation
+    together: _Utilisation
     processes: tuple[ShareOfDevice, ...]
 
 
@@ -53,13 +51,13 @@ def measure_device(shared: SharedWork, shares: Mapping[Place, ShareOfDevice]) ->
     return SharedDevice(identity=shared.identity, manner=manner, alone=alone, together=together, processes=processes)
 
 
-def measure_utilisation(works: Sequence[DeviceWork], present: Sequence[Spans]) -> tuple[Utilisation, Utilisation]:
+def measure_utilisation(works: Sequence[DeviceWork], present: Sequence[Spans]) -> tuple[_Utilisation, _Utilisation]:
     """Return how busy the device is while one process is present, and while several are."""
     both = merge([intersect(one, other) for one, other in combinations(present, 2)])
     someone, busy = merge(present), merge([work.busy for work in works])
     working = intersect(busy, both).total_ns
-    alone = Utilisation(someone.total_ns - both.total_ns, intersect(busy, someone).total_ns - working)
-    return alone, Utilisation(both.total_ns, working)
+    alone = _Utilisation(someone.total_ns - both.total_ns, intersect(busy, someone).total_ns - working)
+    return alone, _Utilisation(both.total_ns, working)
 
 
 def find_presence(work: DeviceWork, share: ShareOfDevice) -> Spans:

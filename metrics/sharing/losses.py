@@ -19,8 +19,6 @@ from deepprof.metrics.sharing.repeated import MIN_RUNS_ALONE, Repeated, look_bes
 from deepprof.metrics.sharing.work import OtherWork
 from deepprof.metrics.spans import Spans, covered
 
-__all__ = ["LOSSES", "UNTOUCHED", "QueuedTime", "find_level", "measure_losses"]
-
 Int64s = npt.NDArray[np.int64]
 
 UNTOUCHED = 0.01  # of an iteration: others that work for less leave it undisturbed
@@ -67,7 +65,7 @@ def measure_losses(
     turns, waits = (covered(spans, start, start + whole) for spans in (queued.kernels, queued.copies))
     if not queued.proven:  # then only a longer iteration shows that work was queued
         turns, waits = limit(turns, waits, stretch)
-    slowed, moved = sum_extra(kernels, others.kernels, len(start)), sum_extra(copies, others.copies, len(start))
+    slowed, moved = _sum_extra(kernels, others.kernels, len(start)), _sum_extra(copies, others.copies, len(start))
     lost = np.minimum(turns + slowed + waits + moved, whole)
     columns = {
         "together_ns": together,
@@ -97,7 +95,7 @@ def limit(turns: Int64s, waits: Int64s, most: Int64s | None) -> tuple[Int64s, In
     return first, np.minimum(waits, most - first)
 
 
-def sum_extra(events: Repeated, others: Spans, iterations: int) -> Int64s:
+def _sum_extra(events: Repeated, others: Spans, iterations: int) -> Int64s:
     """Return how much longer the events of each iteration took beside `others`, at most as long as these ran.
 
     Longer and shorter events are added up before the sum is cut off at 0, so that noise adds nothing.

@@ -14,8 +14,6 @@ from deepprof.metrics.loop import Loop
 from deepprof.metrics.sharing.work import WORK, is_on_link
 from deepprof.metrics.spans import NOTHING, Spans, covered
 
-__all__ = ["MIN_RUNS_ALONE", "OverlapTimes", "Repeated", "list_copies", "list_kernels", "look_beside"]
-
 Int64s = npt.NDArray[np.int64]
 Float64s = npt.NDArray[np.float64]
 
@@ -44,20 +42,20 @@ class Repeated:
 
 def list_kernels(trace: Trace, loop: Loop) -> Repeated:
     """Return the kernels of the main stream; the n-th of a name in an iteration is the n-th in every other."""
-    rows = rows_within(trace, loop, (pl.col("stream") == loop.stream) & pl.col("activity").is_in(["kernel", "graph"]))
+    rows = _rows_within(trace, loop, (pl.col("stream") == loop.stream) & pl.col("activity").is_in(["kernel", "graph"]))
     rows = rows.with_columns(nth=pl.int_range(pl.len()).over("iteration", "name_id"))
-    return make_repeated(rows, ["name_id", "nth"], (rows["end_ns"] - rows["start_ns"]).to_numpy())
+    return _make_repeated(rows, ["name_id", "nth"], (rows["end_ns"] - rows["start_ns"]).to_numpy())
 
 
 def list_copies(trace: Trace, loop: Loop) -> Repeated:
     """Return the copies into and out of the device; those of one direction and size count as the same."""
-    rows = rows_within(trace, loop, pl.col("activity").is_in(WORK) & is_on_link())
+    rows = _rows_within(trace, loop, pl.col("activity").is_in(WORK) & is_on_link())
     exposed = NOTHING if loop.timeline is None else loop.timeline.spans(tuple(COPY_PARTS.values()))
     counted = covered(exposed, rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
-    return make_repeated(rows, ["copy_kind", "nbytes"], counted)
+    return _make_repeated(rows, ["copy_kind", "nbytes"], counted)
 
 
-def rows_within(trace: Trace, loop: Loop, which: pl.Expr) -> pl.DataFrame:
+def _rows_within(trace: Trace, loop: Loop, which: pl.Expr) -> pl.DataFrame:
     """Return the events of the loop's device that `which` selects in usual iterations, with the iteration's number."""
     rows = trace.device_events.filter((pl.col("device") == loop.device) & which)
     start = loop.usual["start_ns"].to_numpy()
@@ -68,7 +66,7 @@ def rows_within(trace: Trace, loop: Loop, which: pl.Expr) -> pl.DataFrame:
     return rows.with_columns(iteration=pl.Series(at, dtype=pl.Int64)).filter(pl.Series(inside, dtype=pl.Boolean))
 
 
-def make_repeated(rows: pl.DataFrame, keys: list[str], counted_ns: Int64s) -> Repeated:
+def _make_repeated(rows: pl.DataFrame, keys: list[str], counted_ns: Int64s) -> Repeated:
     """Return events with a number for each combination of `keys`."""
     numbers = rows.select(pl.struct(keys).rank("dense").cast(pl.Int64)).to_series().to_numpy()
     start, end, iteration = (rows[name].to_numpy() for name in ("start_ns", "end_ns", "iteration"))
@@ -76,14 +74,14 @@ def make_repeated(rows: pl.DataFrame, keys: list[str], counted_ns: Int64s) -> Re
 
 
 @dataclass(frozen=True, slots=True)
-class OverlapTimes:
+class _OverlapTimes:
     """Repeated events beside other processes' work: how long both ran, and how much longer than alone each took."""
 
     overlap_ns: Int64s
     extra_ns: Float64s
 
 
-def look_beside(events: Repeated, others: Spans) -> OverlapTimes:
+def look_beside(events: Repeated, others: Spans) -> _OverlapTimes:
     """Return how long `events` overlap with `others`, and how much longer they take than alone.
 
     The time alone is the median over events of the same key that no other work overlaps. If there are too few of these,
@@ -95,4 +93,4 @@ def look_beside(events: Repeated, others: Spans) -> OverlapTimes:
     undisturbed = pl.col("taken").filter("alone")
     base = pl.when(pl.col("alone").sum() >= MIN_RUNS_ALONE).then(undisturbed.median()).otherwise(pl.col("taken").min())
     alone = frame.select(base.over("key")).to_series().to_numpy()
-    return OverlapTimes(overlap, np.where(overlap > 0, taken - alone, 0.0))
+    return _OverlapTimes(overlap, np.where(overlap > 0, taken - alone, 0.0))

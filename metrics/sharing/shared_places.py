@@ -13,8 +13,6 @@ from deepprof.collectors.trace import Trace
 from deepprof.metrics.operators import is_stand_in
 from deepprof.metrics.sharing.work import WORK, DeviceWork, OtherWork, read_work
 
-__all__ = ["Place", "RankDevices", "SharedPlaces", "SharedWork", "find_shared", "list_devices", "read_shared"]
-
 Place = tuple[int, int]  # rank and its device
 
 
@@ -72,7 +70,7 @@ def find_shared(ranks: Sequence[RankDevices], *, same_device: bool = False) -> t
     """
     found: dict[tuple[str, str], list[Place]] = {}
     if same_device:
-        check_word(ranks)
+        _check_word(ranks)
         single = all(len(each.devices) <= 1 for each in ranks)
         named = (
             ("", "" if single else str(device), (each.rank, device)) for each in ranks for device, _ in each.devices
@@ -86,7 +84,7 @@ def find_shared(ranks: Sequence[RankDevices], *, same_device: bool = False) -> t
     return tuple(each for each in shared if len({rank for rank, _ in each.places}) > 1)
 
 
-def check_word(ranks: Iterable[RankDevices]) -> None:
+def _check_word(ranks: Iterable[RankDevices]) -> None:
     """Raise `UsageError` if the ranks cannot have shared a device, or their clocks cannot be compared."""
     busy = [each for each in ranks if each.devices]
     if len(busy) < 2:

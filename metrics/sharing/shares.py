@@ -19,8 +19,6 @@ from deepprof.metrics.sharing.shared_places import SharedWork
 from deepprof.metrics.sharing.work import DeviceWork, OtherWork
 from deepprof.metrics.spans import Spans, covered, intersect
 
-__all__ = ["Manner", "Neighbour", "ShareOfDevice", "keep_disturbed", "measure_share"]
-
 # How one device runs the kernels of several processes: one after the other (time-sliced); at once (MPS, or slices of
 # the device that the recording does not distinguish); or not visible, because they were never in each other's way.
 Manner = Literal["in turn", "at once", "not visible"]
@@ -83,7 +81,7 @@ class ShareOfDevice:
 
 def measure_share(trace: Trace, shared: SharedWork, own: DeviceWork, loop: Loop | None) -> ShareOfDevice:
     """Return what the process of `trace` loses on a shared device; `loop` is its longest there, with its parts."""
-    pid, name = identify(trace)
+    pid, name = _identify(trace)
     beside, others = shared.beside(own.rank), shared.others(own.rank)
     share = ShareOfDevice(
         rank=own.rank,
@@ -101,10 +99,10 @@ def measure_share(trace: Trace, shared: SharedWork, own: DeviceWork, loop: Loop 
     kernels, copies = list_kernels(trace, loop), list_copies(trace, loop)
     losses = measure_losses(loop.usual, queued, kernels, copies, others)
     manner = judge_manner(kernels, losses, others, own)
-    return replace(describe(share, loop, losses, beside), manner=manner, proven=queued.proven)
+    return replace(_describe(share, loop, losses, beside), manner=manner, proven=queued.proven)
 
 
-def identify(trace: Trace) -> tuple[int | None, str | None]:
+def _identify(trace: Trace) -> tuple[int | None, str | None]:
     """Return id and name of the trace's process; if not recorded, the id of the one with most runtime calls."""
     if len(trace.processes) == 1:
         return trace.processes[0].id, trace.processes[0].name
@@ -113,7 +111,7 @@ def identify(trace: Trace) -> tuple[int | None, str | None]:
     return (found[0] if found else None), None
 
 
-def describe(share: ShareOfDevice, loop: Loop, losses: pl.DataFrame, beside: Sequence[DeviceWork]) -> ShareOfDevice:
+def _describe(share: ShareOfDevice, loop: Loop, losses: pl.DataFrame, beside: Sequence[DeviceWork]) -> ShareOfDevice:
     """Return the share with the figures of its iterations."""
     whole, together = losses["iteration_ns"].to_numpy(), losses["together_ns"].to_numpy()
     level, touched = find_level(whole, together), whole[together > UNTOUCHED * whole]
@@ -126,7 +124,7 @@ def describe(share: ShareOfDevice, loop: Loop, losses: pl.DataFrame, beside: Seq
         together_ns=round(float(np.median(touched))) if len(touched) else None,
         together_iterations=len(touched),
         headroom_ns=find_headroom(losses, level),
-        neighbours=tuple(find_neighbour(loop, other) for other in beside),
+        neighbours=tuple(_find_neighbour(loop, other) for other in beside),
     )
 
 
@@ -137,7 +135,7 @@ def find_headroom(losses: pl.DataFrame, level_ns: int | None) -> int:
     return round(max(0.0, min(lost, longer)))
 
 
-def find_neighbour(loop: Loop, other: DeviceWork) -> Neighbour:
+def _find_neighbour(loop: Loop, other: DeviceWork) -> Neighbour:
     """Return how long another process works in a mean iteration of this one."""
     start = loop.usual["start_ns"].to_numpy()
     within = covered(other.busy, start, start + loop.usual["iteration_ns"].to_numpy())
@@ -156,10 +154,10 @@ def judge_manner(kernels: Repeated, losses: pl.DataFrame, others: OtherWork, own
         return "not visible"
     if overlap <= TOUCHING * (overlap + turns):
         return "in turn"
-    return "in turn" if stands_still(kernels, others.kernels) else "at once"
+    return "in turn" if _stands_still(kernels, others.kernels) else "at once"
 
 
-def stands_still(kernels: Repeated, others: Spans) -> bool:
+def _stands_still(kernels: Repeated, others: Spans) -> bool:
     """Return whether some kernels stand still beside those of others, while the rest go on as if alone."""
     beside = look_beside(kernels, others)
     counted = beside.overlap_ns > EDGE_NS

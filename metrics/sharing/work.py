@@ -12,8 +12,6 @@ import polars as pl
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.spans import NOTHING, Spans, intersect, union
 
-__all__ = ["BETWEEN_NS", "WORK", "DeviceWork", "OtherWork", "is_on_link", "merge", "read_work"]
-
 Int64s = npt.NDArray[np.int64]
 
 WORK = ("kernel", "memcpy", "memset", "graph")
@@ -75,10 +73,10 @@ class OtherWork:
 
     def hold(self, kernels: Spans, copies: Spans) -> tuple[Spans, Spans]:
         """Return the parts of the waits of `kernels` and `copies` in which others use what these wait for."""
-        return intersect(kernels, close_gaps(self.kernels)), intersect(copies, close_gaps(self.copies))
+        return intersect(kernels, _close_gaps(self.kernels)), intersect(copies, _close_gaps(self.copies))
 
 
-def close_gaps(spans: Spans) -> Spans:
+def _close_gaps(spans: Spans) -> Spans:
     """Return the spans with pauses of up to `BETWEEN_NS` filled."""
     if not len(spans.starts):
         return spans

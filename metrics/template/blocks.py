@@ -11,8 +11,6 @@ from deepprof.metrics.loop import Loop
 from deepprof.metrics.names import coarse_ids
 from deepprof.mining.nesting import NestedBlock
 
-__all__ = ["BLOCKS", "place_blocks"]
-
 Int64s = npt.NDArray[np.int64]
 
 # One row per repetition of a block, and one with `repeat` 0 for all of them together. `iteration` is its index, `block`
@@ -43,7 +41,7 @@ def place_blocks(loop: Loop, trace: Trace) -> pl.DataFrame:
         at = first[rows, None] + block.first + np.arange(block.events * block.repeats)
         shown = repeats(symbols, at, block)
         index = whole["index"].to_numpy()[rows][shown]
-        tables.append(as_rows(index, number, start[at[shown]], end[at[shown]], block))
+        tables.append(_as_rows(index, number, start[at[shown]], end[at[shown]], block))
     return pl.concat(tables)
 
 
@@ -53,7 +51,7 @@ def repeats(symbols: npt.NDArray[np.uint32], at: Int64s, block: NestedBlock) -> 
     return np.asarray((names[:, block.events :] == names[:, : -block.events]).all(axis=1))
 
 
-def as_rows(index: Int64s, number: int, start: Int64s, end: Int64s, block: NestedBlock) -> pl.DataFrame:
+def _as_rows(index: Int64s, number: int, start: Int64s, end: Int64s, block: NestedBlock) -> pl.DataFrame:
     """Return the rows of one block from the times of its kernels, one row of them per iteration."""
     shape = (len(index), block.repeats, block.events)
     begins, ends = start.reshape(shape)[:, :, 0], end.reshape(shape).max(axis=2)

@@ -7,13 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Enclosure", "enclose", "order_slices", "separate"]
-
 Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Enclosure:
+class _Enclosure:
     """How slices in the order of `order_slices` lie within each other, arrays of one row per slice.
 
     `parent` is the row of the innermost slice that is open when this one starts, -1 for none, and `depth` counts those
@@ -30,7 +28,7 @@ def order_slices(tracks: Int64s, starts: Int64s, ends: Int64s) -> Int64s:
     return np.lexsort((-ends, starts, tracks))
 
 
-def enclose(tracks: Int64s, starts: Int64s, ends: Int64s) -> Enclosure:
+def enclose(tracks: Int64s, starts: Int64s, ends: Int64s) -> _Enclosure:
     """Return how slices [start, end) in the order of `order_slices` lie within each other, in O(n log n).
 
     `tracks` are non-negative numbers. A slice that ends when another one starts is not open any more; a slice without
@@ -40,8 +38,8 @@ def enclose(tracks: Int64s, starts: Int64s, ends: Int64s) -> Enclosure:
     long = finish > begin
     opened: Int64s = np.cumsum(long) - long  # slices with a length before this row
     depth = opened - np.searchsorted(np.sort(finish[long]), begin, side="right")
-    parent = parents(depth, long)
-    return Enclosure(parent, depth, long & (parent >= 0) & (finish > finish[parent]))
+    parent = _parents(depth, long)
+    return _Enclosure(parent, depth, long & (parent >= 0) & (finish > finish[parent]))
 
 
 def separate(tracks: Int64s, starts: Int64s, ends: Int64s) -> tuple[Int64s, Int64s]:
@@ -51,7 +49,7 @@ def separate(tracks: Int64s, starts: Int64s, ends: Int64s) -> tuple[Int64s, Int6
     return ranks[: len(starts)] + shift, ranks[len(starts) :] + shift
 
 
-def parents(depth: Int64s, long: npt.NDArray[np.bool_]) -> Int64s:
+def _parents(depth: Int64s, long: npt.NDArray[np.bool_]) -> Int64s:
     """Return for each row the last one before it that is one level up and has a length, -1 at the top."""
     rows, size = np.arange(len(depth)), len(depth) + 1
     keys = np.sort((depth * size + rows)[long])

@@ -9,8 +9,6 @@ import polars as pl
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.template.enclosure import enclose, order_slices
 
-__all__ = ["operators_at_launch"]
-
 Int64s = npt.NDArray[np.int64]
 
 DEEPEST = 128  # operators around a launch that are reported, at most
@@ -23,18 +21,18 @@ def operators_at_launch(trace: Trace, events: Int64s) -> Int64s:
     `events` are rows of `Trace.device_events`. The result has a row per event and a column per level, the outermost
     operator first: rows of `Trace.host_events`, -1 after the innermost one. Events without a launch record have none.
     """
-    launches = find_launches(trace, events)
+    launches = _find_launches(trace, events)
     operators = trace.host_events.with_row_index("row").filter(pl.col("category") == "op").select(COLUMNS)
     marks = launches.select("row", "start_ns", pl.col("start_ns").alias("end_ns"), "process", "thread")
-    around = find_parents(pl.concat([operators, marks]))
-    levels = climb(around, operators.height)
+    around = _find_parents(pl.concat([operators, marks]))
+    levels = _climb(around, operators.height)
     rows = np.append(operators["row"].cast(pl.Int64).to_numpy(), -1)
     found = np.full((len(events), levels.shape[1]), -1, np.int64)
     found[launches["event"].to_numpy()] = rows[levels]
     return found
 
 
-def find_launches(trace: Trace, events: Int64s) -> pl.DataFrame:
+def _find_launches(trace: Trace, events: Int64s) -> pl.DataFrame:
     """Return `COLUMNS` of the calls that launched `events`, with each event's place in them."""
     calls = trace.host_events.with_row_index("row").filter(
         (pl.col("category") == "runtime") & pl.col("correlation").is_not_null()
@@ -44,7 +42,7 @@ def find_launches(trace: Trace, events: Int64s) -> pl.DataFrame:
     return wanted.join(first, on="correlation", how="inner", maintain_order="left")
 
 
-def find_parents(slices: pl.DataFrame) -> Int64s:
+def _find_parents(slices: pl.DataFrame) -> Int64s:
     """Return for each slice the place of the one around it on its thread, -1 for none."""
     track = slices.select(pl.struct("process", "thread").rank("dense").cast(pl.Int64)).to_series().to_numpy()
     start = slices["start_ns"].to_numpy()
@@ -56,7 +54,7 @@ def find_parents(slices: pl.DataFrame) -> Int64s:
     return parent
 
 
-def climb(parent: Int64s, first: int) -> Int64s:
+def _climb(parent: Int64s, first: int) -> Int64s:
     """Return the ancestors of the slices from `first` on, a row each, the outermost first and -1 after the last."""
     chain = [parent[first:]]
     while len(chain) < DEEPEST and (chain[-1] >= 0).any():

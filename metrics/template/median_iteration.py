@@ -13,8 +13,6 @@ from deepprof.metrics.loop import Loop
 from deepprof.metrics.names import coarse_ids
 from deepprof.mining.nesting import NestedBlock
 
-__all__ = ["MedianIteration", "find_median_iteration"]
-
 Int64s = npt.NDArray[np.int64]
 
 CELLS = 1 << 22  # kernels read: of more, iterations spread evenly are enough for a median
@@ -46,7 +44,7 @@ def find_median_iteration(loop: Loop, trace: Trace) -> MedianIteration | None:
     follows are used, or all complete ones where there are none.
     """
     rows = loop.usual if loop.usual.height else loop.table.filter("complete")
-    work = main_kernels(loop, trace)
+    work = _main_kernels(loop, trace)
     if not rows.height or not work.height:
         return None
     rows = rows.filter(pl.col("kernels") == pl.col("kernels").mode().min())
@@ -54,8 +52,8 @@ def find_median_iteration(loop: Loop, trace: Trace) -> MedianIteration | None:
     at = np.searchsorted(work["start_ns"].to_numpy(), rows["start_ns"].to_numpy())[:, None]
     at = at + np.arange(int(rows["kernels"][0]))
     names = coarse_ids(trace.names).gather(work["name_id"]).to_numpy()[at]
-    same, reference = alike(names)
-    gap, busy = times_of(work, at[same])
+    same, reference = _alike(names)
+    gap, busy = _times_of(work, at[same])
     usual = at[reference]
     return MedianIteration(
         name_ids=work["name_id"].to_numpy()[usual],
@@ -68,7 +66,7 @@ def find_median_iteration(loop: Loop, trace: Trace) -> MedianIteration | None:
     )
 
 
-def main_kernels(loop: Loop, trace: Trace) -> pl.DataFrame:
+def _main_kernels(loop: Loop, trace: Trace) -> pl.DataFrame:
     """Return the kernels of a loop's main stream with their `row` in the table of device events."""
     return (
         trace.device_events.lazy()
@@ -83,14 +81,14 @@ def main_kernels(loop: Loop, trace: Trace) -> pl.DataFrame:
     )
 
 
-def alike(names: npt.NDArray[np.uint32]) -> tuple[npt.NDArray[np.bool_], int]:
+def _alike(names: npt.NDArray[np.uint32]) -> tuple[npt.NDArray[np.bool_], int]:
     """Return which rows equal the most frequent one, and the index of the first of them."""
     _, kind, count = np.unique(names, axis=0, return_inverse=True, return_counts=True)
     same = kind.ravel() == np.argmax(count)
     return same, int(np.argmax(same))
 
 
-def times_of(work: pl.DataFrame, at: Int64s) -> tuple[Int64s, Int64s]:
+def _times_of(work: pl.DataFrame, at: Int64s) -> tuple[Int64s, Int64s]:
     """Return the median pause before each kernel and the median of what it adds to the busy time."""
     start, end = work["start_ns"].to_numpy()[at], work["end_ns"].to_numpy()[at]
     reach = np.maximum.accumulate(end, axis=1)

@@ -12,8 +12,6 @@ from deepprof.mining.iterations import Iterations
 from deepprof.mining.matching import match
 from deepprof.mining.symbols import SymbolArray, as_symbols
 
-__all__ = ["DriftWatch", "TemplateChange"]
-
 Read: TypeAlias = Callable[[int, int], SymbolArray]
 
 ALIKE = 3  # iterations in a row, all edited
@@ -22,7 +20,7 @@ BETTER = 0.5  # of the edits that may remain with it
 LONGEST_WAIT = 64  # edited iterations at most until the next comparison, when none in a long row became a template
 
 
-class TemplateChange(NamedTuple):
+class _TemplateChange(NamedTuple):
     """The new template of the following iterations: iteration number `row` of those examined."""
 
     row: int
@@ -54,7 +52,7 @@ class DriftWatch:
         """Forget all iterations."""
         self.recent, self.run, self.due = [], 0, ALIKE
 
-    def look(self, rows: Iterations, read: Read, reach: int) -> TemplateChange | None:
+    def look(self, rows: Iterations, read: Read, reach: int) -> _TemplateChange | None:
         """Return the first change, else None; after a change the caller calls again with the iterations that follow it.
 
         `read(first, end)` returns the symbols of the stream, or raises `IndexError` when they are no longer kept; it is
@@ -67,7 +65,7 @@ class DriftWatch:
             found = self._take(row, read, reach)
             if found is not None:
                 self.reset()
-                return TemplateChange(index, *found)
+                return _TemplateChange(index, *found)
         return None
 
     def _take(self, row: EditedIteration, read: Read, reach: int) -> tuple[SymbolArray, str] | None:
@@ -91,14 +89,14 @@ class DriftWatch:
         if self.run < self.due or any(row.edits < WORTH * (row.end - row.first) for row in three):
             return None
         template = as_symbols(segments[-1].copy())
-        after = [difference(segment, template) for segment in segments[:-1]]
+        after = [_difference(segment, template) for segment in segments[:-1]]
         if any(new > BETTER * old for new, old in zip(after, before, strict=True)):
             self.due = self.run + min(self.run, LONGEST_WAIT)
             return None
         return template, f"iterations go on changing: {before[-1]} edits became {after[-1]}"
 
 
-def difference(segment: SymbolArray, template: SymbolArray) -> int:
+def _difference(segment: SymbolArray, template: SymbolArray) -> int:
     """Return the approximate number of edits that turn the one into the other. O(n)."""
     matched = int(match(segment, template).matched.sum())
     return max(len(segment), len(template)) - matched

@@ -11,8 +11,6 @@ import numpy.typing as npt
 from deepprof.mining.loops import MinedLoop
 from deepprof.mining.symbols import SymbolArray, as_symbols
 
-__all__ = ["JoinedVariants"]
-
 UInt32s: TypeAlias = npt.NDArray[np.uint32]
 
 NONE: UInt32s = np.empty(0, np.uint32)

@@ -24,8 +24,6 @@ from deepprof.mining.online.template_tracker import TemplateTracker, select_rows
 from deepprof.mining.symbols import SymbolArray
 from deepprof.plurals import counted
 
-__all__ = ["MAX_EVENTS", "MAX_KNOWN", "MAX_WINDOW", "MIN_WINDOW", "PIECE", "LoopTracker"]
-
 Int64s = npt.NDArray[np.int64]
 
 SAME_PERIOD = 0.1  # relative: a larger difference is another level
@@ -187,7 +185,7 @@ class LoopTracker:
     @property
     def _wait(self) -> int:
         """Symbols without a good iteration after which a loop is lost."""
-        return wait_for(self._followed.period, self.window)
+        return _wait_for(self._followed.period, self.window)
 
     @property
     def _interval(self) -> int:
@@ -296,7 +294,7 @@ class LoopTracker:
 
     def _is_alive(self, loop: MinedLoop, first: int) -> bool:
         unseen = self.position - first - int(loop.iterations.end[-1])
-        return unseen <= ALIVE * wait_for(loop.period, self.window)
+        return unseen <= ALIVE * _wait_for(loop.period, self.window)
 
     def _review(self) -> None:
         """Mine a larger window, and correct the loop if another level is the iteration, or if it begins elsewhere."""
@@ -322,7 +320,7 @@ class LoopTracker:
         """Return whether a newly mined template should replace one that may have changed since it was mined."""
         lock = self._followed
         recent = self.ring.read((first + self.position) // 2, self.position)
-        return not lock.has_drifted or is_better(new, lock, recent)
+        return not lock.has_drifted or _is_better(new, lock, recent)
 
     # -- mining, and following what was found --
 
@@ -335,13 +333,13 @@ class LoopTracker:
     def _switch_to(self, loop: MinedLoop, first: int) -> None:
         """Follow a loop after another one, or none; a loop that was followed before keeps its number and template."""
         former = [*self.known, *([] if self.lock is None else [self.lock])]
-        lock = recognise(loop, reversed(former), self.ring.read(first, self.position))
+        lock = _recognise(loop, reversed(former), self.ring.read(first, self.position))
         self._replace(lock or self._new_lock(loop, first, self.loops), first)
 
     def _correct(self, loop: MinedLoop, first: int) -> None:
         """Follow a loop that corrects the current one; it keeps the number if its iterations are about as long."""
         old = self._followed
-        if is_same_level(loop.period, old.period):
+        if _is_same_level(loop.period, old.period):
             self._follow(replace(self._new_lock(loop, first, old.number), reviewed=old.reviewed), first)
         else:
             self._switch_to(loop, first)
@@ -378,39 +376,39 @@ class LoopTracker:
         self.events.append(MinerEvent(self.position if at is None else at, kind, number, period, confidence, why))
 
 
-def wait_for(period: int, window: int) -> int:
+def _wait_for(period: int, window: int) -> int:
     """Return after how many symbols without a good iteration a loop is lost."""
     return max(LOST_PERIODS * period, window // LOST_PART)
 
 
-def is_same_level(one: int, other: int) -> bool:
+def _is_same_level(one: int, other: int) -> bool:
     """Return whether two periods can be those of one loop."""
     return abs(one - other) <= SAME_PERIOD * max(one, other)
 
 
-def recognise(loop: MinedLoop, known: Iterable[LockedLoop], symbols: SymbolArray) -> LockedLoop | None:
+def _recognise(loop: MinedLoop, known: Iterable[LockedLoop], symbols: SymbolArray) -> LockedLoop | None:
     """Return the known loop that explains the symbols about as well as the one mined from them, else None."""
     wanted = AS_MUCH * int(loop.iterations.matched.sum())
-    alike = (lock for lock in known if is_same_level(lock.period, loop.period))
+    alike = (lock for lock in known if _is_same_level(lock.period, loop.period))
     return next((lock for lock in alike if lock.explains(symbols) >= wanted), None)
 
 
-def is_better(new: LockedLoop, old: LockedLoop, symbols: SymbolArray) -> bool:
+def _is_better(new: LockedLoop, old: LockedLoop, symbols: SymbolArray) -> bool:
     """Return whether a new template matches as much as the old one, with iterations that begin elsewhere."""
     if new.explains(symbols) < old.explains(symbols):
         return False
-    one, other = (boundaries(lock, symbols) for lock in (new, old))
+    one, other = (_boundaries(lock, symbols) for lock in (new, old))
     distance = max(2, int(NEAR * old.period))
-    return not (are_near(one, other, distance) and are_near(other, one, distance))
+    return not (_are_near(one, other, distance) and _are_near(other, one, distance))
 
 
-def boundaries(lock: LockedLoop, symbols: SymbolArray) -> Int64s:
+def _boundaries(lock: LockedLoop, symbols: SymbolArray) -> Int64s:
     """Return where passes begin that match half of the template."""
     passes = match(lock.joined.of(symbols), lock.template)
     return passes.first[2 * passes.matched >= lock.period]
 
 
-def are_near(positions: Int64s, others: Int64s, distance: int) -> bool:
+def _are_near(positions: Int64s, others: Int64s, distance: int) -> bool:
     """Return whether most of the positions have one of the others nearby."""
     if not len(positions) or not len(others):
         return False

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["MatchWatch"]
-
 THIN = 0.5  # of the symbols: when a loop matches less, another one may be there
 PATIENT, MOST_PATIENT = 4, 32  # waits that it may match so little before that is examined, at first and at most
 

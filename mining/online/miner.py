@@ -13,8 +13,6 @@ from deepprof.mining.online.state import from_bytes, to_bytes
 from deepprof.mining.symbols import Symbols, as_symbols
 from deepprof.plurals import counted, verb
 
-__all__ = ["OnlineMiner"]
-
 WINDOW = 1 << 16  # the first window that offline mining searches
 
 

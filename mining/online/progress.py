@@ -15,8 +15,6 @@ from deepprof.mining.online.joining import JoinedVariants
 from deepprof.mining.phase import Source
 from deepprof.mining.symbols import SymbolArray
 
-__all__ = ["NO_LOOP", "IterationBatch", "Kind", "LockedLoop", "MinerCounts", "MinerEvent", "State"]
-
 Int64s: TypeAlias = npt.NDArray[np.int64]
 State: TypeAlias = Literal["learning", "locked", "lost"]
 Kind: TypeAlias = Literal["lock", "review", "drift", "lost", "gap"]

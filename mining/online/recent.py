@@ -13,8 +13,6 @@ from deepprof.mining.evidence import Evidence, Family, Trust
 from deepprof.mining.matcher_state import FARTHEST
 from deepprof.mining.online.ring import Ring
 
-__all__ = ["MAX_FAMILIES", "MAX_NAMES", "SIGNALS", "RecentEvidence", "check_evidence"]
-
 Int64s: TypeAlias = npt.NDArray[np.int64]
 Bools: TypeAlias = npt.NDArray[np.bool_]
 

@@ -7,8 +7,6 @@ from typing import Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Ring"]
-
 Value = TypeVar("Value", bound=np.generic)
 SPARE = 4  # parts of the size: the memory is one part larger, and each value moves so many times
 

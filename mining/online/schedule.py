@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["NEVER", "DecisionSchedule"]
-
 NEVER = 2**62
 """Later than any position."""
 

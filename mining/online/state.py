@@ -31,8 +31,6 @@ from deepprof.mining.phase import Source
 from deepprof.mining.saved_bytes import SavedFormat, read_array
 from deepprof.mining.symbols import MAX_SYMBOL, as_symbols
 
-__all__ = ["from_bytes", "to_bytes"]
-
 Array: TypeAlias = npt.NDArray[Any]
 Int64s: TypeAlias = npt.NDArray[np.int64]
 UInt32s: TypeAlias = npt.NDArray[np.uint32]
@@ -45,7 +43,7 @@ UNCHANGED = ("window", "ended", "schedule", "state", "watch", "loops", "last_gap
 
 
 @dataclass(frozen=True, slots=True)
-class SavedLoop:
+class _SavedLoop:
     """A `LockedLoop`; `mined` is None while the template is the mined one."""
 
     number: int
@@ -59,7 +57,7 @@ class SavedLoop:
     reviewed: bool
 
     @classmethod
-    def of(cls, loop: LockedLoop) -> SavedLoop:
+    def of(cls, loop: LockedLoop) -> _SavedLoop:
         """Return the loop's fields."""
         mined = as_symbols(loop.mined) if loop.has_drifted else None
         why, joined = (loop.confidence, loop.evidence, loop.source), loop.joined
@@ -80,12 +78,12 @@ class SavedLoop:
             and all(template.dtype.kind == "u" and 0 < len(template) <= size for template in templates)
             and len(self.variants) == len(self.joined)
             and bool((self.variants[1:] > self.variants[:-1]).all() and (self.joined < self.variants).all())
-            and is_within(self.variants, 0, MAX_SYMBOL)
+            and _is_within(self.variants, 0, MAX_SYMBOL)
         )
 
 
 @dataclass(frozen=True, slots=True)
-class SavedTracker:
+class _SavedTracker:
     """A `TemplateTracker` and its segmenter."""
 
     matcher: npt.NDArray[np.uint8]
@@ -98,7 +96,7 @@ class SavedTracker:
     held: Int64s
 
     @classmethod
-    def of(cls, tracker: TemplateTracker) -> SavedTracker:
+    def of(cls, tracker: TemplateTracker) -> _SavedTracker:
         """Return the tracker's fields."""
         segmenter, held = tracker.segmenter, tracker.segmenter.held
         rows = np.stack([held.first, held.end, held.matched, held.edits, held.complete], axis=1).ravel()
@@ -122,14 +120,14 @@ class SavedTracker:
             (seen.place.stop, bool(seen.place.finished)) == (at, ended)
             and np.array_equal(seen.template, template)
             and self.good_end <= at
-            and are_rows(self.passes, 4, 3, at)
-            and are_rows(self.held, 5, 1, at)
+            and _are_rows(self.passes, 4, 3, at)
+            and _are_rows(self.held, 5, 1, at)
             and 0 <= self.known <= len(self.passes) // 4
         )
 
 
 @dataclass(frozen=True, slots=True)
-class SavedDrift:
+class _SavedDrift:
     """A `DriftWatch`: three numbers for each recent iteration."""
 
     recent: Int64s
@@ -142,7 +140,7 @@ class SavedDrift:
 
 
 @dataclass(frozen=True, slots=True)
-class SavedSignal:
+class _SavedSignal:
     """A ring of the evidence."""
 
     start: int
@@ -160,19 +158,19 @@ class SavedSignal:
 
 
 @dataclass(frozen=True, slots=True)
-class SavedEvidence:
+class _SavedEvidence:
     """A `RecentEvidence`, whose size is that of the miner's ring."""
 
     start: Position
     optimizer: npt.NDArray[np.bool_] | None
     families: Annotated[list[Family], msgspec.Meta(max_length=MAX_FAMILIES)]
-    signals: dict[str, SavedSignal]
+    signals: dict[str, _SavedSignal]
 
     @classmethod
-    def of(cls, evidence: RecentEvidence) -> SavedEvidence:
+    def of(cls, evidence: RecentEvidence) -> _SavedEvidence:
         """Return the evidence's fields."""
         rings = evidence.signals.items()
-        signals = {name: SavedSignal(ring.start, ring.read(ring.begin, ring.end)) for name, ring in rings}
+        signals = {name: _SavedSignal(ring.start, ring.read(ring.begin, ring.end)) for name, ring in rings}
         return cls(evidence.start, evidence.optimizer, list(evidence.families.values()), signals)
 
     def restored(self, size: int, at: int) -> RecentEvidence:
@@ -183,39 +181,39 @@ class SavedEvidence:
 
 
 @dataclass(frozen=True, slots=True)
-class SavedMiner:
+class _SavedMiner:
     """A `LoopTracker` with everything that it needs to continue."""
 
     window: int
     ended: bool
     position: Position
     symbols: Array
-    evidence: SavedEvidence
+    evidence: _SavedEvidence
     schedule: DecisionSchedule
     state: State
-    lock: SavedLoop | None
-    tracker: SavedTracker | None
+    lock: _SavedLoop | None
+    tracker: _SavedTracker | None
     watch: MatchWatch
-    drift: SavedDrift
-    known: Annotated[list[SavedLoop], msgspec.Meta(max_length=MAX_KNOWN)]
+    drift: _SavedDrift
+    known: Annotated[list[_SavedLoop], msgspec.Meta(max_length=MAX_KNOWN)]
     loops: Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
     last_gap: int
     counts: MinerCounts
     events: Annotated[list[MinerEvent], msgspec.Meta(max_length=MAX_EVENTS)]
 
     @classmethod
-    def of(cls, miner: LoopTracker) -> SavedMiner:
+    def of(cls, miner: LoopTracker) -> _SavedMiner:
         """Return the miner's fields."""
         ring, drift = miner.ring, miner.drift
         return cls(
             **{name: getattr(miner, name) for name in UNCHANGED},
             position=ring.end,
             symbols=as_symbols(ring.read(ring.begin, ring.end)),
-            evidence=SavedEvidence.of(miner.evidence),
-            lock=None if miner.lock is None else SavedLoop.of(miner.lock),
-            tracker=None if miner.tracker is None else SavedTracker.of(miner.tracker),
-            drift=SavedDrift(np.array(drift.recent, np.int64).ravel(), drift.run, drift.due),
-            known=[SavedLoop.of(loop) for loop in miner.known],
+            evidence=_SavedEvidence.of(miner.evidence),
+            lock=None if miner.lock is None else _SavedLoop.of(miner.lock),
+            tracker=None if miner.tracker is None else _SavedTracker.of(miner.tracker),
+            drift=_SavedDrift(np.array(drift.recent, np.int64).ravel(), drift.run, drift.due),
+            known=[_SavedLoop.of(loop) for loop in miner.known],
             events=list(miner.events),
         )
 
@@ -248,8 +246,8 @@ class SavedMiner:
         return {
             "symbols": self.symbols.dtype.kind == "u" and len(self.symbols) == min(at, size),
             "signals": all(signal.is_possible(name, size, at) for name, signal in evidence.signals.items()),
-            "ranges": all(are_ranges(family, size) for family in evidence.families),
-            "drift": are_rows(self.drift.recent, 3, 2, at),
+            "ranges": all(_are_ranges(family, size) for family in evidence.families),
+            "drift": _are_rows(self.drift.recent, 3, 2, at),
             "events": all(0 <= event.position <= FARTHEST and -1 <= event.loop <= MAX_COUNT for event in events),
             "periods": all(0 <= event.period <= MAX_COUNT for event in events),
             "loops": all(loop.is_possible(self.loops, size) for loop in (self.lock, *self.known) if loop),
@@ -281,7 +279,7 @@ def to_bytes(miner: LoopTracker) -> bytes:
             return value.item()
         return {name: getattr(value, name) for name in value.__slots__}
 
-    text = json.dumps(SavedMiner.of(miner), default=write, separators=(",", ":")).encode()
+    text = json.dumps(_SavedMiner.of(miner), default=write, separators=(",", ":")).encode()
     return FORMAT.seal(np.array([len(text)]), np.frombuffer(text, np.uint8), *arrays)
 
 
@@ -298,12 +296,12 @@ def from_bytes(data: bytes) -> LoopTracker:
 
     def read(kind: object, value: object) -> Array:
         nonlocal at
-        array = read_described(body, value, at)
+        array = _read_described(body, value, at)
         at += array.nbytes
-        return of_kind(array, kind)
+        return _of_kind(array, kind)
 
     try:
-        saved = msgspec.json.decode(body[FORMAT.least_nbytes : end], type=SavedMiner, dec_hook=read)
+        saved = msgspec.json.decode(body[FORMAT.least_nbytes : end], type=_SavedMiner, dec_hook=read)
     except (ValueError, RecursionError) as error:
         raise FORMAT.damaged(f"its fields cannot be read: {error}") from None
     if at != len(body):
@@ -312,7 +310,7 @@ def from_bytes(data: bytes) -> LoopTracker:
     return saved.restored()
 
 
-def read_described(body: bytes, value: object, at: int) -> Array:
+def _read_described(body: bytes, value: object, at: int) -> Array:
     """Return the array at byte `at` that a field describes."""
     match value:
         case {"array": [str(name), int(count)]} if name in TYPES and 0 <= count <= len(body):
@@ -321,7 +319,7 @@ def read_described(body: bytes, value: object, at: int) -> Array:
     raise ValueError("no array")
 
 
-def of_kind(array: Array, kind: object) -> Array:
+def _of_kind(array: Array, kind: object) -> Array:
     """Return the array; raise an error where the field's annotation is of another type."""
     (wanted,) = get_args(get_args(kind)[1])
     if wanted is not Any and array.dtype != wanted:
@@ -329,18 +327,18 @@ def of_kind(array: Array, kind: object) -> Array:
     return array
 
 
-def is_within(values: Array, least: int, most: int) -> bool:
+def _is_within(values: Array, least: int, most: int) -> bool:
     """Return whether all values are from `least` to `most`."""
     return not len(values) or bool(least <= values.min() and values.max() <= most)
 
 
-def are_rows(values: Int64s, width: int, most: int, at: int) -> bool:
+def _are_rows(values: Int64s, width: int, most: int, at: int) -> bool:
     """Return whether the values are at most so many rows, and none is beyond `at`, the symbols read."""
-    return not len(values) % width and len(values) <= most * width and is_within(values, 0, at)
+    return not len(values) % width and len(values) <= most * width and _is_within(values, 0, at)
 
 
-def are_ranges(family: Family, size: int) -> bool:
+def _are_ranges(family: Family, size: int) -> bool:
     """Return whether the ranges can be those of the last `size` symbols."""
     arrays = [family.positions] if family.ends is None else [family.positions, family.ends]
     farthest = 2 * FARTHEST - 1
-    return all(len(one) == len(family.positions) <= size and is_within(one, -farthest, farthest) for one in arrays)
+    return all(len(one) == len(family.positions) <= size and _is_within(one, -farthest, farthest) for one in arrays)

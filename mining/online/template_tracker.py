@@ -15,8 +15,6 @@ from deepprof.mining.online.joining import JoinedVariants
 from deepprof.mining.online.ring import Ring
 from deepprof.mining.symbols import SymbolArray
 
-__all__ = ["NO_ITERATIONS", "Begin", "IterationSegmenter", "TemplateTracker", "join_rows", "select_rows"]
-
 Int64s: TypeAlias = npt.NDArray[np.int64]
 
 SIZEABLE = 0.02  # of the period: the smallest part reported of an iteration that an end of the stream cuts
@@ -31,7 +29,7 @@ def select_rows(rows: Iterations, which: slice | npt.NDArray[np.bool_]) -> Itera
     return Iterations(rows.first[which], rows.end[which], rows.matched[which], rows.edits[which], rows.complete[which])
 
 
-def copy_last(rows: Iterations) -> Iterations:
+def _copy_last(rows: Iterations) -> Iterations:
     """Return the last iteration, in memory of its own."""
     return Iterations(
         rows.first[-1:].copy(),
@@ -80,7 +78,7 @@ class IterationSegmenter:
         passes = self._with(found)
         joined = join_halves(Matches.from_rows(passes, 0), self.period)
         still_open = joined.first[-1] == passes[-1, 0] and self._is_broken(passes[-1])
-        settled = select_passes(joined, slice(-1)) if still_open else joined
+        settled = _select_passes(joined, slice(-1)) if still_open else joined
         rows = join_rows(self.held, self._kept(settled, int(passes[self.known, 0])))
         following = passes[-1, 0] if still_open and 2 * passes[-1, 2] >= self.period else None
         self._remember(passes, still_open)
@@ -98,7 +96,7 @@ class IterationSegmenter:
     def take_exact(self, found: Matches) -> Iterations:
         """Do what `take` does, for passes that go on exactly: each iteration ends where the next one begins."""
         held, edits, complete = self.held, found.edits, np.ones(len(found), np.bool_)
-        self.held = copy_last(Iterations(found.first, found.end, found.matched, edits, complete))
+        self.held = _copy_last(Iterations(found.first, found.end, found.matched, edits, complete))
         first = np.concatenate((held.first, found.first[:-1]))
         if held.edits[0] == 0 and held.matched[0] == self.period:
             return Iterations(first, found.first, found.matched, edits, complete)
@@ -149,7 +147,7 @@ class IterationSegmenter:
         if not len(rows.first):
             return rows
         if following is None:
-            self.held = copy_last(rows)
+            self.held = _copy_last(rows)
             return select_rows(absorb_tails(rows, self.period), slice(-1))
         self.held = NO_ITERATIONS
         at = np.array([following])
@@ -171,7 +169,7 @@ class IterationSegmenter:
         return bool(row[2] < WHOLE * self.period)
 
 
-def select_passes(passes: Matches, which: slice) -> Matches:
+def _select_passes(passes: Matches, which: slice) -> Matches:
     """Return some of the passes."""
     return Matches(passes.first[which], passes.end[which], passes.matched[which], passes.edits[which], passes.foreign)
 
@@ -209,8 +207,8 @@ class TemplateTracker:
     def replay(self, symbols: SymbolArray) -> Iterations:
         """Do the same as `feed` for the first symbols, in which the template was found; align their head backwards."""
         symbols = self.joined.of(symbols)
-        found = shift(self.matcher.feed(symbols), -self._begin)
-        return self._settle(shift(align_head(symbols, self.template, found), self._begin))
+        found = _shift(self.matcher.feed(symbols), -self._begin)
+        return self._settle(_shift(align_head(symbols, self.template, found), self._begin))
 
     def close(self, *, whole_only: bool = False) -> Iterations:
         """Return the remaining iterations when the stream ends or (`whole_only`) is interrupted. The last call."""
@@ -239,6 +237,6 @@ class TemplateTracker:
         return self.segmenter.take(found)
 
 
-def shift(passes: Matches, by: int) -> Matches:
+def _shift(passes: Matches, by: int) -> Matches:
     """Return the passes moved along the stream."""
     return Matches(passes.first + by, passes.end + by, passes.matched, passes.edits, passes.foreign)

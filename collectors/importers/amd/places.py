@@ -12,16 +12,6 @@ from deepprof.collectors.trace import DEVICES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = [
-    "RocmProcessor",
-    "choose_streams",
-    "clock_of",
-    "list_devices",
-    "number_agents",
-    "place",
-    "scope_correlations",
-]
-
 NO_STREAM = -1
 FEW_KERNELS, MANY_STREAMS = 4, 32  # kernels on one stream; streams in one trace
 SCOPE = 2**40  # each process counts its correlation ids from 1
@@ -73,13 +63,13 @@ def list_devices(agents: Sequence[RocmProcessor], numbers: Mapping[str, int], us
     told = [agent for agent in reversed(agents) if agent.gpu and agent.name]
     known = {numbers[agent.key]: agent for agent in told if numbers.get(agent.key) in wanted}
     rows = [
-        (number, agent.name, fitting(agent.memory_nbytes, 64), fitting(agent.multiprocessors, 32), None)
+        (number, agent.name, _fitting(agent.memory_nbytes, 64), _fitting(agent.multiprocessors, 32), None)
         for number, agent in sorted(known.items())
     ]
     return pl.DataFrame(rows, schema=DEVICES, orient="row", strict=False)
 
 
-def fitting(value: int | None, bits: int) -> int | None:
+def _fitting(value: int | None, bits: int) -> int | None:
     """Return `value` if it is a positive integer of at most `bits` bits, else None."""
     return value if value is not None and 0 < value < 2**bits else None
 

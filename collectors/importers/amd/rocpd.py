@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from deepprof.collectors.trace import Trace
 
-__all__ = ["ADVICE", "Rocpd", "list_parts"]
-
 OWN_TABLE = re.compile(r"rocpd_(?:kernel_dispatch|memory_copy|memory_allocate|region|info_process|info_agent)(|_.+)")
 # Each process adds about twenty tables, each of at least one page of 4 KiB.
 PART_NBYTES, PARTS_FLOOR = 32 * 1024, 8

@@ -20,8 +20,6 @@ from deepprof.collectors.importers.amd.rocprof_trace import ALLOCATION, DEVICE, 
 if TYPE_CHECKING:
     from deepprof.collectors.importers.sqlite.sqlite_database import SqliteDatabase
 
-__all__ = ["RocpdPart", "read_part"]
-
 PLACE = ("pid", "tid", "agent_id", "queue_id", "stream_id")
 TIMES = ("start", "end", "timestamp")
 # Tables that have no counterpart in the record table, and the reason under which their rows are counted as dropped.
@@ -51,7 +49,7 @@ class RocpdPart:
 
     def lookup(self, name: str, column: str) -> pl.DataFrame:
         """Return the texts of the table `name` as `id` and `text`; the first one where an id comes twice."""
-        return first_of_each(self.table(name, ("id",)).with_columns(text=self.texts(name, column)))
+        return _first_of_each(self.table(name, ("id",)).with_columns(text=self.texts(name, column)))
 
     @cached_property
     def strings(self) -> pl.DataFrame:
@@ -61,7 +59,7 @@ class RocpdPart:
     @cached_property
     def tracks(self) -> pl.DataFrame:
         """Where events ran, by `track_id`, in layouts whose event rows do not contain it."""
-        rows = first_of_each(self.table("rocpd_track", ("id", *PLACE, "name_id")))
+        rows = _first_of_each(self.table("rocpd_track", ("id", *PLACE, "name_id")))
         return rows.rename({name: f"track_{name}" for name in rows.columns})
 
     @cached_property
@@ -71,7 +69,7 @@ class RocpdPart:
         The correlation id of other tools is called `stack_id` here; `correlation_id` is the application's own id, and
         is used where `stack_id` is empty.
         """
-        rows = first_of_each(self.table("rocpd_event", ("id", "stack_id", "correlation_id", "category_id")))
+        rows = _first_of_each(self.table("rocpd_event", ("id", "stack_id", "correlation_id", "category_id")))
         categories = self.lookup("rocpd_info_category", "name")
         categories = self.strings if categories.is_empty() else categories
         rows = named(rows, categories, "category_id", "category")
@@ -81,7 +79,7 @@ class RocpdPart:
     @cached_property
     def timestamps(self) -> pl.DataFrame:
         """The times that rows refer to by id."""
-        return first_of_each(self.table("rocpd_timestamp", ("id", "value")))
+        return _first_of_each(self.table("rocpd_timestamp", ("id", "value")))
 
     def rows(self, name: str, columns: tuple[str, ...]) -> pl.DataFrame:
         """Return `columns` of the table `name`, with the times, the place and the event columns of each row."""
@@ -102,7 +100,7 @@ class RocpdPart:
         return joined.with_columns(pl.coalesce(time, f"{time}_value").alias(time))
 
 
-def first_of_each(rows: pl.DataFrame) -> pl.DataFrame:
+def _first_of_each(rows: pl.DataFrame) -> pl.DataFrame:
     """Return the first row of each `id`, so that a join on it never duplicates a record."""
     return rows.drop_nulls("id").unique("id", keep="first", maintain_order=True)
 
@@ -119,9 +117,9 @@ def read_part(part: RocpdPart, loose: Loose) -> int:
     numbered = [rows["process"].max() for rows in (*loose.device, *loose.host)]
     processes = read_processes(part, 1 + max((at for at in numbered if isinstance(at, int)), default=-1))
     loose.agents.extend(agents.listed)
-    device = [read_kernels(part), read_copies(part)]
-    host = [read_regions(part, "rocpd_region"), read_regions(part, "rocpd_sample")]
-    memory = read_allocations(part)
+    device = [_read_kernels(part), _read_copies(part)]
+    host = [_read_regions(part, "rocpd_region"), _read_regions(part, "rocpd_sample")]
+    memory = _read_allocations(part)
     read = sum(rows.height for rows in (*device, *host, memory))
     loose.device.append(processes.of_device(agents.keyed(pl.concat(device))))
     loose.host.append(processes.of_host(pl.concat(host)))
@@ -133,43 +131,43 @@ def read_part(part: RocpdPart, loose: Loose) -> int:
     return read
 
 
-def read_kernels(part: RocpdPart) -> pl.DataFrame:
+def _read_kernels(part: RocpdPart) -> pl.DataFrame:
     """Return the dispatches as DEVICE rows; `process` is the writer's own key."""
     rows = part.rows("rocpd_kernel_dispatch", ("kernel_id", "graph_node_id"))
     symbols = part.table("rocpd_info_kernel_symbol", ("id",)).with_columns(
         label=words.kernel_label(pl.lit(part.texts("rocpd_info_kernel_symbol", "display_name"))),
         mangled=words.kernel_label(pl.lit(part.texts("rocpd_info_kernel_symbol", "kernel_name"))),
     )
-    symbols = first_of_each(symbols).select(kernel_id="id", name=pl.coalesce("label", "mangled"))
+    symbols = _first_of_each(symbols).select(kernel_id="id", name=pl.coalesce("label", "mangled"))
     rows = rows.join(symbols, on="kernel_id", how="left", maintain_order="left")
     return frame(
-        DEVICE, {**placed(), "activity": "kernel", "name": pl.col("name"), "kernel": pl.col("kernel_id")}, rows
+        DEVICE, {**_placed(), "activity": "kernel", "name": pl.col("name"), "kernel": pl.col("kernel_id")}, rows
     )
 
 
-def placed() -> dict[str, pl.Expr]:
+def _placed() -> dict[str, pl.Expr]:
     """Return the columns that all DEVICE rows take from `RocpdPart.rows`."""
     names = {"start_ns": "start", "end_ns": "end", "process": "pid", "agent": "agent_id", "queue": "queue_id"}
     more = {"stream_id": "stream_id", "correlation": "correlation", "graph_node": "graph_node_id"}
     return {name: pl.col(column) for name, column in (names | more).items()}
 
 
-def read_copies(part: RocpdPart) -> pl.DataFrame:
+def _read_copies(part: RocpdPart) -> pl.DataFrame:
     """Return the copies as DEVICE rows."""
     rows = part.rows("rocpd_memory_copy", ("name_id", "dst_agent_id", "src_agent_id", "size", "graph_node_id"))
     rows = named(rows, part.strings, "name_id", "text")
     rows = words.labelled(rows, "text", kind=words.copy_kind_of, label=words.copy_name)
     return frame(
-        DEVICE, {**placed(), **words.copy_columns("dst_agent_id", "src_agent_id"), "nbytes": pl.col("size")}, rows
+        DEVICE, {**_placed(), **words.copy_columns("dst_agent_id", "src_agent_id"), "nbytes": pl.col("size")}, rows
     )
 
 
-def read_regions(part: RocpdPart, table: str) -> pl.DataFrame:
+def _read_regions(part: RocpdPart, table: str) -> pl.DataFrame:
     """Return calls and markers as HOST rows; `process` is the writer's own key. `rocpd_sample` rows have no length."""
     rows = named(part.rows(table, ("name_id",)), part.strings, "name_id", "operation")
     rows = named(rows, part.strings, "track_name_id", "track")
     marker = pl.col("category").str.contains(MARKERS).fill_null(False)
-    rows = add_messages(part, rows, bool(rows.select(marker.any()).item()))
+    rows = _add_messages(part, rows, bool(rows.select(marker.any()).item()))
     rows = words.labelled(rows, "category", known=words.domain_category)
     return frame(
         HOST,
@@ -186,35 +184,35 @@ def read_regions(part: RocpdPart, table: str) -> pl.DataFrame:
     )
 
 
-class Extra(msgspec.Struct):
+class _Extra(msgspec.Struct):
     """The field of `rocpd_event.extdata` that is read for a marker."""
 
     message: str | None = None
 
 
-def add_messages(part: RocpdPart, rows: pl.DataFrame, wanted: bool) -> pl.DataFrame:
+def _add_messages(part: RocpdPart, rows: pl.DataFrame, wanted: bool) -> pl.DataFrame:
     """Return `rows` with the `message` of their markers, null if none; texts are read only if `wanted`."""
     if not wanted:
         return rows.with_columns(message=pl.lit(None, pl.String))
     extra = part.table("rocpd_event", ("id",)).with_columns(extra=part.texts("rocpd_event", "extdata"))
     extra = (
-        first_of_each(extra)
+        _first_of_each(extra)
         .select("extra", event_id="id")
         .join(rows.select("event_id").unique(), on="event_id", how="semi")
     )
-    extra = words.labelled(extra, "extra", message=message_of).drop("extra")
+    extra = words.labelled(extra, "extra", message=_message_of).drop("extra")
     return rows.join(extra, on="event_id", how="left", maintain_order="left")
 
 
-def message_of(text: str | None) -> str | None:
+def _message_of(text: str | None) -> str | None:
     """Return the message in the JSON `text`, None where it is something else (or compressed)."""
     try:
-        return msgspec.json.decode(text or "{}", type=Extra).message or None
+        return msgspec.json.decode(text or "{}", type=_Extra).message or None
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
 
 
-def read_allocations(part: RocpdPart) -> pl.DataFrame:
+def _read_allocations(part: RocpdPart) -> pl.DataFrame:
     """Return allocations and frees as ALLOCATION rows; `process` is the writer's own key."""
     rows = part.rows("rocpd_memory_allocate", ("size", "address"))
     return frame(

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from deepprof.collectors.trace import Trace
 
-__all__ = ["Rocprof"]
-
 ADVICE = "record one with `rocprofv3 --sys-trace` or `--kernel-trace --memory-copy-trace --hip-trace`"
 PERFETTO_SUFFIXES = (".pftrace", ".perfetto-trace")
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from deepprof.collectors.importers.amd.rocprof_trace import Loose
 
-__all__ = ["EVENT_TABLES", "read_run", "table_of"]
-
 # The kind of a file's rows and the columns that identify it; the first kind that fits counts.
 TABLES = {
     "counters": {"counter_name", "kernel_name", "start_timestamp"},
@@ -43,21 +41,21 @@ DAMAGED = (pl.exceptions.PolarsError, ValueError, OverflowError)
 
 def table_of(head: bytes) -> str | None:
     """Return which of TABLES a file that starts with `head` is, None for none."""
-    found = set(read_header(head))
+    found = set(_read_header(head))
     return next((name for name, columns in TABLES.items() if columns <= found), None)
 
 
-def read_header(head: bytes) -> list[str]:
+def _read_header(head: bytes) -> list[str]:
     """Return the names of the columns in the first line of `head`, spelt in one way ("gpu-id" is "gpu_id")."""
     line = head.removeprefix(BOM).split(b"\n", 1)[0].decode("utf-8", "replace").strip()
     try:
-        names = next(csv.reader([line], delimiter=delimiter_of(line), skipinitialspace=True), [])
+        names = next(csv.reader([line], delimiter=_delimiter_of(line), skipinitialspace=True), [])
     except csv.Error:  # a field of more than 128 KiB
         return []
     return [name.strip().lower().replace("-", "_").replace(" ", "_") for name in names]
 
 
-def delimiter_of(line: str) -> str:
+def _delimiter_of(line: str) -> str:
     """Return the separator of columns: a spreadsheet may have written semicolons."""
     return ";" if "," not in line else ","
 
@@ -76,7 +74,7 @@ def read_run(path: Path, loose: Loose) -> int:
         content = bytes(read_bytes(file, limit=left))
         left -= len(content)
         if table := table_of(content[:HEAD_NBYTES]):
-            columns, is_cut = read_columns(file, content)
+            columns, is_cut = _read_columns(file, content)
             tables.append((table, columns))
             if table in EVENT_TABLES:
                 read += columns.height + is_cut
@@ -87,38 +85,38 @@ def read_run(path: Path, loose: Loose) -> int:
     return read
 
 
-def read_columns(path: Path, content: bytes) -> tuple[pl.DataFrame, bool]:
+def _read_columns(path: Path, content: bytes) -> tuple[pl.DataFrame, bool]:
     """Return the columns of `content` that are ever used, as text, and whether the last row is left out.
 
     The last row is left out when a full disk or a killed process has cut it inside a text. Columns are named as
-    `read_header` spells them. Raises `TraceError`.
+    `_read_header` spells them. Raises `TraceError`.
     """
     content = content.removeprefix(BOM)
     try:
-        return parse(content), False
+        return _parse(content), False
     except DAMAGED as error:
         whole, _, cut = content.rpartition(b"\n")
         if not cut or not whole:
-            raise TraceError(path, f"is damaged ({first_line(error)})", COPY_AGAIN) from error
-        return parse_whole(path, whole), True
+            raise TraceError(path, f"is damaged ({_first_line(error)})", COPY_AGAIN) from error
+        return _parse_whole(path, whole), True
 
 
-def parse_whole(path: Path, content: bytes) -> pl.DataFrame:
-    """Return what `parse` returns; raise `TraceError` where that raises."""
+def _parse_whole(path: Path, content: bytes) -> pl.DataFrame:
+    """Return what `_parse` returns; raise `TraceError` where that raises."""
     try:
-        return parse(content)
+        return _parse(content)
     except DAMAGED as error:
-        raise TraceError(path, f"is damaged ({first_line(error)})", COPY_AGAIN) from error
+        raise TraceError(path, f"is damaged ({_first_line(error)})", COPY_AGAIN) from error
 
 
-def parse(content: bytes) -> pl.DataFrame:
+def _parse(content: bytes) -> pl.DataFrame:
     """Return the columns of `content`; raises one of DAMAGED."""
-    header = read_header(content[:HEAD_NBYTES])
+    header = _read_header(content[:HEAD_NBYTES])
     wanted = {at: name for at, name in enumerate(header) if name in rows.COLUMNS and name not in header[:at]}
     line = content[:HEAD_NBYTES].split(b"\n", 1)[0].decode("utf-8", "replace").strip()
     frame = pl.read_csv(
         io.BytesIO(content),
-        separator=delimiter_of(line),
+        separator=_delimiter_of(line),
         columns=list(wanted),
         infer_schema=False,
         truncate_ragged_lines=True,
@@ -129,6 +127,6 @@ def parse(content: bytes) -> pl.DataFrame:
     return frame.filter(pl.any_horizontal(pl.all().is_not_null()))  # blank lines are no rows
 
 
-def first_line(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     """Return the first line of the message of `error`."""
     return (str(error).splitlines() or [type(error).__name__])[0]

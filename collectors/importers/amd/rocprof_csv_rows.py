@@ -13,8 +13,6 @@ from deepprof.collectors.importers.amd.rocprof_trace import ALLOCATION, DEVICE, 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["COLUMNS", "add_tables"]
-
 # The names of each column, by version: rocprofv3, rocprof 2, rocprof 1.
 ALIASES = {
     "start": ("start_timestamp", "beginns"),
@@ -47,11 +45,11 @@ COLUMNS = frozenset(name for names in ALIASES.values() for name in names)
 
 def add_tables(tables: Sequence[tuple[str, pl.DataFrame]], loose: Loose) -> None:
     """Add the rows of `tables`, pairs of kind and rows, to `loose`."""
-    agents = [row for table, rows in tables if table == "agents" for row in list_agents(complete(rows))]
+    agents = [row for table, rows in tables if table == "agents" for row in _list_agents(_complete(rows))]
     gpus = [agent for agent in agents if agent.gpu]
     # A setting of the recorder selects how files name a processor: "Agent 4", "4", or "GPU 0", which counts only GPUs.
     keys = {agent.node: agent.key for agent in agents}
-    events = [(table, complete(rows)) for table, rows in tables if table != "agents"]
+    events = [(table, _complete(rows)) for table, rows in tables if table != "agents"]
     timed = any(table in ("kernels", "kernels of rocprof 1") for table, _ in events)
     for table, rows in events:
         if table == "counters" and timed:
@@ -60,13 +58,13 @@ def add_tables(tables: Sequence[tuple[str, pl.DataFrame]], loose: Loose) -> None
             loose.tally.dropped["unsupported"] += rows.height
         else:
             READERS[table](rows, keys, loose)
-    used = sorted({key for rows in loose.device for key in rows["agent"].drop_nulls().unique()}, key=natural)
+    used = sorted({key for rows in loose.device for key in rows["agent"].drop_nulls().unique()}, key=_natural)
     loose.agents.extend(
-        gpus or [RocmProcessor(key=key, number=number_of(key, at), name=key) for at, key in enumerate(used)]
+        gpus or [RocmProcessor(key=key, number=_number_of(key, at), name=key) for at, key in enumerate(used)]
     )
 
 
-def complete(rows: pl.DataFrame) -> pl.DataFrame:
+def _complete(rows: pl.DataFrame) -> pl.DataFrame:
     """Return `rows` with the columns of ALIASES, null where the file has none."""
     none = pl.lit(None, pl.String)
     found = {name: [pl.col(a) for a in names if a in rows.columns] for name, names in ALIASES.items()}
@@ -78,7 +76,7 @@ def number(column: str) -> pl.Expr:
     return pl.col(column).str.strip_chars(" \t\r").str.replace(r"\.0+$", "").cast(pl.Int64, strict=False)
 
 
-def list_agents(rows: pl.DataFrame) -> list[RocmProcessor]:
+def _list_agents(rows: pl.DataFrame) -> list[RocmProcessor]:
     """Return the processors that an agent file lists; `node` is the number that other files give them."""
     rows = rows.with_columns(at=number("node"), units=number("units")).sort("at", nulls_last=True)
     rows = rows.with_columns(count=(pl.col("kind") == "GPU").cum_sum().cast(pl.Int64) - 1)
@@ -96,7 +94,7 @@ def list_agents(rows: pl.DataFrame) -> list[RocmProcessor]:
     ]
 
 
-def key_of(column: str, keys: dict[str, str]) -> pl.Expr:
+def _key_of(column: str, keys: dict[str, str]) -> pl.Expr:
     """Return the key of the processor in `column`: a bare number is that of an agent."""
     text = pl.col(column).str.strip_chars()
     text = pl.when(text != "").then(text)
@@ -104,28 +102,28 @@ def key_of(column: str, keys: dict[str, str]) -> pl.Expr:
     return text.replace(keys) if keys else text
 
 
-def natural(key: str) -> tuple[int, str]:
+def _natural(key: str) -> tuple[int, str]:
     """Return a sort key that orders by the number in `key`."""
     return len(key), key
 
 
-def number_of(key: str, at: int) -> int:
+def _number_of(key: str, at: int) -> int:
     """Return the device number of `key`, the `at`-th key in use: the number in "GPU 3", else `at`."""
     kind, _, digits = key.partition(" ")
     return int(digits) if kind == "GPU" and digits.isdecimal() and len(digits) < 6 else at
 
 
-def spans() -> dict[str, pl.Expr | int]:
+def _spans() -> dict[str, pl.Expr | int]:
     """Return the columns that device and host rows have in common."""
     times = {"start_ns": number("start"), "end_ns": number("end"), "correlation": number("correlation")}
     return {**times, "process": 0}
 
 
-def add_kernels(rows: pl.DataFrame, keys: dict[str, str], loose: Loose) -> None:
+def _add_kernels(rows: pl.DataFrame, keys: dict[str, str], loose: Loose) -> None:
     """Add dispatches."""
     columns = {
-        **spans(),
-        "agent": key_of("agent", keys),
+        **_spans(),
+        "agent": _key_of("agent", keys),
         "queue": number("queue"),
         "stream_id": number("stream"),
         "activity": "kernel",
@@ -134,21 +132,21 @@ def add_kernels(rows: pl.DataFrame, keys: dict[str, str], loose: Loose) -> None:
     loose.device.append(frame(DEVICE, columns, rows))
 
 
-def add_counted(rows: pl.DataFrame, keys: dict[str, str], loose: Loose) -> None:
+def _add_counted(rows: pl.DataFrame, keys: dict[str, str], loose: Loose) -> None:
     """Add the dispatches of a counter file, which has a row for each counter of each dispatch."""
     kernels = rows.unique(["dispatch", "start"], keep="first", maintain_order=True)
     loose.tally.dropped["counter"] += rows.height - kernels.height
-    add_kernels(kernels, keys, loose)
+    _add_kernels(kernels, keys, loose)
 
 
-def add_copies(rows: pl.DataFrame, keys: dict[str, str], loose: Loose) -> None:
+def _add_copies(rows: pl.DataFrame, keys: dict[str, str], loose: Loose) -> None:
     """Add copies; no version writes their sizes."""
     rows = words.labelled(
         rows.rename({"kind": "_", "label": "__"}), "direction", kind=words.copy_kind_of, label=words.copy_name
     )
-    rows = rows.with_columns(key_of("target", keys), key_of("source", keys))
+    rows = rows.with_columns(_key_of("target", keys), _key_of("source", keys))
     columns = {
-        **spans(),
+        **_spans(),
         **words.copy_columns("target", "source"),
         "nbytes": number("size"),
         "stream_id": number("stream"),
@@ -156,11 +154,11 @@ def add_copies(rows: pl.DataFrame, keys: dict[str, str], loose: Loose) -> None:
     loose.device.append(frame(DEVICE, columns, rows))
 
 
-def add_calls(rows: pl.DataFrame, keys: dict[str, str], loose: Loose) -> None:
+def _add_calls(rows: pl.DataFrame, keys: dict[str, str], loose: Loose) -> None:
     """Add calls and markers, which differ in their domain."""
     rows = words.labelled(rows, "domain", category=words.domain_category)
     columns = {
-        **spans(),
+        **_spans(),
         "pid": number("pid"),
         "thread": number("thread"),
         "category": pl.col("category"),
@@ -169,7 +167,7 @@ def add_calls(rows: pl.DataFrame, keys: dict[str, str], loose: Loose) -> None:
     loose.host.append(frame(HOST, columns, rows))
 
 
-def add_allocations(rows: pl.DataFrame, keys: dict[str, str], loose: Loose) -> None:
+def _add_allocations(rows: pl.DataFrame, keys: dict[str, str], loose: Loose) -> None:
     """Add allocations and frees."""
     address = pl.col("address").str.strip_chars().str.to_lowercase()
     hexadecimal = address.str.strip_prefix("0x").str.to_integer(base=16, strict=False).cast(pl.UInt64, strict=False)
@@ -178,7 +176,7 @@ def add_allocations(rows: pl.DataFrame, keys: dict[str, str], loose: Loose) -> N
         "process": 0,
         "pid": number("pid"),
         "thread": number("thread"),
-        "agent": key_of("agent", keys),
+        "agent": _key_of("agent", keys),
         "address": pl.when(address.str.starts_with("0x"))
         .then(hexadecimal)
         .otherwise(address.cast(pl.UInt64, strict=False)),
@@ -189,10 +187,10 @@ def add_allocations(rows: pl.DataFrame, keys: dict[str, str], loose: Loose) -> N
 
 
 READERS = {
-    "kernels": add_kernels,
-    "kernels of rocprof 1": add_kernels,
-    "counters": add_counted,
-    "copies": add_copies,
-    "calls": add_calls,
-    "allocations": add_allocations,
+    "kernels": _add_kernels,
+    "kernels of rocprof 1": _add_kernels,
+    "counters": _add_counted,
+    "copies": _add_copies,
+    "calls": _add_calls,
+    "allocations": _add_allocations,
 }

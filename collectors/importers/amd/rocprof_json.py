@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-__all__ = ["accepts", "read_document"]
-
 OPENING = b'"rocprofiler-sdk-tool"'
 GPU = 2  # of `type`; 1 is a CPU
 PROCESSES = 1_000  # at most in one file; rocprofv3 writes one file per process
@@ -70,57 +68,61 @@ def read_document(path: Path, loose: Loose) -> int:
         raise TraceError(path, f"holds more than {PROCESSES} processes", "give the file of one process")
     read = 0
     for number, process in enumerate(document.processes):
-        read += ProcessReader(process, number, loose).read()
+        read += _ProcessReader(process, number, loose).read()
     if len(document.processes) > 1:
         loose.notes.append(f"{len(document.processes)} processes are in this file")
     return read
 
 
-def decoded(raw: msgspec.Raw, kind: type[T], default: D) -> T | D:
+def _decoded(raw: msgspec.Raw, kind: type[T], default: D) -> T | D:
     """Return `raw` decoded as `kind`, bad UTF-8 replaced; `default` where it is something else."""
     try:
         return msgspec.json.decode(raw, type=kind)
     except UnicodeDecodeError:
-        return decoded(msgspec.Raw(bytes(raw).decode("utf-8", "replace").encode()), kind, default)
+        return _decoded(msgspec.Raw(bytes(raw).decode("utf-8", "replace").encode()), kind, default)
     except (msgspec.DecodeError, RecursionError):
         return default
 
 
-def each(raw: msgspec.Raw, kind: type[T]) -> list[T]:
+def _each(raw: msgspec.Raw, kind: type[T]) -> list[T]:
     """Return the items of the list in `raw` decoded as `kind`, without those that are something else."""
-    whole = decoded(raw, list[kind], None)  # type: ignore[valid-type]
+    whole = _decoded(raw, list[kind], None)  # type: ignore[valid-type]
     if whole is not None:
         return whole
-    items = (decoded(item, kind, None) for item in decoded(raw, list[msgspec.Raw], []))
+    items = (_decoded(item, kind, None) for item in _decoded(raw, list[msgspec.Raw], []))
     return [item for item in items if item is not None]
 
 
-def handle(value: Handle | int | None) -> int | None:
+def _handle(value: Handle | int | None) -> int | None:
     """Return the id in `value`, which is a handle or a bare number."""
     return value.handle if isinstance(value, Handle) else value
 
 
-def correlation(record: Record) -> int | None:
+def _correlation(record: Record) -> int | None:
     """Return the recorder's own correlation id of `record`."""
     return record.correlation_id.internal if record.correlation_id is not None else None
 
 
-class ProcessReader:
+class _ProcessReader:
     """Reads one process of the document, the `number`-th, into `loose`."""
 
     def __init__(self, process: RocprofProcess, number: int, loose: Loose) -> None:
-        self.number, self.loose, self.lists = number, loose, decoded(process.buffer_records, dict[str, msgspec.Raw], {})
+        self.number, self.loose, self.lists = (
+            number,
+            loose,
+            _decoded(process.buffer_records, dict[str, msgspec.Raw], {}),
+        )
         self.seen, self.has_kernels = 0, False
-        metadata = decoded(process.metadata, Metadata, Metadata())
+        metadata = _decoded(process.metadata, Metadata, Metadata())
         node = metadata.node
         self.pid = integers([metadata.pid])[0]
         self.node = f"{node.machine_id} {node.hostname} " if node is not None else f"{number} "
-        self.agents = each(process.agents, ListedAgent)
-        self.symbols = each(process.kernel_symbols, KernelSymbol)
-        strings = decoded(process.strings, Strings, Strings())
-        self.names = [decoded(item, ApiNames, ApiNames()) for item in each(strings.buffer_records, msgspec.Raw)]
-        self.messages = each(strings.marker_api, RocprofMessage)
-        counted = decoded(process.callback_records, dict[str, msgspec.Raw], {})
+        self.agents = _each(process.agents, ListedAgent)
+        self.symbols = _each(process.kernel_symbols, KernelSymbol)
+        strings = _decoded(process.strings, Strings, Strings())
+        self.names = [_decoded(item, ApiNames, ApiNames()) for item in _each(strings.buffer_records, msgspec.Raw)]
+        self.messages = _each(strings.marker_api, RocprofMessage)
+        counted = _decoded(process.callback_records, dict[str, msgspec.Raw], {})
         self.counted = counted.get("counter_collection", msgspec.Raw(b"[]"))
 
     def read(self) -> int:
@@ -140,11 +142,11 @@ class ProcessReader:
 
     def records(self, raw: msgspec.Raw, kind: type[R]) -> list[R]:
         """Return the records in `raw`; those that are not of `kind` are left out and counted."""
-        whole = decoded(raw, list[kind], None)  # type: ignore[valid-type]
+        whole = _decoded(raw, list[kind], None)  # type: ignore[valid-type]
         if whole is not None:
             self.seen += len(whole)
             return whole
-        records = [decoded(one, kind, None) for one in decoded(raw, list[msgspec.Raw], [])]
+        records = [_decoded(one, kind, None) for one in _decoded(raw, list[msgspec.Raw], [])]
         sound = [record for record in records if record is not None]
         self.seen += len(sound)
         self.drop("invalid", len(records) - len(sound))
@@ -159,20 +161,20 @@ class ProcessReader:
     def dropper(self, name: str) -> Callable[[msgspec.Raw], None]:
         """Return a function that counts and leaves out the records of the list `name`."""
         reason = "sample" if name in SAMPLES else "unsupported"
-        return lambda raw: self.drop(reason, len(decoded(raw, list[msgspec.Raw], [])))
+        return lambda raw: self.drop(reason, len(_decoded(raw, list[msgspec.Raw], [])))
 
     def columns(self, records: Sequence[Record]) -> dict[str, Any]:
         """Return the columns that DEVICE and HOST rows of `records` have in common."""
         return {
             "start_ns": integers([record.start_timestamp for record in records]),
             "end_ns": integers([record.end_timestamp for record in records]),
-            "correlation": integers(list(map(correlation, records))),
+            "correlation": integers(list(map(_correlation, records))),
             "process": self.number,
         }
 
     def keys(self, agents: Iterable[Handle | int | None]) -> pl.Series:
         """Return the keys of `agents`."""
-        ids = [handle(agent) for agent in agents]
+        ids = [_handle(agent) for agent in agents]
         return pl.Series([None if at is None else f"{self.node}{at}" for at in ids], dtype=pl.String)
 
     def list_agents(self) -> list[RocmProcessor]:
@@ -180,7 +182,7 @@ class ProcessReader:
         agents = [agent for agent in sorted(self.agents, key=lambda agent: agent.node_id or 0) if agent.id is not None]
         return [
             RocmProcessor(
-                key=f"{self.node}{handle(agent.id)}",
+                key=f"{self.node}{_handle(agent.id)}",
                 node=self.node,
                 gpu=agent.type == GPU,
                 number=agent.logical_node_type_id,
@@ -203,8 +205,8 @@ class ProcessReader:
         columns = {
             **self.columns(records),
             "agent": self.keys(record.dispatch_info.agent_id for record in records),
-            "queue": integers([handle(record.dispatch_info.queue_id) for record in records]),
-            "stream_id": integers([handle(stream) for stream in streams]),
+            "queue": integers([_handle(record.dispatch_info.queue_id) for record in records]),
+            "stream_id": integers([_handle(stream) for stream in streams]),
             "activity": "kernel",
             "kernel": pl.col("kernel"),
             "name": pl.col("name"),
@@ -230,7 +232,7 @@ class ProcessReader:
     def read_counted(self) -> None:
         """Count the counter records; if no kernels were recorded, add their dispatches as the kernels."""
         if self.has_kernels:
-            self.drop("counter", len(decoded(self.counted, list[msgspec.Raw], [])))
+            self.drop("counter", len(_decoded(self.counted, list[msgspec.Raw], [])))
             return
         records = self.records(self.counted, Counted)
         self.add_kernels([record.dispatch_data for record in records], [record.stream_id for record in records])
@@ -249,7 +251,7 @@ class ProcessReader:
         columns = {
             **self.columns(records),
             **words.copy_columns("target", "source"),
-            "stream_id": integers([handle(record.stream_id) for record in records]),
+            "stream_id": integers([_handle(record.stream_id) for record in records]),
             "nbytes": integers([record.bytes for record in records]),
             "graph_node": integers([record.graph_node_id for record in records]),
         }
@@ -269,7 +271,7 @@ class ProcessReader:
             names = self.operations(records)
             if category == "annotation":
                 messages = {message.key: message.value for message in self.messages}
-                names = [messages.get(correlation(r)) or name for r, name in zip(records, names, strict=True)]
+                names = [messages.get(_correlation(r)) or name for r, name in zip(records, names, strict=True)]
             self.loose.host.append(self.host_rows(records, names, category))
 
         return read
@@ -295,25 +297,25 @@ class ProcessReader:
             "pid": self.pid,
             "thread": integers([record.thread_id for record in records]),
             "agent": self.keys(record.agent_id for record in records),
-            "address": unsigned([address_of(record.address) for record in records]),
+            "address": unsigned([_address_of(record.address) for record in records]),
             "nbytes": integers([record.allocation_size or 0 for record in records]),
             "freed": operations.str.contains("FREE|RECLAIM").fill_null(False),
         }
         self.loose.allocations.append(frame(ALLOCATION, columns, pl.DataFrame({"row": range(len(records))})))
 
 
-def address_of(value: Handle | int | str | None) -> int | None:
+def _address_of(value: Handle | int | str | None) -> int | None:
     """Return the address in `value`, which versions write as a number, a handle or hexadecimal text."""
     if isinstance(value, str):
         digits = value.strip().removeprefix("0x")
         return (
             int(digits, 16)
-            if 0 < len(digits) <= 16 and digits.isalnum() and digits.isascii() and is_hex(digits)
+            if 0 < len(digits) <= 16 and digits.isalnum() and digits.isascii() and _is_hex(digits)
             else None
         )
-    return handle(value)
+    return _handle(value)
 
 
-def is_hex(digits: str) -> bool:
+def _is_hex(digits: str) -> bool:
     """Return whether `digits` are hexadecimal."""
     return not digits.strip("0123456789abcdefABCDEF")

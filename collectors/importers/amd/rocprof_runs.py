@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["is_regular", "list_same_run", "lists_agents", "run_of"]
-
 # Ends of the names of one run's CSV files; the first file that exists represents the run.
 ENDS = (
     "kernel_trace",
@@ -32,7 +30,7 @@ SUFFIXES = (".csv", ".csv.gz", ".csv.zst")
 RESULTS = ("results.db", "results.json", "results.pftrace")  # each holds the whole run; the first that exists counts
 
 
-def split_name(path: Path) -> tuple[str, str, str] | None:
+def _split_name(path: Path) -> tuple[str, str, str] | None:
     """Return the name of `path` as the prefix of its run, the kind of CSV file and the suffix; None for other files."""
     suffix = next((suffix for suffix in SUFFIXES if path.name.endswith(suffix)), None)
     stem = path.name.removesuffix(suffix or "")
@@ -42,7 +40,7 @@ def split_name(path: Path) -> tuple[str, str, str] | None:
 
 def run_of(path: Path) -> list[Path]:
     """Return the CSV files of the run of `path` in the order of ENDS, `path` among them; regular files only."""
-    parts = split_name(path)
+    parts = _split_name(path)
     if parts is None:
         return [path]
     names = [path.with_name(f"{parts[0]}{end}{parts[2]}") for end in ENDS]
@@ -51,23 +49,23 @@ def run_of(path: Path) -> list[Path]:
 
 def lists_agents(path: Path) -> bool:
     """Return whether `path`, judged by its name, lists the processors of its run."""
-    parts = split_name(path)
+    parts = _split_name(path)
     return parts is not None and parts[1] == "agent_info"
 
 
 def list_same_run(path: Path) -> list[Path]:
     """Return the regular files beside `path` that need not be read separately: other parts or copies of its run."""
-    return [file for file in beside(path) if file != path and is_regular(file)]
+    return [file for file in _beside(path) if file != path and is_regular(file)]
 
 
-def beside(path: Path) -> Iterator[Path]:
+def _beside(path: Path) -> Iterator[Path]:
     """Yield the possible paths of the files that `path` represents."""
     result = next((at for at, name in enumerate(RESULTS) if path.name == name or path.name.endswith(f"_{name}")), None)
     if result is not None:
         prefix = path.name.removesuffix(RESULTS[result])
         yield from (path.with_name(f"{prefix}{name}") for name in RESULTS[result + 1 :])
         yield from (path.with_name(f"{prefix}{end}.csv") for end in ENDS)
-    parts = split_name(path)
+    parts = _split_name(path)
     if parts is not None and run_of(path)[0] == path:
         yield from run_of(path)
         yield path.with_name(f"{parts[0]}{RESULTS[-1]}")

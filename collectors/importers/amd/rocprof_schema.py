@@ -8,24 +8,6 @@ from __future__ import annotations
 
 from msgspec import Raw, Struct, field
 
-__all__ = [
-    "Allocation",
-    "ApiNames",
-    "Counted",
-    "Dispatch",
-    "Handle",
-    "KernelSymbol",
-    "ListedAgent",
-    "Metadata",
-    "Record",
-    "RocprofCall",
-    "RocprofCopy",
-    "RocprofDocument",
-    "RocprofMessage",
-    "RocprofProcess",
-    "Strings",
-]
-
 NOTHING = Raw(b"null")
 
 
@@ -46,7 +28,7 @@ class RocprofDocument(Struct):
     processes: list[RocprofProcess] = field(name="rocprofiler-sdk-tool")
 
 
-class Node(Struct):
+class _Node(Struct):
     """The machine: the fields that distinguish it from others."""
 
     machine_id: str | int | None = None
@@ -57,7 +39,7 @@ class Metadata(Struct):
     """The process and its machine."""
 
     pid: int | None = None
-    node: Node | None = None
+    node: _Node | None = None
 
 
 class Handle(Struct):
@@ -69,7 +51,7 @@ class Handle(Struct):
 Id = Handle | int | None
 
 
-class MemoryBank(Struct, frozen=True):
+class _MemoryBank(Struct, frozen=True):
     """A part of an agent's memory."""
 
     size_in_bytes: int = 0
@@ -85,7 +67,7 @@ class ListedAgent(Struct):
     name: str | None = None
     product_name: str | None = None
     cu_count: int | None = None
-    mem_banks: list[MemoryBank] = []
+    mem_banks: list[_MemoryBank] = []
 
 
 class KernelSymbol(Struct):
@@ -119,7 +101,7 @@ class Strings(Struct):
     marker_api: Raw = NOTHING
 
 
-class Correlation(Struct, frozen=True):
+class _Correlation(Struct, frozen=True):
     """The ids of a record: `internal` is the recorder's own; other fields belong to the application."""
 
     internal: int | None = None
@@ -133,10 +115,10 @@ class Record(Struct, frozen=True):
     kind: int | None = None
     operation: int | None = None
     thread_id: int | None = None
-    correlation_id: Correlation | None = None
+    correlation_id: _Correlation | None = None
 
 
-class DispatchInfo(Struct, frozen=True):
+class _DispatchInfo(Struct, frozen=True):
     """Which kernel ran where."""
 
     agent_id: Id = None
@@ -147,7 +129,7 @@ class DispatchInfo(Struct, frozen=True):
 class Dispatch(Record, frozen=True):
     """A kernel."""
 
-    dispatch_info: DispatchInfo = DispatchInfo()
+    dispatch_info: _DispatchInfo = _DispatchInfo()
     stream_id: Id = None
     graph_node_id: int | None = None
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from deepprof.collectors.importers.amd.places import RocmProcessor
     from deepprof.collectors.trace import Trace
 
-__all__ = ["ALLOCATION", "DEVICE", "HOST", "Loose", "RocmTrace", "frame", "make_trace", "signed_sizes"]
-
 # Columns that the record table does not have: `process` counts the processes of the file from 0, `pid` is the system's
 # process id; `agent` is the key of a GPU in `Loose.agents`; `queue` and `stream_id` are the recorder's own values.
 DEVICE = pl.Schema(
@@ -98,11 +96,11 @@ def frame(schema: pl.Schema, columns: Mapping[str, pl.Series | pl.Expr | object]
 
 def make_trace(what: RocmTrace, loose: Loose, read: int) -> Trace:
     """Return the trace of `loose`; `read` is the number of records that were read."""
-    device, host = together(DEVICE, loose.device), together(HOST, loose.host)
-    memory = together(ALLOCATION, loose.allocations)
+    device, host = _together(DEVICE, loose.device), _together(HOST, loose.host)
+    memory = _together(ALLOCATION, loose.allocations)
     numbers = places.number_agents(loose.agents, device["agent"].drop_nulls().unique())
-    device = places.choose_streams(places.place(name_unnamed(device, loose.tally), numbers))
-    notes = (*describe(what, device), *loose.notes)
+    device = places.choose_streams(places.place(_name_unnamed(device, loose.tally), numbers))
+    notes = (*_describe(what, device), *loose.notes)
     used = device["device"].unique()
     is_annotation = pl.col("category") == "annotation"
     calls = places.scope_correlations(host.filter(~is_annotation))
@@ -111,7 +109,7 @@ def make_trace(what: RocmTrace, loose: Loose, read: int) -> Trace:
         device=places.scope_correlations(device).with_columns(context=pl.lit(None)),
         host=calls.with_columns(process="pid"),
         annotations=host.filter(is_annotation).with_columns(process="pid"),
-        memory=memory_rows(memory, numbers),
+        memory=_memory_rows(memory, numbers),
         tally=Tally(Counter(dropped), loose.tally.flagged),
     )
     clock = places.clock_of((device, host))
@@ -119,7 +117,7 @@ def make_trace(what: RocmTrace, loose: Loose, read: int) -> Trace:
     return assemble(what.path, what.format, records, read=read, clock=clock, devices=devices, notes=notes)
 
 
-def name_unnamed(rows: pl.DataFrame, tally: Tally) -> pl.DataFrame:
+def _name_unnamed(rows: pl.DataFrame, tally: Tally) -> pl.DataFrame:
     """Return `rows` with names for kernels that have only an id, so that they stay different; count them."""
     unnamed = pl.col("name").is_null() & pl.col("kernel").is_not_null()
     if count := int(rows.select(unnamed.sum()).item()):
@@ -127,12 +125,12 @@ def name_unnamed(rows: pl.DataFrame, tally: Tally) -> pl.DataFrame:
     return rows.with_columns(name=pl.when(unnamed).then(pl.format("unknown kernel {}", "kernel")).otherwise("name"))
 
 
-def together(schema: pl.Schema, frames: list[pl.DataFrame]) -> pl.DataFrame:
+def _together(schema: pl.Schema, frames: list[pl.DataFrame]) -> pl.DataFrame:
     """Return `frames` concatenated to one frame of `schema`."""
     return pl.concat([pl.DataFrame(schema=schema), *frames])
 
 
-def describe(what: RocmTrace, device: pl.DataFrame) -> tuple[str, ...]:
+def _describe(what: RocmTrace, device: pl.DataFrame) -> tuple[str, ...]:
     """Return notes on missing kernels or copies, and on processes that share a device."""
     if device.is_empty():
         return (f"the trace has no kernels and no copies: {what.advice}",)
@@ -148,7 +146,7 @@ def describe(what: RocmTrace, device: pl.DataFrame) -> tuple[str, ...]:
     return tuple(note for applies, note in some if applies)
 
 
-def memory_rows(rows: pl.DataFrame, numbers: Mapping[str, int]) -> pl.DataFrame:
+def _memory_rows(rows: pl.DataFrame, numbers: Mapping[str, int]) -> pl.DataFrame:
     """Return ALLOCATION rows as Records.memory: frees are negative, and memory on no GPU is the host's (-1)."""
     rows = signed_sizes(rows)
     device = pl.col("agent").replace_strict(dict(numbers), default=-1, return_dtype=pl.Int64)

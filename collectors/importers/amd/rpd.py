@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from deepprof.collectors.trace import Trace
 
-__all__ = ["Rpd", "is_rpd"]
-
 ADVICE = "record one with `runTracer.sh`, or with rocpd's `rpdTracerControl` around the training loop"
 
 
@@ -36,12 +34,12 @@ class Rpd:
 
     def accepts(self, head: bytes, path: Path) -> bool:
         """Return whether `head`, the first 64 KiB of `path`, is of an .rpd database; never raises."""
-        return head.startswith(SQLITE_MAGIC) and is_rpd(list_tables(head, path))
+        return head.startswith(SQLITE_MAGIC) and _is_rpd(list_tables(head, path))
 
     def covers(self, path: Path) -> Iterable[Path]:
         """Return the JSON beside `path` that rpd2tracing made from it, found by its name."""
         converted = path.with_suffix(".json")
-        return [converted] if is_regular(converted) and RpdJson().accepts(read_start(converted), converted) else []
+        return [converted] if is_regular(converted) and RpdJson().accepts(_read_start(converted), converted) else []
 
     def read(self, path: Path, *, details: bool = False) -> Trace:
         """Return the trace in `path`, with clock "session": RPD's times count from the start of the machine.
@@ -50,13 +48,13 @@ class Rpd:
         cannot be read, is damaged or is no .rpd database.
         """
         with open_database(path) as database:
-            if not is_rpd(database.tables):
+            if not _is_rpd(database.tables):
                 raise TraceError(path, "is no rocmProfileData database", f"name an .rpd file; {ADVICE}")
             loose, read = rpd_tables.read_tables(database)
         return make_trace(RocmTrace(path, self.name, ADVICE), loose, read)
 
 
-def read_start(path: Path) -> bytes:
+def _read_start(path: Path) -> bytes:
     """Return the first bytes of `path`, no bytes if it cannot be read."""
     try:
         return read_head(path)
@@ -64,6 +62,6 @@ def read_start(path: Path) -> bytes:
         return b""
 
 
-def is_rpd(tables: Iterable[str]) -> bool:
+def _is_rpd(tables: Iterable[str]) -> bool:
     """Return whether a database with `tables` is rocmProfileData's: its tables have no suffix."""
     return not {"rocpd_op", "rocpd_api"}.isdisjoint(tables)

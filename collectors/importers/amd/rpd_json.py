@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from deepprof.collectors.trace import Trace
 
-__all__ = ["RpdJson"]
-
 TEXT_PID = re.compile(rb'"pid"\s*:\s*"-?\d+"')
 OWN_WORDS = re.compile(rb'"name"\s*:\s*"(?:GPU-?\d+|Hip \d+|Hsa \d+)"')
 GPU = re.compile(r"GPU\s*(-?\d{1,9})")
@@ -36,14 +34,14 @@ DAMAGED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 Scalar = str | int | float | bool | None
 
 
-class RpdArgs(msgspec.Struct):
+class _RpdArgs(msgspec.Struct):
     """`name` of metadata; `desc` is an operation's type, or a call's arguments."""
 
     name: Scalar = None
     desc: Scalar = None
 
 
-class RpdEvent(msgspec.Struct):
+class _RpdEvent(msgspec.Struct):
     """The fields of an event that are read."""
 
     ph: str | None = None
@@ -53,10 +51,10 @@ class RpdEvent(msgspec.Struct):
     ts: Scalar = None
     dur: Scalar = None
     id: Scalar = None
-    args: RpdArgs | None = None
+    args: _RpdArgs | None = None
 
 
-class Wrapped(msgspec.Struct):
+class _Wrapped(msgspec.Struct):
     """The object that holds the list of events."""
 
     events: msgspec.Raw = msgspec.field(name="traceEvents")
@@ -84,20 +82,20 @@ class RpdJson:
             raise TraceError(path, "is no JSON of rpd2tracing", ADVICE)
         check_values(path, content)
         events, read = decode(path, content, loose)
-        rows = tabulate(events)
-        add_rows(rows, loose)
+        rows = _tabulate(events)
+        _add_rows(rows, loose)
         return make_trace(RocmTrace(path, self.name, ADVICE), loose, read)
 
 
-def decode(path: Path, content: bytearray, loose: Loose) -> tuple[list[RpdEvent], int]:
+def decode(path: Path, content: bytearray, loose: Loose) -> tuple[list[_RpdEvent], int]:
     """Return the events in `content`, without items that are no events, and the number of all items."""
     try:
         text = content.decode("utf-8", "replace").removeprefix("\ufeff").encode()
-        listed = text if text.lstrip().startswith(b"[") else msgspec.json.decode(text, type=Wrapped).events
+        listed = text if text.lstrip().startswith(b"[") else msgspec.json.decode(text, type=_Wrapped).events
         try:
-            events = msgspec.json.decode(listed, type=list[RpdEvent])
+            events = msgspec.json.decode(listed, type=list[_RpdEvent])
         except msgspec.ValidationError:
-            parts = [decode_one(part) for part in msgspec.json.decode(listed, type=list[msgspec.Raw])]
+            parts = [_decode_one(part) for part in msgspec.json.decode(listed, type=list[msgspec.Raw])]
             events = [event for event in parts if event is not None]
             loose.tally.dropped["invalid"] += len(parts) - len(events)
             return events, len(parts)
@@ -106,36 +104,36 @@ def decode(path: Path, content: bytearray, loose: Loose) -> tuple[list[RpdEvent]
     return events, len(events)
 
 
-def decode_one(part: msgspec.Raw) -> RpdEvent | None:
+def _decode_one(part: msgspec.Raw) -> _RpdEvent | None:
     """Return `part` as an event; None if it is none."""
     try:
-        return msgspec.json.decode(part, type=RpdEvent)
+        return msgspec.json.decode(part, type=_RpdEvent)
     except DAMAGED:
         return None
 
 
-def tabulate(events: Sequence[RpdEvent]) -> pl.DataFrame:
+def _tabulate(events: Sequence[_RpdEvent]) -> pl.DataFrame:
     """Return `events` as a frame of texts."""
 
     def column(name: str, values: Sequence[Scalar]) -> pl.Series:
-        return pl.Series(name, [as_text(value) for value in values], dtype=pl.String)
+        return pl.Series(name, [_as_text(value) for value in values], dtype=pl.String)
 
     simple = [
         column(name, [getattr(event, name) for event in events])
         for name in ("ph", "name", "pid", "tid", "ts", "dur", "id")
     ]
-    args = [event.args or RpdArgs() for event in events]
+    args = [event.args or _RpdArgs() for event in events]
     return pl.DataFrame([*simple, column("label", [a.name for a in args]), column("desc", [a.desc for a in args])])
 
 
-def as_text(value: Scalar) -> str | None:
+def _as_text(value: Scalar) -> str | None:
     """Return `value` as it would be written as text, without an exponent."""
     if isinstance(value, float):
         return f"{value:.3f}"  # microseconds: further digits come only from binary fractions
     return value if value is None or isinstance(value, str) else str(int(value))
 
 
-def nanoseconds(column: str) -> pl.Expr:
+def _nanoseconds(column: str) -> pl.Expr:
     """Return the microseconds in `column` as whole nanoseconds; null for a text that is no number."""
     whole = pl.col(column).str.extract(r"^\s*(-?\d{1,15})(?:\.\d*)?\s*$").cast(pl.Int64, strict=False)
     part = pl.col(column).str.extract(r"\.(\d{1,3})").fill_null("").str.pad_end(3, "0").cast(pl.Int64)
@@ -143,29 +141,29 @@ def nanoseconds(column: str) -> pl.Expr:
     return whole * 1000 + pl.when(below).then(-part).otherwise(part)
 
 
-def add_rows(rows: pl.DataFrame, loose: Loose) -> None:
+def _add_rows(rows: pl.DataFrame, loose: Loose) -> None:
     """Add the spans in `rows` to `loose`, and count the rest."""
     for phase, count in rows.filter(pl.col("ph").ne_missing("X")).group_by("ph").len().iter_rows():
         loose.tally.dropped[LEFT_OUT.get(phase, "unsupported")] += count
-    gpus = find_gpus(rows)
+    gpus = _find_gpus(rows)
     loose.agents.extend(RocmProcessor(key=pid, number=number) for pid, number in gpus.items())
-    times = rows.with_columns(start=nanoseconds("ts"), end=nanoseconds("ts") + nanoseconds("dur"))
+    times = rows.with_columns(start=_nanoseconds("ts"), end=_nanoseconds("ts") + _nanoseconds("dur"))
     spans = times.filter(pl.col("ph") == "X")
     on_gpu = pl.col("pid").is_in(list(gpus)).fill_null(False)
     calls = spans.filter(~on_gpu).with_row_index("call_id", offset=1).with_columns(pl.col("call_id").cast(pl.Int64))
-    launches = link(times, calls)
-    loose.device.append(device_rows(spans.filter(on_gpu), launches))
-    loose.host.append(host_rows(calls, launches))
+    launches = _link(times, calls)
+    loose.device.append(_device_rows(spans.filter(on_gpu), launches))
+    loose.host.append(_host_rows(calls, launches))
 
 
-def find_gpus(rows: pl.DataFrame) -> dict[str, int]:
+def _find_gpus(rows: pl.DataFrame) -> dict[str, int]:
     """Return the numbers of the GPUs by the process id that represents each."""
     named = rows.filter((pl.col("ph") == "M") & (pl.col("name") == "process_name")).select("pid", "label").drop_nulls()
     found = {pid: GPU.fullmatch(label.strip()) for pid, label in named.unique(maintain_order=True).iter_rows()}
     return {pid: int(match[1]) for pid, match in found.items() if match}
 
 
-def link(times: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+def _link(times: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     """Return the call that launched each operation: its `call_id`, and the operation's `pid`, `tid` and `start`.
 
     A flow arrow begins inside a call and ends where an operation starts.
@@ -186,7 +184,7 @@ def link(times: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     return launches.with_columns(at=pl.int_range(pl.len()).over(*keys, "start"))
 
 
-def device_rows(rows: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
+def _device_rows(rows: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     """Return the spans of GPUs as DEVICE rows."""
     keys = ["pid", "tid", "start", "at"]
     rows = rows.with_columns(at=pl.int_range(pl.len()).over(*keys[:3]))
@@ -211,7 +209,7 @@ def device_rows(rows: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     return frame(DEVICE, columns, rows)
 
 
-def host_rows(rows: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
+def _host_rows(rows: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     """Return the spans of hosts as HOST rows, with the categories that the calls of an .rpd file get."""
     integer = {name: pl.col(name).cast(pl.Int64, strict=False) for name in ("pid", "tid")}
     rows = rows.with_columns(

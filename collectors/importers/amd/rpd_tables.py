@@ -13,8 +13,6 @@ from deepprof.collectors.importers.amd.rocprof_trace import DEVICE, HOST, Loose,
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["CALLS", "COPY_CALLS", "KERNEL_CALLS", "LINKS", "MARKER", "OPS", "RpdTables", "read_tables"]
-
 OPS, CALLS, LINKS = "rocpd_op", "rocpd_api", "rocpd_api_ops"
 KERNEL_CALLS, COPY_CALLS = "rocpd_kernelapi", "rocpd_copyapi"
 COUNTERS = ("rocpd_monitor", "rocpd_counter")  # clocks and power; hardware counters of schema 3
@@ -44,10 +42,10 @@ def read_tables(database: RpdTables, handles: dict[str, int] | None = None) -> t
     `handles` maps the streams in earlier rows of the same database to their numbers; new streams are added to it.
     """
     loose = Loose()
-    strings = read_strings(database, "rocpd_string")
-    calls = read_calls(database, strings)
-    launches = read_launches(database, {} if handles is None else handles)
-    loose.device.append(read_ops(database, strings, launches, loose))
+    strings = _read_strings(database, "rocpd_string")
+    calls = _read_calls(database, strings)
+    launches = _read_launches(database, {} if handles is None else handles)
+    loose.device.append(_read_ops(database, strings, launches, loose))
     loose.host.append(shape_calls(calls, launches))
     for table in COUNTERS:
         if rows := database.count(table):
@@ -55,7 +53,7 @@ def read_tables(database: RpdTables, handles: dict[str, int] | None = None) -> t
     return loose, sum(database.count(table) for table in (OPS, CALLS, *COUNTERS))
 
 
-def read_strings(database: RpdTables, table: str) -> pl.DataFrame:
+def _read_strings(database: RpdTables, table: str) -> pl.DataFrame:
     """Return the texts of `table` as `id` and `text`; the first one where an id comes twice."""
     rows = database.integers(table, {"id": None}).with_columns(text=database.texts(table, "string"))
     return rows.drop_nulls("id").unique("id", keep="first", maintain_order=True)
@@ -67,7 +65,7 @@ def named(rows: pl.DataFrame, strings: pl.DataFrame, key: str, name: str) -> pl.
     return rows.join(table, on=key, how="left", maintain_order="left")
 
 
-def read_launches(database: RpdTables, handles: dict[str, int]) -> pl.DataFrame:
+def _read_launches(database: RpdTables, handles: dict[str, int]) -> pl.DataFrame:
     """Return the call of each operation: `op_id`, `api_id`, `stream_id`, `nbytes`, `dstDevice` and `srcDevice`.
 
     The size is that of the whole call: it is left out if one call launched several operations.
@@ -75,14 +73,14 @@ def read_launches(database: RpdTables, handles: dict[str, int]) -> pl.DataFrame:
     links = database.integers(LINKS, {"api_id": None, "op_id": None}).drop_nulls()
     links = links.unique("op_id", keep="first", maintain_order=True)
     single = pl.len().over("api_id") == 1
-    links = links.join(read_streams(database, handles), on="api_id", how="left", maintain_order="left")
+    links = links.join(_read_streams(database, handles), on="api_id", how="left", maintain_order="left")
     copies = database.integers(COPY_CALLS, dict.fromkeys(("api_ptr_id", "size", "dstDevice", "srcDevice")))
     copies = copies.drop_nulls("api_ptr_id").unique("api_ptr_id", keep="first", maintain_order=True)
     rows = links.join(copies, left_on="api_id", right_on="api_ptr_id", how="left", maintain_order="left")
     return rows.with_columns(nbytes=pl.when(single).then("size"))
 
 
-def read_streams(database: RpdTables, handles: dict[str, int]) -> pl.DataFrame:
+def _read_streams(database: RpdTables, handles: dict[str, int]) -> pl.DataFrame:
     """Return the stream of each call that has one, as `api_id` and `stream_id`.
 
     Streams are written as addresses ("0x0" is the default one): they are numbered from 0, the default one first.
@@ -93,7 +91,7 @@ def read_streams(database: RpdTables, handles: dict[str, int]) -> pl.DataFrame:
     ]
     rows = pl.concat(tables).drop_nulls().filter(pl.col("handle") != "")
     new = [handle for handle in rows["handle"].unique(maintain_order=True) if handle not in handles]
-    handles.update(dict.fromkeys(filter(is_default, new), 0))
+    handles.update(dict.fromkeys(filter(_is_default, new), 0))
     first = 1 + sum(number > 0 for number in handles.values())
     handles.update((handle, at) for at, handle in enumerate((h for h in new if h not in handles), first))
     stream = pl.col("handle").replace_strict(handles, default=None, return_dtype=pl.Int64)
@@ -101,12 +99,12 @@ def read_streams(database: RpdTables, handles: dict[str, int]) -> pl.DataFrame:
     return rows.unique("api_id", keep="first", maintain_order=True)
 
 
-def is_default(handle: str) -> bool:
+def _is_default(handle: str) -> bool:
     """Return whether `handle` is the null stream."""
     return handle.strip().lower() in ("0x0", "0", "(nil)", "nil", "null")
 
 
-def read_ops(database: RpdTables, strings: pl.DataFrame, launches: pl.DataFrame, loose: Loose) -> pl.DataFrame:
+def _read_ops(database: RpdTables, strings: pl.DataFrame, launches: pl.DataFrame, loose: Loose) -> pl.DataFrame:
     """Return the operations as DEVICE rows.
 
     A kernel's name is its description; operations without one (copies, fills, graph nodes) are named after their type.
@@ -144,12 +142,12 @@ def read_ops(database: RpdTables, strings: pl.DataFrame, launches: pl.DataFrame,
     )
 
 
-def read_calls(database: RpdTables, strings: pl.DataFrame) -> pl.DataFrame:
+def _read_calls(database: RpdTables, strings: pl.DataFrame) -> pl.DataFrame:
     """Return the calls with `call`, `args` and `domain` as texts; schema 3 has a table of its own for arguments."""
     columns = dict.fromkeys(("id", "pid", "tid", "start", "end", "apiName_id", "args_id", "domain_id"))
     rows = database.integers(CALLS, columns)
     rows = named(named(rows, strings, "apiName_id", "call"), strings, "domain_id", "domain")
-    texts = read_strings(database, "rocpd_ustring") if database.count("rocpd_ustring") else strings
+    texts = _read_strings(database, "rocpd_ustring") if database.count("rocpd_ustring") else strings
     return named(rows, texts, "args_id", "args")
 
 

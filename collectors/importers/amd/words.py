@@ -10,18 +10,6 @@ import polars as pl
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = [
-    "activity_of",
-    "call_category",
-    "copy_columns",
-    "copy_kind_of",
-    "copy_name",
-    "domain_category",
-    "kernel_label",
-    "labelled",
-    "operation_label",
-]
-
 # "CopyHostToDevice" (RPD), "MEMORY_COPY_HOST_TO_DEVICE" and "HOST_TO_DEVICE" (rocprofv3), "hipMemcpyHtoD", "H2D"
 DIRECTIONS = (
     ("PtoP", re.compile(r"PEER|P(?:TO|2)P")),

@@ -43,11 +43,11 @@ class Csv:
 
     def accepts(self, head: bytes, path: Path) -> bool:
         """Return whether `head` has a header of DeepProf's own names; never raises."""
-        return bool(head) and find_header(head, is_own) is not None
+        return bool(head) and find_header(head, _is_own) is not None
 
     def read(self, path: Path, *, details: bool = False) -> Trace:
         """Return the trace in `path`; raises as `read_mapped` does."""
-        return read_mapped(path, own_columns(path))
+        return read_mapped(path, _own_columns(path))
 
 
 class Parquet:
@@ -59,46 +59,46 @@ class Parquet:
     def accepts(self, head: bytes, path: Path) -> bool:
         """Return whether the table in `path` has columns of DeepProf's own names; never raises."""
         try:
-            return is_table_file(head) and is_own(list(FrameFile(path).schema))
+            return is_table_file(head) and _is_own(list(FrameFile(path).schema))
         except TraceError:
             return False
 
     def read(self, path: Path, *, details: bool = False) -> Trace:
         """Return the trace in `path`; raises as `read_mapped` does."""
-        return read_mapped(path, own_columns(path))
+        return read_mapped(path, _own_columns(path))
 
 
-def is_own(found: Sequence[str]) -> bool:
+def _is_own(found: Sequence[str]) -> bool:
     """Return whether the columns `found` have the names that need no mapping."""
     names = {name.lower() for name in found}
     return {OWN.start, OWN.name} <= names and bool({OWN.end, OWN.duration} & names)
 
 
-def own_columns(path: Path) -> GenericColumns:
+def _own_columns(path: Path) -> GenericColumns:
     """Return the mapping of the columns in `path` that have DeepProf's own names, in upper or lower case."""
-    found = {name.lower(): name for name in reversed(list_columns(path, None))}
-    if not is_own(tuple(found)):
-        problem, advice = describe(list_columns(path, None))
+    found = {name.lower(): name for name in reversed(_list_columns(path, None))}
+    if not _is_own(tuple(found)):
+        problem, advice = _describe(_list_columns(path, None))
         raise TraceError(path, problem, advice)
     known = {key: found[column] for key, column in OWN.named().items() if column in found}
     return GenericColumns(**known)  # type: ignore[arg-type]  # texts, all but `unit`, which it lacks
 
 
-def list_columns(path: Path, columns: GenericColumns | None) -> list[str]:
+def _list_columns(path: Path, columns: GenericColumns | None) -> list[str]:
     """Return the columns of the table in `path`: those of its schema, or of its header."""
     head = read_head(path)
     if is_table_file(head):
         return list(FrameFile(path).schema)
-    header = match_header(head, columns)
+    header = _match_header(head, columns)
     if header is None:
         raise TraceError(path, "is no table with a header", "give a CSV or Parquet file whose first line names columns")
     return list(header.columns)
 
 
-def match_header(head: bytes, columns: GenericColumns | None) -> TextHeader | None:
+def _match_header(head: bytes, columns: GenericColumns | None) -> TextHeader | None:
     """Return the header in `head` that has all of `columns`, or DeepProf's own names, or else what looks like one."""
     wanted = set(columns.named().values()) if columns else set()
-    fitting = find_header(head, lambda found: wanted <= set(found) if wanted else is_own(found))
+    fitting = find_header(head, lambda found: wanted <= set(found) if wanted else _is_own(found))
     return fitting or guess_header(head)
 
 
@@ -106,9 +106,9 @@ def explain(head: bytes, path: Path) -> TraceError | None:
     """Return the error for a table that starts with `head` and that no importer accepts; None if it is no table."""
     try:
         if is_table_file(head):
-            problem, advice = describe(list(FrameFile(path).schema))
+            problem, advice = _describe(list(FrameFile(path).schema))
         elif head and (header := guess_header(head)):
-            problem, advice = describe(list(header.columns))
+            problem, advice = _describe(list(header.columns))
         else:
             return None
     except TraceError as error:
@@ -116,7 +116,7 @@ def explain(head: bytes, path: Path) -> TraceError | None:
     return TraceError(path, problem, advice)
 
 
-def describe(found: list[str]) -> tuple[str, str]:
+def _describe(found: list[str]) -> tuple[str, str]:
     """Return the problem with a table of the columns `found`, and the advice to map them."""
     return (
         f"is a table of {listed(found)}, in no format that DeepProf knows",
@@ -133,21 +133,21 @@ def read_mapped(path: Path, columns: GenericColumns) -> Trace:
     """
     with open_file(path):  # raises a clear error for a directory or a missing file
         head = read_head(path)
-    columns.check(path, list_columns(path, columns))
+    columns.check(path, _list_columns(path, columns))
     wanted = list(dict.fromkeys(columns.named().values()))
     if is_table_file(head):
         rows, comma, kind = FrameFile(path).read(wanted), False, "parquet"
     else:
-        header = match_header(head, columns)
+        header = _match_header(head, columns)
         assert header is not None  # noqa: S101  list_columns has found it
         rows, comma, kind = read_texts(path, header, wanted), header.separator == ";", "csv"
-    return make_trace(path, kind, rows, columns, decimal_comma=comma)
+    return _make_trace(path, kind, rows, columns, decimal_comma=comma)
 
 
-def make_trace(path: Path, kind: str, rows: pl.DataFrame, columns: GenericColumns, *, decimal_comma: bool) -> Trace:
+def _make_trace(path: Path, kind: str, rows: pl.DataFrame, columns: GenericColumns, *, decimal_comma: bool) -> Trace:
     """Return the trace of `rows`, which hold the columns that `columns` names."""
     tally, notes = Tally(), list[str]()
-    frame = convert(rows, columns, notes, decimal_comma=decimal_comma)
+    frame = _convert(rows, columns, notes, decimal_comma=decimal_comma)
     side = pl.col("kind").is_in([*HOST, RANGES])
     device = frame.filter(~side).rename({"kind": "activity"})
     copies = pl.when(pl.col("activity") == "memcpy").then("copy_kind").alias("copy_kind")
@@ -159,7 +159,7 @@ def make_trace(path: Path, kind: str, rows: pl.DataFrame, columns: GenericColumn
     return assemble(path, kind, records, read=rows.height, clock="session", notes=tuple(notes))
 
 
-def convert(rows: pl.DataFrame, columns: GenericColumns, notes: list[str], *, decimal_comma: bool) -> pl.DataFrame:
+def _convert(rows: pl.DataFrame, columns: GenericColumns, notes: list[str], *, decimal_comma: bool) -> pl.DataFrame:
     """Return `rows` with the column names of a `Trace`, and `kind`, which selects the table of each row."""
     given = {key: rows[column] for key, column in columns.named().items()}
     times = {
@@ -179,11 +179,11 @@ def convert(rows: pl.DataFrame, columns: GenericColumns, notes: list[str], *, de
     for key in ("device", "stream", "thread"):
         if key in given:
             frame[key], named = places(given[key])
-            notes.extend(explain_numbers(key, named))
+            notes.extend(_explain_numbers(key, named))
     return pl.DataFrame(frame)
 
 
-def explain_numbers(key: str, named: list[str]) -> list[str]:
+def _explain_numbers(key: str, named: list[str]) -> list[str]:
     """Return a note on the numbers given to the texts `named`, no note if there are none."""
     if not named:
         return []

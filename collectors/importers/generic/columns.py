@@ -16,8 +16,6 @@ import msgspec
 from deepprof.collectors.errors import TraceError, UsageError
 from deepprof.collectors.importers.files import read_bytes
 
-__all__ = ["EXAMPLE", "KEYS", "OWN", "GenericColumns", "Mapped", "listed", "parse_columns", "suggest"]
-
 EXAMPLE = "start=COLUMN,duration=COLUMN,name=COLUMN,stream=COLUMN,unit=us"
 FILE_NBYTES = 64 * 1024
 SHOWN = 12
@@ -100,14 +98,14 @@ def parse_columns(given: Mapped) -> GenericColumns:
     if isinstance(given, GenericColumns):
         return given
     if isinstance(given, Mapping):
-        return convert(dict(given), "columns")
+        return _convert(dict(given), "columns")
     text = os.fspath(given)
     if text.lower().endswith(".toml") or not isinstance(given, str):
-        return convert(read_toml(Path(text)), text)
-    return convert(split_text(text), "--columns")
+        return _convert(_read_toml(Path(text)), text)
+    return _convert(_split_text(text), "--columns")
 
 
-def convert(values: dict[str, object], source: str) -> GenericColumns:
+def _convert(values: dict[str, object], source: str) -> GenericColumns:
     """Return `values` as `GenericColumns`."""
     known = f"keys are {', '.join(KEYS)}"
     if unknown := [key for key in values if key not in KEYS]:
@@ -133,7 +131,7 @@ def suggest(found: list[str]) -> str:
     return shlex.quote(",".join(pairs))
 
 
-def split_text(text: str) -> dict[str, object]:
+def _split_text(text: str) -> dict[str, object]:
     """Return the pairs of "key=column,key=column"; a column may have commas in its name."""
     pairs = [part.partition("=") for part in re.split(r",(?=\s*[a-z_]+\s*=)", text)]
     wrong = next((key for key, equals, column in pairs if not equals or not column), None)
@@ -145,7 +143,7 @@ def split_text(text: str) -> dict[str, object]:
     return {key: column.strip() for key, (_, _, column) in zip(keys, pairs, strict=True)}
 
 
-def read_toml(path: Path) -> dict[str, object]:
+def _read_toml(path: Path) -> dict[str, object]:
     """Return the keys of the TOML file `path`."""
     try:
         return tomllib.loads(bytes(read_bytes(path, FILE_NBYTES)).decode())

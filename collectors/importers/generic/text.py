@@ -14,8 +14,6 @@ from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.files import read_bytes
 from deepprof.collectors.importers.frames import decoding
 
-__all__ = ["TextHeader", "find_header", "guess_header", "read_texts"]
-
 SEPARATORS = (",", "\t", ";", "|")
 PREAMBLE = 50  # lines before the header, in which a tool describes itself
 FIELDS = 3  # at least in a header: a line with fewer is as likely to be prose
@@ -48,7 +46,7 @@ def find_header(head: bytes, fits: Callable[[Sequence[str]], bool]) -> TextHeade
 
 def guess_header(head: bytes) -> TextHeader | None:
     """Return what looks like a header: several different names, followed by a line of as many fields."""
-    header = find_header(head, lambda columns: len(set(columns)) == len(columns) >= FIELDS and all_names(columns))
+    header = find_header(head, lambda columns: len(set(columns)) == len(columns) >= FIELDS and _all_names(columns))
     if header is None:
         return None
     lines = head.decode("utf-8", "replace").split("\n")[header.line + 1 :]
@@ -95,6 +93,6 @@ def split(line: str, separator: str) -> tuple[str, ...]:
     return tuple(field.strip() for field in fields)
 
 
-def all_names(fields: Sequence[str]) -> bool:
+def _all_names(fields: Sequence[str]) -> bool:
     """Return whether `fields` may name columns."""
     return all(any(map(str.isalpha, field)) and len(field) <= NAME_LENGTH and field.isprintable() for field in fields)

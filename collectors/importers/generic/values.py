@@ -9,8 +9,6 @@ import polars as pl
 from deepprof.collectors.importers.frames import plain_texts, whole_numbers
 from deepprof.collectors.times import TIME_LIMIT_NS
 
-__all__ = ["HOST", "RANGES", "activities", "copy_kinds", "durations", "numbers", "places", "texts"]
-
 UNITS_NS: Mapping[str, int] = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
 GROUPED = r"^[+-]?\d{1,3}(?:,\d{3})+(?:\.\d*)?$"  # 1,234,567.8
 LAST_INTEGER = r"(-?\d{1,18})\D{0,3}$"  # "7", "stream 7", "NVIDIA H100 (0)"
@@ -44,7 +42,7 @@ def durations(values: pl.Series, unit: str, *, decimal_comma: bool = False) -> p
     if isinstance(kind, pl.Datetime | pl.Duration):
         return whole_numbers(values)
     if kind == pl.String:
-        return texts_to_ns(values, unit, decimal_comma=decimal_comma)
+        return _texts_to_ns(values, unit, decimal_comma=decimal_comma)
     limit = TIME_LIMIT_NS // UNITS_NS[unit]
     if kind.is_float() or kind.is_decimal():
         values = values.cast(pl.Float64)
@@ -54,7 +52,7 @@ def durations(values: pl.Series, unit: str, *, decimal_comma: bool = False) -> p
     return whole.set(~whole.is_between(-limit, limit).fill_null(value=False), None) * UNITS_NS[unit]
 
 
-def texts_to_ns(values: pl.Series, unit: str, *, decimal_comma: bool) -> pl.Series:
+def _texts_to_ns(values: pl.Series, unit: str, *, decimal_comma: bool) -> pl.Series:
     """Return numbers written as text, in `unit`, as Int64 nanoseconds."""
     text = values.str.strip_chars().rename("text")
     if decimal_comma:
@@ -62,13 +60,13 @@ def texts_to_ns(values: pl.Series, unit: str, *, decimal_comma: bool) -> pl.Seri
     elif text.str.contains(",", literal=True).any():
         plain = pl.when(pl.col("text").str.contains(GROUPED)).then(pl.col("text").str.replace_all(",", ""))
         text = pl.DataFrame({"text": text}).select(plain.otherwise("text").alias("text"))["text"]
-    exact = pl.DataFrame({"text": text}).select(exact_ns(pl.col("text"), UNITS_NS[unit]).alias("ns"))["ns"]
+    exact = pl.DataFrame({"text": text}).select(_exact_ns(pl.col("text"), UNITS_NS[unit]).alias("ns"))["ns"]
     if exact.null_count() == text.null_count():
         return exact
     return exact.zip_with(exact.is_not_null(), durations(text.cast(pl.Float64, strict=False), unit))  # 1.5e9
 
 
-def exact_ns(text: pl.Expr, factor: int) -> pl.Expr:
+def _exact_ns(text: pl.Expr, factor: int) -> pl.Expr:
     """Return digits with or without a point, times `factor`, as Int64; null for any other text."""
     parts = text.str.splitn(".", 2)
     digits = len(str(factor)) - 1

@@ -59,10 +59,10 @@ class Kineto:
         too large: `files.LIMIT_NBYTES` of text, in events of 48 bytes or more on average. The text is read a piece at
         a time; in memory are at most the raw columns and the tables made from them, about 200 bytes an event.
         """
-        return make_trace(path, *read_events(path, details=details))
+        return _make_trace(path, *read_events(path, details=details))
 
 
-def make_trace(path: Path, document: KinetoDocument, columns: EventColumns) -> Trace:
+def _make_trace(path: Path, document: KinetoDocument, columns: EventColumns) -> Trace:
     """Return the trace of the document in `path`; records that are in no table are counted."""
     header, names = read_header(document), columns.labels.names.series()
     device_events = sum(columns.heights[kind] for kind in DEVICE_KINDS)
@@ -70,7 +70,7 @@ def make_trace(path: Path, document: KinetoDocument, columns: EventColumns) -> T
     annotations, memory, device = annotation_rows(source), memory_rows(source), device_rows(source)
     host = host_tables(source)
     calls = names.gather(host.events.filter(pl.col("category") == "runtime")["name_id"])
-    absence = explain_absence(device_events, columns.foreign, header, calls)
+    absence = _explain_absence(device_events, columns.foreign, header, calls)
     tables = {"host_events": host.events, "annotations": annotations, "memory_events": memory}
     return finish(
         path,
@@ -86,11 +86,11 @@ def make_trace(path: Path, document: KinetoDocument, columns: EventColumns) -> T
         clock=source.clock.kind,
         rank=header.rank,
         world_size=header.world_size,
-        notes=tuple(write_notes(device.height, absence, header, source.clock)),
+        notes=tuple(_write_notes(device.height, absence, header, source.clock)),
     )
 
 
-def write_notes(kept: int, absence: str, header: KinetoHeader, clock: KinetoClock) -> Iterator[str]:
+def _write_notes(kept: int, absence: str, header: KinetoHeader, clock: KinetoClock) -> Iterator[str]:
     """Yield a sentence for everything the reader of a report should know about the file.
 
     `kept` is the number of device events in the table, `absence` the reason if there are none.
@@ -103,7 +103,7 @@ def write_notes(kept: int, absence: str, header: KinetoHeader, clock: KinetoCloc
         yield "has absolute times beside baseTimeNanoseconds, which was not added"
 
 
-def explain_absence(device_events: int, foreign: Counter[str], header: KinetoHeader, calls: pl.Series) -> str:
+def _explain_absence(device_events: int, foreign: Counter[str], header: KinetoHeader, calls: pl.Series) -> str:
     """Return why no device event was kept; `calls` are the names of the runtime calls that were kept."""
     if device_events:
         return f"all {device_events} device events have impossible times or places"

@@ -27,21 +27,6 @@ from deepprof.collectors.importers.kineto.kineto_schema import (
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = [
-    "CLOSED",
-    "DAMAGED",
-    "FULL",
-    "INTEGERS",
-    "MISSING",
-    "MORE",
-    "ROW",
-    "EventBatch",
-    "EventDecoder",
-    "EventReader",
-    "NotJsonError",
-    "PlainReader",
-]
-
 MORE, CLOSED, FULL, DAMAGED = range(4)  # why a batch ended: text used up, list closed, rows full, no JSON
 # Where the integers of an event come from, in the order in which scan.c writes them.
 INTEGERS = (
@@ -158,7 +143,7 @@ class PlainReader:
 
     def read(self, text: bytes, at: int) -> EventBatch:
         """Return the next events of `text` from `at`."""
-        for cut in likely_cuts(text, at) if not self.after_event else []:
+        for cut in _likely_cuts(text, at) if not self.after_event else []:
             with suppress(*UNDECODABLE):  # the comma may be in a text, or in a list inside an event
                 events = self.decoder.all.decode(b"[%b]" % text[at:cut])
                 self.any = True
@@ -170,7 +155,7 @@ class PlainReader:
         events: list[KinetoEvent | None] = []
         at = begin
         while True:
-            at = skip_space(content, at)
+            at = _skip_space(content, at)
             if at >= len(content):
                 return EventBatch(at - begin, MORE, events)
             if content[at] == ord("]") and (self.after_event or not self.any):
@@ -180,25 +165,25 @@ class PlainReader:
                     return EventBatch(at - begin, DAMAGED, events)
                 at, self.after_event = at + 1, False
                 continue
-            end = find_end(content, at)
+            end = _find_end(content, at)
             if end is None or end == at:
                 return EventBatch(at - begin, MORE if end is None else DAMAGED, events)
             events.append(self.decoder.decode(content, at, end))
             at, self.after_event, self.any = end, True, True
 
 
-def skip_space(content: bytes, at: int) -> int:
+def _skip_space(content: bytes, at: int) -> int:
     """Return where the white space at `at` ends."""
     return SPACE.match(content, at).end()  # type: ignore[union-attr]
 
 
-def likely_cuts(text: bytes, at: int) -> list[int]:
+def _likely_cuts(text: bytes, at: int) -> list[int]:
     """Return the last commas between objects in `text` from `at`, the last one first."""
     commas = [found.start(1) for found in BETWEEN.finditer(text, max(at, len(text) - TAIL_NBYTES))]
     return commas[: -GUESSES - 1 : -1]
 
 
-def find_end(content: bytes, start: int) -> int | None:
+def _find_end(content: bytes, start: int) -> int | None:
     """Return where the value at `start` ends, by its quotes and brackets only; None if the text ends inside it."""
     depth = 0
     for token in TOKEN.finditer(content, start):

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-__all__ = ["KinetoClock", "KinetoHeader", "read_clock", "read_header"]
-
 RANK_LIMIT = 2**31
 VERSIONS = ("cuda_runtime_version", "cuda_driver_version", "hip_runtime_version", "hip_driver_version")
 VERSION_LENGTH = 80  # characters; every device's record gets a copy
@@ -52,14 +50,14 @@ def read_header(document: KinetoDocument) -> KinetoHeader:
     base = parse_integer(decode_loosely(document.base))
     return KinetoHeader(
         base_ns=base if base is not None and 0 < base < TIME_LIMIT_NS else None,
-        devices=read_devices(decode_loosely(document.devices), read_versions(document, distributed)),
-        rank=parse_rank(distributed.get("rank")),
-        world_size=parse_rank(distributed.get("world_size")),
+        devices=_read_devices(decode_loosely(document.devices), _read_versions(document, distributed)),
+        rank=_parse_rank(distributed.get("rank")),
+        world_size=_parse_rank(distributed.get("world_size")),
         version=decode_loosely(document.version),
     )
 
 
-def parse_rank(value: Any) -> int | None:
+def _parse_rank(value: Any) -> int | None:
     """Return `value` if it can be a rank or a number of ranks, else None."""
     rank = parse_integer(value)
     return rank if rank is not None and 0 <= rank < RANK_LIMIT else None
@@ -79,7 +77,7 @@ def read_clock(times_us: npt.NDArray[np.float64], base_ns: int | None) -> Kineto
     return KinetoClock(base, "unix" if base + middle_ns > EARLIEST_UNIX_NS else "session")
 
 
-def read_versions(document: KinetoDocument, distributed: Mapping[str, Any]) -> dict[str, Any]:
+def _read_versions(document: KinetoDocument, distributed: Mapping[str, Any]) -> dict[str, Any]:
     """Return the versions of CUDA, HIP and NCCL, by the keys of the file; values too long for one are left out."""
     told = {key: decode_loosely(getattr(document, key)) for key in VERSIONS}
     told["nccl_version"] = distributed.get("nccl_version")
@@ -90,7 +88,7 @@ def read_versions(document: KinetoDocument, distributed: Mapping[str, Any]) -> d
     }
 
 
-def read_devices(properties: Any, versions: Mapping[str, Any]) -> pl.DataFrame:
+def _read_devices(properties: Any, versions: Mapping[str, Any]) -> pl.DataFrame:
     """Return the DEVICES table of the `deviceProperties` list; entries without a usable id are left out.
 
     The `properties` of each contain the `versions` too.

@@ -20,8 +20,6 @@ from deepprof.collectors.trace import HOST_EVENTS, OPERANDS, STACKS, empty_table
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["HostTables", "host_tables"]
-
 RAW = {"process": "pid", "thread": "tid"}  # columns that have another name in the file
 
 
@@ -36,19 +34,19 @@ class HostTables:
 
 def host_tables(source: KinetoColumns) -> HostTables:
     """Return the host tables of `source`, and consume its columns; old ranges among the operators are left out."""
-    rows = {kind: select_rows(source, kind) for kind in HOST_KINDS if source.columns.heights[kind]}
+    rows = {kind: _select_rows(source, kind) for kind in HOST_KINDS if source.columns.heights[kind]}
     if not rows:
         return HostTables()
     starts = np.concatenate([found["start_ns"].to_numpy() for found in rows.values()])
     order = pl.Series(np.argsort(starts, kind="stable").astype(np.uint32))
     columns = {}
     for column, dtype in HOST_EVENTS.items():
-        whole = pl.concat([host_column(source, kind, found, column).cast(dtype) for kind, found in rows.items()])
+        whole = pl.concat([_host_column(source, kind, found, column).cast(dtype) for kind, found in rows.items()])
         columns[column] = whole.gather(order) if whole.null_count() < len(whole) else whole
-    return add_details(source, pl.DataFrame(columns), rows, order)
+    return _add_details(source, pl.DataFrame(columns), rows, order)
 
 
-def select_rows(source: KinetoColumns, kind: str) -> pl.DataFrame:
+def _select_rows(source: KinetoColumns, kind: str) -> pl.DataFrame:
     """Return `start_ns` and `end_ns` of the events of `kind` that become rows, and `at`, the position of each."""
     columns = source.columns
     rows = pl.DataFrame({"ts": columns.take(kind, "ts"), "dur": columns.take(kind, "dur")}).with_row_index("at")
@@ -58,19 +56,19 @@ def select_rows(source: KinetoColumns, kind: str) -> pl.DataFrame:
     return timed(rows, source)
 
 
-def host_column(source: KinetoColumns, kind: str, rows: pl.DataFrame, column: str) -> pl.Series:
+def _host_column(source: KinetoColumns, kind: str, rows: pl.DataFrame, column: str) -> pl.Series:
     """Return a column of HOST_EVENTS for the `rows` of one kind."""
     if column in rows.columns:
         return rows[column]
     if column == "category":
         return pl.Series([kind], dtype=HOST_EVENTS["category"]).new_from_index(0, rows.height)
-    raw = raw_column(source, kind, column)
+    raw = _raw_column(source, kind, column)
     if raw is None:
         return pl.repeat(None, rows.height, dtype=HOST_EVENTS[column], eager=True)
     return raw if len(raw) == rows.height else raw.gather(rows["at"])
 
 
-def raw_column(source: KinetoColumns, kind: str, column: str) -> pl.Series | None:
+def _raw_column(source: KinetoColumns, kind: str, column: str) -> pl.Series | None:
     """Return a column for all events of `kind`, or None where this kind has none."""
     columns = source.columns
     if column == "external_id" and columns.has(kind, "old_external_id"):
@@ -84,7 +82,7 @@ def raw_column(source: KinetoColumns, kind: str, column: str) -> pl.Series | Non
     return values.to_frame().select(positive(raw)).to_series() if ids else values
 
 
-def add_details(
+def _add_details(
     source: KinetoColumns, events: pl.DataFrame, rows: dict[str, pl.DataFrame], order: pl.Series
 ) -> HostTables:
     """Return the host tables for `events`, with the details of operators where some were read."""
@@ -100,11 +98,11 @@ def add_details(
         .with_columns(event=pl.Series(places[first : first + rows["op"].height]))
     )
     found = details.join(ops, on="position").sort("event")
-    found = found.with_columns(dims=pl.coalesce("dims", "old_dims"), stack_id=number_stacks(found["stack"]))
-    return HostTables(with_stacks(events, found), operands(found), stacks(found))
+    found = found.with_columns(dims=pl.coalesce("dims", "old_dims"), stack_id=_number_stacks(found["stack"]))
+    return HostTables(_with_stacks(events, found), operands(found), stacks(found))
 
 
-def with_stacks(events: pl.DataFrame, details: pl.DataFrame) -> pl.DataFrame:
+def _with_stacks(events: pl.DataFrame, details: pl.DataFrame) -> pl.DataFrame:
     """Return `events` with the `stack_id` of those that have one."""
     known = details.drop_nulls("stack_id")
     column = np.zeros(events.height, np.uint32)
@@ -126,7 +124,7 @@ def stacks(details: pl.DataFrame) -> pl.DataFrame:
     return rows.unique("stack_id").sort("stack_id")
 
 
-def number_stacks(texts: pl.Series) -> pl.Series:
+def _number_stacks(texts: pl.Series) -> pl.Series:
     """Return an id for each distinct non-empty text, in order of first use."""
     texts = texts.replace({"": None})
     distinct = texts.drop_nulls().unique(maintain_order=True)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["DEVICE_KINDS", "DROPPED_KINDS", "FRAMEWORK_RANGE", "HOST_KINDS", "OLD_ANNOTATION", "KinetoKinds"]
-
 DEVICE_KINDS = ("kernel", "memcpy", "memset", "sync")
 HOST_KINDS = ("op", "runtime", "python", "overhead", "other")
 DROPPED_KINDS = ("metadata", "flow", "profiler", "counter", "other-device", "unknown", "undecodable")
@@ -51,11 +49,11 @@ class KinetoKinds(dict[tuple[str, str], str]):
     """Kinds by (phase, category), computed once for each pair that occurs."""
 
     def __missing__(self, key: tuple[str, str]) -> str:
-        self[key] = classify(*key)
+        self[key] = _classify(*key)
         return self[key]
 
 
-def classify(phase: str, category: str) -> str:
+def _classify(phase: str, category: str) -> str:
     """Return the kind of an event: a host or device kind, an annotation, `instant`, or the reason for dropping it."""
     if phase != "X":
         return PHASES.get(phase, "unknown")

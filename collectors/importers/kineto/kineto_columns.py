@@ -13,8 +13,6 @@ from deepprof.collectors.importers.kineto.rows import EventColumns
 from deepprof.collectors.importers.value_columns import positive
 from deepprof.collectors.trace import DEVICE_EVENTS
 
-__all__ = ["KinetoColumns", "device_number", "external_id", "name_traits", "timed", "trait"]
-
 TIME_LIMIT_US = 4 * 10**15  # the year 2096: keeps every sum inside int64
 COPY_KINDS = (  # a copy's name contains its direction, in one of two spellings
     ("HtoD", "htod|hosttodevice"),
@@ -62,11 +60,11 @@ def timed(rows: pl.DataFrame, source: KinetoColumns) -> pl.DataFrame:
     """
     sound = pl.col("ts").is_between(-TIME_LIMIT_US, TIME_LIMIT_US) & pl.col("dur").is_between(0, TIME_LIMIT_US / 40)
     rows = source.tally.keep(rows, sound, "invalid-time")
-    rows = rows.with_columns(start_ns=nanoseconds("ts") + source.clock.base_ns)
-    return rows.with_columns(end_ns=pl.col("start_ns") + nanoseconds("dur")).drop("ts", "dur")
+    rows = rows.with_columns(start_ns=_nanoseconds("ts") + source.clock.base_ns)
+    return rows.with_columns(end_ns=pl.col("start_ns") + _nanoseconds("dur")).drop("ts", "dur")
 
 
-def nanoseconds(column: str) -> pl.Expr:
+def _nanoseconds(column: str) -> pl.Expr:
     """Return the float microseconds in `column` as Int64 nanoseconds."""
     whole = pl.col(column).floor()
     return whole.cast(pl.Int64) * 1000 + ((pl.col(column) - whole) * 1000).round().cast(pl.Int64)

@@ -16,21 +16,6 @@ from msgspec import Raw, Struct, field
 
 from deepprof.collectors.errors import TraceError
 
-__all__ = [
-    "POSITION",
-    "UNDECODABLE",
-    "BareKinetoEvent",
-    "DetailedKinetoArgs",
-    "DetailedKinetoEvent",
-    "KinetoArgs",
-    "KinetoDocument",
-    "KinetoEvent",
-    "decode_document",
-    "decode_loosely",
-    "find_fault",
-    "repair",
-]
-
 NULL = Raw(b"null")
 NOT_A_NUMBER = re.compile(rb"[:\[,]\s*[-+]?(?:nan|inf)", re.IGNORECASE)
 BARE = re.compile(rb"nan|inf", re.IGNORECASE)
@@ -60,7 +45,7 @@ class KinetoDocument(Struct, gc=False):
     hip_driver_version: Raw = NULL
 
 
-class KinetoArgs(Struct, gc=False, frozen=True):
+class _KinetoArgs(Struct, gc=False, frozen=True):
     """The `args` of any event; None where absent."""
 
     correlation: Any = None
@@ -92,8 +77,8 @@ class KinetoArgs(Struct, gc=False, frozen=True):
     collective_sequence: Any = field(default=None, name="Seq")
 
 
-class DetailedKinetoArgs(KinetoArgs, gc=False, frozen=True):
-    """`KinetoArgs` with the fields that only `details=True` needs; shapes stay JSON text."""
+class _DetailedKinetoArgs(_KinetoArgs, gc=False, frozen=True):
+    """`_KinetoArgs` with the fields that only `details=True` needs; shapes stay JSON text."""
 
     dims: Raw = field(default=NULL, name="Input Dims")
     old_dims: Raw = field(default=NULL, name="Input dims")
@@ -111,19 +96,19 @@ class KinetoEvent(Struct, gc=False):
     tid: Any = None
     ts: Any = None
     dur: Any = None
-    args: KinetoArgs = KinetoArgs()
+    args: _KinetoArgs = _KinetoArgs()
 
 
 class BareKinetoEvent(KinetoEvent, gc=False):
     """An event whose `args` cannot be read."""
 
-    args: KinetoArgs = field(default=DetailedKinetoArgs(), name="")
+    args: _KinetoArgs = field(default=_DetailedKinetoArgs(), name="")
 
 
 class DetailedKinetoEvent(KinetoEvent, gc=False):
-    """An event with `DetailedKinetoArgs`."""
+    """An event with `_DetailedKinetoArgs`."""
 
-    args: DetailedKinetoArgs = DetailedKinetoArgs()
+    args: _DetailedKinetoArgs = _DetailedKinetoArgs()
 
 
 def decode_document(content: bytes, path: Path, hole: tuple[int, int] = (0, 0)) -> KinetoDocument:
@@ -133,14 +118,14 @@ def decode_document(content: bytes, path: Path, hole: tuple[int, int] = (0, 0)) 
     JSON are repaired: see `repair`. Raises `TraceError` when it is damaged, truncated, or something else.
     """
     try:
-        return decode_top(content)
+        return _decode_top(content)
     except UNDECODABLE as error:
-        if not may_be_repaired(content, str(error)):
-            raise explain(error, path, len(content), hole) from error
+        if not _may_be_repaired(content, str(error)):
+            raise _explain(error, path, len(content), hole) from error
     try:
-        return decode_top(repair(content))
+        return _decode_top(repair(content))
     except UNDECODABLE as error:
-        raise explain(error, path, len(content), hole) from error
+        raise _explain(error, path, len(content), hole) from error
 
 
 def find_fault(content: bytes) -> int | None:
@@ -153,7 +138,7 @@ def find_fault(content: bytes) -> int | None:
     return None
 
 
-def may_be_repaired(content: bytes, error: str) -> bool:
+def _may_be_repaired(content: bytes, error: str) -> bool:
     """Return whether `repair`, which is slow on a large file, may remove the cause of msgspec's `error`."""
     if "surrogate" in error or "escape" in error:
         return True
@@ -179,7 +164,7 @@ def repair(content: bytes) -> bytes:
     return SURROGATES.sub(lambda found: rb"\ufffd" if len(found[0]) == 6 else found[0], content)
 
 
-def decode_top(content: bytes) -> KinetoDocument:
+def _decode_top(content: bytes) -> KinetoDocument:
     """Return the document in `content`; raises msgspec's errors."""
     start = 3 if content.startswith(b"\xef\xbb\xbf") else 0  # a byte-order mark
     view = memoryview(content)[start:]
@@ -191,7 +176,7 @@ def decode_top(content: bytes) -> KinetoDocument:
     return document
 
 
-def explain(error: Exception, path: Path, nbytes: int, hole: tuple[int, int]) -> TraceError:
+def _explain(error: Exception, path: Path, nbytes: int, hole: tuple[int, int]) -> TraceError:
     """Return the `TraceError` that explains msgspec's `error` about `nbytes` of JSON to the user."""
     again = "copy or export the trace again"
     if isinstance(error, msgspec.ValidationError):

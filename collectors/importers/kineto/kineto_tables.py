@@ -14,8 +14,6 @@ from deepprof.collectors.importers.kineto.kineto_columns import KinetoColumns, d
 from deepprof.collectors.importers.value_columns import positive
 from deepprof.collectors.trace import ANNOTATIONS, COLLECTIVES, DEVICE_EVENTS, MEMORY_EVENTS, empty_table
 
-__all__ = ["annotation_rows", "collectives", "device_rows", "memory_rows"]
-
 
 def device_rows(source: KinetoColumns) -> pl.DataFrame:
     """Return kernels, copies, memsets and synchronisations as DEVICE_EVENTS, with `position`, the number of a kernel.
@@ -45,7 +43,7 @@ def device_rows(source: KinetoColumns) -> pl.DataFrame:
 
 def annotation_rows(source: KinetoColumns) -> pl.DataFrame:
     """Return the ranges of both sides as ANNOTATIONS; call it while the operators' columns still exist."""
-    parts = [rows for rows in (host_ranges(source), device_ranges(source)) if rows.height]
+    parts = [rows for rows in (_host_ranges(source), _device_ranges(source)) if rows.height]
     if not parts:
         return empty_table(ANNOTATIONS)
     rows = timed(pl.concat(parts, how="diagonal"), source).with_columns(
@@ -54,7 +52,7 @@ def annotation_rows(source: KinetoColumns) -> pl.DataFrame:
     return shaped(rows, ANNOTATIONS)
 
 
-def host_ranges(source: KinetoColumns) -> pl.DataFrame:
+def _host_ranges(source: KinetoColumns) -> pl.DataFrame:
     """Return the ranges written on host threads, those in the operators' category included."""
     names = ("ts", "dur", "pid", "tid", "name_id")
     columns = source.columns
@@ -70,7 +68,7 @@ def host_ranges(source: KinetoColumns) -> pl.DataFrame:
     )
 
 
-def device_ranges(source: KinetoColumns) -> pl.DataFrame:
+def _device_ranges(source: KinetoColumns) -> pl.DataFrame:
     """Return the ranges that Kineto projects onto streams."""
     if not source.columns.heights["device annotation"]:
         return pl.DataFrame()

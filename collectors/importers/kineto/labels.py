@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     Codes = npt.NDArray[np.uint8]
     Ids = npt.NDArray[np.int64]
 
-__all__ = ["KINDS", "Labels"]
-
 KINDS = (*DEVICE_KINDS, *HOST_KINDS, "host annotation", "device annotation", "memory", "instant", *DROPPED_KINDS)
 CODES = {kind: code for code, kind in enumerate(KINDS)}
 INSTANT = CODES["instant"]  # until the name shows what the event marks
@@ -54,19 +52,19 @@ class Labels:
         if event is None:
             return CODES["undecodable"]
         code = CODES[self.kinds[event.ph, event.cat]]
-        return mark_code(event.name) if code == INSTANT else code
+        return _mark_code(event.name) if code == INSTANT else code
 
     def of_rows(self, rows: npt.NDArray[Any], keys: Sequence[bytes], names: Sequence[bytes]) -> tuple[Codes, Ids]:
         """Return the kinds and name ids of `rows`, whose `key` and `name` index `keys` and `names`."""
         self.learn(keys, len(names))
         codes = self.key_codes[rows["key"]]
         marks = np.flatnonzero(codes == INSTANT)
-        codes[marks] = [mark_code(text_of(names[name])) for name in rows["name"][marks].tolist()]
+        codes[marks] = [_mark_code(_text_of(names[name])) for name in rows["name"][marks].tolist()]
         numbers = np.where(NAMELESS[codes], 0, rows["name"])
         wanted = rows["name"][~NAMELESS[codes]]
         fresh = wanted[self.name_ids[wanted] < 0]
         for name in dict.fromkeys(fresh.tolist()):
-            self.name_ids[name] = self.names[text_of(names[name])]
+            self.name_ids[name] = self.names[_text_of(names[name])]
         return codes, np.where(NAMELESS[codes], 0, self.name_ids[numbers])
 
     def learn(self, keys: Sequence[bytes], names: int) -> None:
@@ -79,13 +77,13 @@ class Labels:
             self.name_ids = np.append(self.name_ids, np.full(2 * names - len(self.name_ids), -1))
 
 
-def mark_code(name: str) -> int:
+def _mark_code(name: str) -> int:
     """Return the kind of an instant event called `name`."""
     if name == MEMORY_MARK:
         return CODES["memory"]
     return CODES["profiler" if PROFILER_MARK.match(name) else "unknown"]
 
 
-def text_of(raw: bytes) -> str:
+def _text_of(raw: bytes) -> str:
     """Return the text that is written as `raw` between quotes in JSON; `raw` is always ASCII."""
     return str(msgspec.json.decode(b'"%b"' % raw)) if b"\\" in raw else raw.decode("ascii")

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from deepprof.collectors.importers.kineto.kineto_schema import KinetoEvent
 
-__all__ = ["NativeReader", "library", "load", "open_reader"]
-
 VERSION = 1
 """The `dp_kineto_version()` this Python code is written for."""
 

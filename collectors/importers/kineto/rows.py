@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
-__all__ = ["EventColumns"]
-
 UNSIGNED = {
     *("external_id", "old_external_id", "correlation", "graph_node", "flops", "address"),
     *("allocated_nbytes", "reserved_nbytes"),
@@ -85,7 +83,7 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
 }
 
 
-def json_texts(values: Sequence[Any]) -> pl.Series:
+def _json_texts(values: Sequence[Any]) -> pl.Series:
     """Return raw JSON `values` as String, null for `null`."""
     decoded = [str(bytes(value), errors="replace") for value in values]
     return pl.Series([None if text == "null" else text for text in decoded], dtype=pl.String)
@@ -102,9 +100,9 @@ COLLECTIVE: Extra = {
     "sequence": ("collective_sequence", unsigned),
 }
 DETAILS: Extra = {
-    "dims": ("dims", json_texts),
-    "old_dims": ("old_dims", json_texts),
-    "dtypes": ("dtypes", json_texts),
+    "dims": ("dims", _json_texts),
+    "old_dims": ("old_dims", _json_texts),
+    "dtypes": ("dtypes", _json_texts),
     "stack": ("stack", texts),
 }
 
@@ -147,7 +145,7 @@ class EventColumns:
             self.drop(kind, np.delete(rows["key"], where), events)
             return
         if events:
-            fill(rows, where, events, kind)
+            _fill(rows, where, events, kind)
             self.add_extra(kind, where, events)
         self.heights[kind] += len(rows)
         self.store(kind, "ts", rows["ts"])
@@ -176,13 +174,13 @@ class EventColumns:
     def store(self, kind: str, column: str, values: Array) -> None:
         """Append `values` to a column, as one value if they are all the same."""
         same = bool((values == values[0]).all())
-        self.pieces.setdefault((kind, column), []).append((narrow(values[:1] if same else values), len(values)))
+        self.pieces.setdefault((kind, column), []).append((_narrow(values[:1] if same else values), len(values)))
 
     def take(self, kind: str, column: str) -> pl.Series:
         """Return a column of the events of `kind`, in the order of the document, and remove it."""
         pieces = self.pieces.pop((kind, column))
-        whole = np.concatenate([np.broadcast_to(widen(values), height) for values, height in pieces])
-        return (nullable(whole, column in UNSIGNED) if whole.dtype == np.int64 else pl.Series(whole)).alias(column)
+        whole = np.concatenate([np.broadcast_to(_widen(values), height) for values, height in pieces])
+        return (_nullable(whole, column in UNSIGNED) if whole.dtype == np.int64 else pl.Series(whole)).alias(column)
 
     def has(self, kind: str, column: str) -> bool:
         """Return whether `take` would return a column."""
@@ -211,7 +209,7 @@ class EventColumns:
         return pl.concat(pieces) if pieces else pl.DataFrame(schema={"position": pl.Int64})
 
 
-def fill(rows: Array, where: Array, events: Sequence[KinetoEvent], kind: str) -> None:
+def _fill(rows: Array, where: Array, events: Sequence[KinetoEvent], kind: str) -> None:
     """Write the fields of `events`, which are of one kind, into `rows` at `where`."""
     args = [event.args for event in events]  # once: two look-ups per value would cost four times as much
     rows["ts"][where] = numbers([event.ts for event in events])
@@ -222,7 +220,7 @@ def fill(rows: Array, where: Array, events: Sequence[KinetoEvent], kind: str) ->
         rows["integers"][where, PLACES[place]] = found.fill_null(MISSING).to_numpy()
 
 
-def narrow(values: Array) -> Array:
+def _narrow(values: Array) -> Array:
     """Return a copy of `values`, int64 as int32 if all fit: most are counters, and all stay in memory for a while."""
     if values.dtype != np.int64:
         return values.copy()
@@ -232,14 +230,14 @@ def narrow(values: Array) -> Array:
     return small.astype(np.int32) if fits.all() else values.copy()
 
 
-def widen(values: Array) -> Array:
-    """Return the values that `narrow` was given."""
+def _widen(values: Array) -> Array:
+    """Return the values that `_narrow` was given."""
     if values.dtype != np.int32:
         return values
     return np.where(values == MISSING_SMALL, MISSING, values.astype(np.int64))
 
 
-def nullable(values: Array, is_unsigned: bool) -> pl.Series:
+def _nullable(values: Array, is_unsigned: bool) -> pl.Series:
     """Return int64 `values` as Int64 or UInt64, null where they are `MISSING`."""
     series = pl.Series(values)
     missing = values == MISSING

@@ -21,8 +21,6 @@ from deepprof.collectors.importers.kineto.rows import EventColumns
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["read_events"]
-
 PIECE_NBYTES = 4 * 1024**2
 LIMIT_NBYTES = 64 * 1024**2  # of one event, or of the header
 CANDIDATES = 16  # places tried as the start of the events: a text in the header may look like it
@@ -63,7 +61,7 @@ def read_events(path: Path, *, details: bool) -> tuple[KinetoDocument, EventColu
     """Return the document in `path` without its events, and the events as columns; raises `TraceError`."""
     window = TextWindow(path, read_pieces(path, PIECE_NBYTES))
     columns = EventColumns(details=details)
-    opening = find_opening(window)
+    opening = _find_opening(window)
     if opening is None:  # there is no list of events, or its key is spelt unusually
         document = decode_document(window.text, path)
         scan(TextWindow(path, iter([bytes(document.events)[1:]])), columns, details=details)
@@ -79,7 +77,7 @@ def read_events(path: Path, *, details: bool) -> tuple[KinetoDocument, EventColu
     return document, columns
 
 
-def find_opening(window: TextWindow) -> bytes | None:
+def _find_opening(window: TextWindow) -> bytes | None:
     """Return the text up to the bracket that opens the events, and move the window behind it.
 
     Returns None if the document has no such place: then the window holds the whole document.
@@ -91,7 +89,7 @@ def find_opening(window: TextWindow) -> bytes | None:
             return bare[0]
         for found in islice(OPENING.finditer(window.text, searched), CANDIDATES - tried):
             tried += 1
-            if is_header(window.text[: found.start()]):
+            if _is_header(window.text[: found.start()]):
                 window.at = found.end()
                 return window.text[: found.end()]
             searched = found.end()
@@ -99,7 +97,7 @@ def find_opening(window: TextWindow) -> bytes | None:
     return None
 
 
-def is_header(text: bytes) -> bool:
+def _is_header(text: bytes) -> bool:
     """Return whether a key may follow `text` in the outermost object of a document."""
     whole = text.removeprefix(b"\xef\xbb\xbf") + b'"traceEvents":[]}'
     return find_fault(whole) is None or find_fault(repair(whole)) is None
@@ -113,24 +111,24 @@ def scan(window: TextWindow, columns: EventColumns, *, details: bool) -> None:
         try:
             batch = reader.read(window.text, window.at)
         except NotJsonError as error:
-            raise damaged(window, window.start + error.at) from error
+            raise _damaged(window, window.start + error.at) from error
         columns.add(batch, reader.keys, reader.names)
         window.at += batch.consumed
-        check_length(window.path, columns.read, window.position - first)
+        _check_length(window.path, columns.read, window.position - first)
         status = batch.status
         if status == DAMAGED:
-            raise damaged(window, window.position)
+            raise _damaged(window, window.position)
         if status == MORE and not window.more():
             nbytes = window.start + len(window.text)
             raise TraceError(window.path, f"is truncated: its JSON breaks off at byte {nbytes}", AGAIN)
 
 
-def damaged(window: TextWindow, at: int) -> TraceError:
+def _damaged(window: TextWindow, at: int) -> TraceError:
     """Return the error for a document that stops being JSON at byte `at`."""
     return TraceError(window.path, f"is damaged: its JSON breaks near byte {at}", AGAIN)
 
 
-def check_length(path: Path, events: int, nbytes: int) -> None:
+def _check_length(path: Path, events: int, nbytes: int) -> None:
     """Raise `TraceError` when `nbytes` are too few for so many `events`."""
     if events > MANY_EVENTS and nbytes < SHORTEST_NBYTES * events:
         problem = f"is no Kineto trace: its first {events} events take {nbytes} bytes, which is too little"

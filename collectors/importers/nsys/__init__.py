@@ -64,17 +64,17 @@ class Nsys:
         A raw report is exported with the `nsys` on PATH. Raises `TraceError` when the file cannot be read, is damaged
         or is no capture, or when a raw report cannot be exported.
         """
-        head = read_head(path, len(SQLITE_MAGIC)) if is_packed(path) else read_magic(path)
+        head = read_head(path, len(SQLITE_MAGIC)) if is_packed(path) else _read_magic(path)
         if head.startswith(SQLITE_MAGIC):
-            return read_database(path, path)
+            return _read_database(path, path)
         if head.startswith(REPORT_MAGIC) or (path.suffix in REPORT_SUFFIXES and head):
             with exported_database(path) as database:
-                return read_database(database, path)
-        problem, advice = describe_stranger(head)
+                return _read_database(database, path)
+        problem, advice = _describe_stranger(head)
         raise TraceError(path, problem, advice)
 
 
-def read_magic(path: Path) -> bytes:
+def _read_magic(path: Path) -> bytes:
     """Return the first bytes of `path` as they are stored."""
     try:
         with path.open("rb") as file:
@@ -83,7 +83,7 @@ def read_magic(path: Path) -> bytes:
         raise TraceError(path, f"cannot be read: {error}", "check the path") from error
 
 
-def describe_stranger(head: bytes) -> tuple[str, str]:
+def _describe_stranger(head: bytes) -> tuple[str, str]:
     """Return what is wrong with a file that starts with `head`, and what to do."""
     if not head:
         return "is empty", "export the report again with `nsys export --type sqlite`"
@@ -96,7 +96,7 @@ def is_nsys(tables: Iterable[str]) -> bool:
     return NVPROF_TABLE not in found and any(OWN_TABLES.fullmatch(table) for table in found)
 
 
-def read_database(path: Path, shown: Path) -> Trace:
+def _read_database(path: Path, shown: Path) -> Trace:
     """Return the capture in the database `path`, which the user knows as `shown`."""
     try:
         with open_database(path) as database:

@@ -20,8 +20,6 @@ from deepprof.collectors.importers.nsys import OWN_TABLES, is_nsys, make_trace
 from deepprof.collectors.importers.value_columns import NameTable
 from deepprof.collectors.trace import Trace
 
-__all__ = ["NsysDirectory", "NsysDirectoryTables"]
-
 SUFFIXES = (".parquet", ".arrow", ".arrows", ".ipc", ".feather")
 FOLDER_SUFFIXES = ("_pqtdir", "_arwdir", ".parquetdir", ".arrowdir", "_parquetdir", "_arrowdir", "")
 FILES = 2_000  # of one export: nsys has about a hundred tables
@@ -40,7 +38,7 @@ class NsysDirectory:
         """Return whether `path` is a directory of nsys' tables, or one of them; never raises."""
         try:
             if path.is_dir():
-                return is_nsys(table.stem for table in table_files(path))
+                return is_nsys(table.stem for table in _table_files(path))
         except OSError:
             return False
         return is_table_file(head) and OWN_TABLES.fullmatch(path.stem) is not None
@@ -64,19 +62,19 @@ class NsysDirectory:
         if not path.is_dir():
             problem = "is one table of an Nsight Systems export, which takes all of them"
             raise TraceError(path, problem, f"name the directory {path.absolute().parent}")
-        tables = NsysDirectoryTables(path)
+        tables = _NsysDirectoryTables(path)
         if not is_nsys(tables.tables):
             raise TraceError(path, "is a directory of something else", "name a directory that nsys exported")
         return make_trace(tables, path)
 
 
-class NsysDirectoryTables:
+class _NsysDirectoryTables:
     """The tables of one directory, with the interface of `nsys_database.NsysDatabase`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.views: frozenset[str] = frozenset()
-        self.files = find_tables(path)
+        self.files = _find_tables(path)
         self.tables = frozenset(self.files)
         self.file = cache(self._open)
 
@@ -90,7 +88,7 @@ class NsysDirectoryTables:
         for table in sorted(filter(NAMED_TABLES.fullmatch, self.tables)):
             schema = self.file(table).schema
             for column in NAME_COLUMNS:
-                if column in schema and is_text(schema[column]):
+                if column in schema and _is_text(schema[column]):
                     names.ids(self._texts(table, column).drop_nulls().unique(maintain_order=True).to_list())
         return names
 
@@ -146,32 +144,32 @@ class NsysDirectoryTables:
 
     def _ids(self, values: pl.Series) -> pl.Series:
         """Return the integers of a column, or the ids of its names if it holds names."""
-        if values.name not in NAME_COLUMNS or not is_text(values.dtype):
+        if values.name not in NAME_COLUMNS or not _is_text(values.dtype):
             return whole_numbers(values)
         ids = {name: OWN_IDS + at for name, at in self.own_names.items()}
         return values.cast(pl.String).replace_strict(ids, default=None, return_dtype=pl.Int64)
 
 
-def is_text(kind: pl.DataType) -> bool:
+def _is_text(kind: pl.DataType) -> bool:
     """Return whether a column of type `kind` holds texts."""
     return isinstance(kind, pl.String | pl.Categorical | pl.Enum)
 
 
-def table_files(path: Path) -> Iterator[Path]:
+def _table_files(path: Path) -> Iterator[Path]:
     """Yield the files in the directory `path` that have the suffix of a table format that is read."""
     for entry in islice(path.iterdir(), FILES):
         if entry.suffix.lower() in SUFFIXES and not entry.name.startswith("."):
             yield entry
 
 
-def find_tables(path: Path) -> dict[str, Path]:
+def _find_tables(path: Path) -> dict[str, Path]:
     """Return the files of the directory `path` by table.
 
     Raises `TraceError` when it cannot be listed, or when a table lies elsewhere or comes twice.
     """
     try:
         root = path.resolve()
-        files = sorted(table_files(path))
+        files = sorted(_table_files(path))
         strays = [file for file in files if not file.resolve().is_relative_to(root)]
     except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
         raise TraceError(path, f"cannot be listed: {error}", "check the path and its permissions") from error

@@ -18,8 +18,6 @@ from deepprof.collectors.errors import TraceError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["REPORT_MAGIC", "REPORT_SUFFIXES", "TIMEOUT_S", "export_command", "exported_database"]
-
 REPORT_MAGIC = b"NVIDIA Tegra Profiler Report"
 REPORT_SUFFIXES = (".nsys-rep", ".qdrep")
 TIMEOUT_S = 1800  # nsys exports about 20 MB of report a second
@@ -35,12 +33,12 @@ def exported_database(report: Path) -> Iterator[Path]:
     nsys = shutil.which("nsys")
     if nsys is None:
         problem = "is a raw Nsight Systems report, which only `nsys` can read, and there is no `nsys` on PATH"
-        raise TraceError(report, problem, advise(report))
+        raise TraceError(report, problem, _advise(report))
     with tempfile.TemporaryDirectory(prefix="deepprof-") as directory:
         database = Path(directory) / "report.sqlite"
         run(export_command(nsys, report, database), report)
         if not database.is_file():
-            raise TraceError(report, "was exported by `nsys`, which wrote nothing", f"run `{manual_command(report)}`")
+            raise TraceError(report, "was exported by `nsys`, which wrote nothing", f"run `{_manual_command(report)}`")
         yield database
 
 
@@ -51,15 +49,15 @@ def export_command(nsys: str, report: Path, database: Path) -> list[str]:
     return [nsys, "export", "--type", "sqlite", "--output", target, "--force-overwrite", "true", str(report.absolute())]
 
 
-def advise(report: Path) -> str:
+def _advise(report: Path) -> str:
     """Return the advice for a machine without `nsys`."""
     export = report.with_suffix(".sqlite")
     if export.is_file():
         return f"name its export, {export}"
-    return f"where nsys is installed, run `{manual_command(report)}`"
+    return f"where nsys is installed, run `{_manual_command(report)}`"
 
 
-def manual_command(report: Path) -> str:
+def _manual_command(report: Path) -> str:
     """Return the command for the user to type."""
     database = report.with_suffix(".sqlite")
     return f"nsys export --type sqlite --output {shlex.quote(str(database))} {shlex.quote(str(report))}"
@@ -67,7 +65,7 @@ def manual_command(report: Path) -> str:
 
 def run(command: list[str], report: Path) -> None:
     """Run `command`; a failure is a `TraceError` on `report` that quotes the last line of its output."""
-    advice = f"run `{manual_command(report)}` with an nsys at least as new as the report"
+    advice = f"run `{_manual_command(report)}` with an nsys at least as new as the report"
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired as error:
@@ -75,11 +73,11 @@ def run(command: list[str], report: Path) -> None:
     except (OSError, ValueError) as error:
         raise TraceError(report, f"could not be exported: {error}", advice) from error
     if done.returncode:
-        said = last_line(done.stderr) or last_line(done.stdout) or f"exit status {done.returncode}"
+        said = _last_line(done.stderr) or _last_line(done.stdout) or f"exit status {done.returncode}"
         raise TraceError(report, f"could not be exported: `nsys` said: {said}", advice)
 
 
-def last_line(output: bytes) -> str:
+def _last_line(output: bytes) -> str:
     """Return the last line of `output` that is not blank."""
     lines = output.decode("utf-8", "replace").split("\n")
     return next((" ".join(line.split())[:QUOTE_LENGTH] for line in reversed(lines) if line.strip()), "")

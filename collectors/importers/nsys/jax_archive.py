@@ -24,8 +24,6 @@ from deepprof.collectors.importers.frames import FrameFile
 from deepprof.collectors.importers.nsys import jax_ranges as nsys_jax_ranges
 from deepprof.collectors.trace import DEVICES, Trace
 
-__all__ = ["NsysJax"]
-
 FOLDER = "nvtx_gpu_proj_trace"
 # nsys-jax-combine makes a directory of the same name, with one file of each report.
 RANGES = re.compile(rf"(?:.*/)?{FOLDER}/trace\.parquet(?:/[^/]+)?")
@@ -58,35 +56,35 @@ class NsysJax:
         Each table takes at most `LIMIT_NBYTES` of memory, and as much disk if it is in an archive. Raises `TraceError`
         when `path` cannot be read, is damaged, or holds no ranges.
         """
-        with open_bundle(path) as files:
+        with _open_bundle(path) as files:
             tables = [files[name]() for name in sorted(files) if RANGES.fullmatch(name)]
             if not tables:
                 problem = "holds no ranges projected onto the GPU"
                 raise TraceError(path, problem, "make it again with `nsys-jax`")
             threads = [files[name]() for name in sorted(files) if THREADS.fullmatch(name)]
             try:
-                return make_trace(path, tables, threads, read_target(files))
+                return _make_trace(path, tables, threads, _read_target(files))
             except TraceError as error:
                 raise TraceError(path, f"{Path(error.path).name} {error.problem}", error.advice) from error
 
 
 @contextmanager
-def open_bundle(path: Path) -> Iterator[Files]:
+def _open_bundle(path: Path) -> Iterator[Files]:
     """Yield the files of the archive or the directory `path` that are read."""
     if path.is_dir():
-        yield {file.relative_to(path).as_posix(): partial(Path, file) for file in list_files(path)}
+        yield {file.relative_to(path).as_posix(): partial(Path, file) for file in _list_files(path)}
         return
     with open_archive(path) as archive:
-        wanted = [member for member in archive.members if is_wanted(member.name)]
+        wanted = [member for member in archive.members if _is_wanted(member.name)]
         yield {member.name: partial(archive.extract, member) for member in wanted}
 
 
-def list_files(path: Path) -> list[Path]:
+def _list_files(path: Path) -> list[Path]:
     """Return the files below `path` that are read; raises `TraceError` when one is a link that leads out of it."""
     try:
         places = (path, path / FOLDER, path / FOLDER / "trace.parquet", path / "thread-metadata.parquet", path / "dump")
         entries = [entry for place in places if place.is_dir() for entry in place.iterdir()][:ENTRIES]
-        files = [entry for entry in entries if is_wanted(entry.relative_to(path).as_posix()) and entry.is_file()]
+        files = [entry for entry in entries if _is_wanted(entry.relative_to(path).as_posix()) and entry.is_file()]
         strays = [file for file in files if not file.resolve().is_relative_to(path.resolve())]
     except (OSError, RuntimeError) as error:
         raise TraceError(path, f"cannot be listed: {error}", "check the path and its permissions") from error
@@ -95,12 +93,12 @@ def list_files(path: Path) -> list[Path]:
     return files
 
 
-def is_wanted(name: str) -> bool:
+def _is_wanted(name: str) -> bool:
     """Return whether the file called `name` is read."""
     return any(pattern.fullmatch(name) for pattern in (RANGES, THREADS, TARGETS))
 
 
-def make_trace(path: Path, tables: list[Path], threads: list[Path], target: str) -> Trace:
+def _make_trace(path: Path, tables: list[Path], threads: list[Path], target: str) -> Trace:
     """Return the trace of the ranges in `tables`; the tables in `threads` contain the device of each thread."""
     tally = Tally()
     parts = [nsys_jax_ranges.read_ranges(FrameFile(table)) for table in tables]
@@ -113,12 +111,12 @@ def make_trace(path: Path, tables: list[Path], threads: list[Path], target: str)
     ranges = nsys_jax_ranges.place(ranges, launchers)
     device, annotations = nsys_jax_ranges.split(ranges)
     records = Records(device=device, annotations=annotations, tally=tally)
-    trace_notes = tuple(notes(device, outside, placed=launchers is not None))
-    devices = describe_devices(sorted(set(device["device"].to_list())) if device.height else [], target)
+    trace_notes = tuple(_notes(device, outside, placed=launchers is not None))
+    devices = _describe_devices(sorted(set(device["device"].to_list())) if device.height else [], target)
     return assemble(path, "nsys-jax", records, read=read, clock="session", devices=devices, notes=trace_notes)
 
 
-def notes(device: pl.DataFrame, outside: int, *, placed: bool) -> Iterator[str]:
+def _notes(device: pl.DataFrame, outside: int, *, placed: bool) -> Iterator[str]:
     """Yield notes for the reader of a report; `outside` counts the operations in no range."""
     yield (
         "nsys-jax keeps no kernels: device events are XLA thunks projected onto the GPU, under the name of their HLO "
@@ -132,7 +130,7 @@ def notes(device: pl.DataFrame, outside: int, *, placed: bool) -> Iterator[str]:
         yield "the archive does not say which thread drove which GPU; they are numbered in the order of their threads"
 
 
-def read_target(files: Files) -> str:
+def _read_target(files: Files) -> str:
     """Return what XLA wrote about the GPU that it compiled for, "" if there is nothing readable."""
     name = next((name for name in sorted(files) if TARGETS.fullmatch(name)), None)
     if name is None:
@@ -147,9 +145,9 @@ def read_target(files: Files) -> str:
     return plain.decode("utf-8", "replace")
 
 
-def describe_devices(numbers: list[int], target: str) -> pl.DataFrame:
+def _describe_devices(numbers: list[int], target: str) -> pl.DataFrame:
     """Return DEVICES for the devices `numbers`, all of the kind that `target` describes."""
-    memory, cores = (find_integer(target, key) for key in ("device_memory_size", "core_count"))
+    memory, cores = (_find_integer(target, key) for key in ("device_memory_size", "core_count"))
     found = re.search(r'device_description_str: "([^"\n]{1,200})"', target)
     rows = [
         {"device": number, "name": found[1], "memory_nbytes": memory, "multiprocessors": cores, "properties": "{}"}
@@ -159,7 +157,7 @@ def describe_devices(numbers: list[int], target: str) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=DEVICES)
 
 
-def find_integer(text: str, key: str) -> int | None:
+def _find_integer(text: str, key: str) -> int | None:
     """Return the number after `key` in the text form of a protobuf."""
     found = re.search(rf"\b{key}: (\d{{1,15}})\b", text)
     value = int(found[1]) if found else 0

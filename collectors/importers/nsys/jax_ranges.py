@@ -10,8 +10,6 @@ import polars as pl
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.frames import FrameFile, plain_texts, whole_numbers
 
-__all__ = ["place", "read_launchers", "read_ranges", "split"]
-
 SPELLINGS = {
     "label": ("Name", "Text"),
     "start_ns": ("Projected Start", "Projected Start (ns)", "Start"),
@@ -49,10 +47,10 @@ def read_ranges(table: FrameFile) -> pl.DataFrame:
     rows = pl.DataFrame({"label": label, **numbers})
     rows = rows.with_columns(pl.lit(None, pl.Int64).alias(key) for key in SPELLINGS if key not in rows.columns)
     end = pl.coalesce("end_ns", pl.col("start_ns") + pl.col("duration_ns"))
-    return rows.with_columns(name_ranges(), end_ns=end).select("name", *SPELLINGS)
+    return rows.with_columns(_name_ranges(), end_ns=end).select("name", *SPELLINGS)
 
 
-def name_ranges() -> pl.Expr:
+def _name_ranges() -> pl.Expr:
     """Return the name of a range: a thunk's HLO operation, a module's program, the label of any other."""
     label = pl.col("label")
     name = (
@@ -82,14 +80,14 @@ def place(ranges: pl.DataFrame, launchers: pl.DataFrame | None) -> pl.DataFrame:
     process that ran the same module are launchers; the main thread belongs to the first GPU of its process.
     """
     if launchers is None or launchers.is_empty():
-        launchers = find_launchers(ranges)
+        launchers = _find_launchers(ranges)
     first = launchers.group_by("report", "process").agg(main=pl.col("device").min())
     placed = ranges.join(launchers, on=OWNERS, how="left", nulls_equal=True, maintain_order="left")
     placed = placed.join(first, on=OWNERS[:2], how="left", nulls_equal=True, maintain_order="left")
     return placed.with_columns(device=pl.coalesce("device", "main", pl.lit(0))).drop("main")
 
 
-def find_launchers(ranges: pl.DataFrame) -> pl.DataFrame:
+def _find_launchers(ranges: pl.DataFrame) -> pl.DataFrame:
     """Return the threads that launched work, each with a device number: `report`, `process`, `thread`, `device`."""
     modules = ranges.filter(pl.col("label").str.contains(MODULE))
     shared = modules.filter(pl.col("thread").n_unique().over("report", "process", "name") > 1)
@@ -107,7 +105,7 @@ def split(ranges: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """
     ranges = ranges.with_row_index("row")
     events = ranges.filter(pl.col("label").str.contains(THUNK))
-    events = events.filter(~pl.col("row").is_in(holders(ranges, events)["row"].implode()))
+    events = events.filter(~pl.col("row").is_in(_holders(ranges, events)["row"].implode()))
     if events.is_empty():
         events = ranges.filter(pl.col("label").str.contains(MODULE))
     others = ranges.join(events, on="row", how="anti", maintain_order="left")
@@ -123,7 +121,7 @@ def split(ranges: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     return events.select(*columns), annotations
 
 
-def holders(ranges: pl.DataFrame, inner: pl.DataFrame) -> pl.DataFrame:
+def _holders(ranges: pl.DataFrame, inner: pl.DataFrame) -> pl.DataFrame:
     """Return the ranges that contain any of `inner`, at any depth."""
     found = inner.clear()
     for _ in range(DEPTH):

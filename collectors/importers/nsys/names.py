@@ -13,18 +13,6 @@ if TYPE_CHECKING:
     from deepprof.collectors.importers.nsys.nsys_database import NsysDatabase
     from deepprof.collectors.importers.value_columns import NameTable
 
-__all__ = [
-    "API_VERSION",
-    "COPY_KIND_OF",
-    "SYNC_CALLS",
-    "SYNC_TYPES",
-    "label",
-    "name_copy",
-    "name_graph",
-    "name_sync",
-    "read_strings",
-]
-
 API_VERSION = re.compile(r"_v\d{4,5}$")  # cudaMalloc_v3020; the _v2 of cuMemAlloc_v2 is part of the name
 
 # CUPTI has an array and a unified-memory form of each direction; the direction is what matters here.
@@ -76,7 +64,7 @@ def label(
     """
     distinct = rows.select(keys).unique(maintain_order=True)
     known = [name(*values) for values in distinct.iter_rows()]
-    spare = (fallback(unknown, values) for values in distinct.iter_rows())
+    spare = (_fallback(unknown, values) for values in distinct.iter_rows())
     ids = names.ids([text if text is not None else other for text, other in zip(known, spare, strict=True)])
     unnamed = pl.Series([text is None for text in known], dtype=pl.Boolean)
     named = distinct.with_columns(ids.alias("name_id"), unnamed.alias("unnamed"))
@@ -84,7 +72,7 @@ def label(
     return joined.drop(keys)
 
 
-def fallback(unknown: str, values: Sequence[Any]) -> str:
+def _fallback(unknown: str, values: Sequence[Any]) -> str:
     """Return a name for a row without one: "unknown kernel 17"."""
     key = next((value for value in values if value is not None), None)
     return unknown if key is None else f"{unknown} {key}"

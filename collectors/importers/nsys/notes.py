@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from deepprof.collectors.importers.nsys.nsys_database import NsysDatabase
     from deepprof.collectors.importers.nsys.nsys_tables import NsysTables
 
-__all__ = ["quote_diagnostics", "read_devices", "read_epoch", "take_notes"]
-
 SEVERITIES = {3: "error", 2: "warning"}  # 1: information, 4: verbose
 EPOCH_LIMIT_NS = 2**62  # the year 2116; with the limit of times every sum stays inside int64
 QUOTES = 12
@@ -66,11 +64,11 @@ def read_epoch(database: NsysDatabase) -> int | None:
 def take_notes(source: NsysTables, device: pl.DataFrame, processes: list[int]) -> tuple[str, ...]:
     """Return what a reader of the report should know about the capture."""
     database, found = source.database, sum(source.read[table] for table in DEVICE_TABLES)
-    notes = (*describe_capture(device, processes, found), *describe_file(database))
-    return (*notes, *quote_diagnostics(database, processes))
+    notes = (*_describe_capture(device, processes, found), *_describe_file(database))
+    return (*notes, *_quote_diagnostics(database, processes))
 
 
-def describe_capture(device: pl.DataFrame, processes: list[int], found: int) -> Iterator[str]:
+def _describe_capture(device: pl.DataFrame, processes: list[int], found: int) -> Iterator[str]:
     """Yield notes on what was captured and how; `found` counts the device rows read."""
     if device.is_empty():
         impossible = f"all {found} device events have impossible times or places"
@@ -86,14 +84,14 @@ def describe_capture(device: pl.DataFrame, processes: list[int], found: int) -> 
         yield f"{len(processes)} processes used CUDA in this capture ({numbers}); each counts its own streams"
 
 
-def describe_file(database: NsysDatabase) -> Iterator[str]:
+def _describe_file(database: NsysDatabase) -> Iterator[str]:
     """Yield notes on the file itself."""
     for view in sorted(database.views):
         if view.startswith(("CUPTI_ACTIVITY_KIND_", "NVTX_EVENTS")):
             yield f"{view} is a view, not a table of nsys, and was not read"
 
 
-def quote_diagnostics(database: NsysDatabase, processes: list[int]) -> list[str]:
+def _quote_diagnostics(database: NsysDatabase, processes: list[int]) -> list[str]:
     """Return nsys' own errors and warnings, errors first; messages that differ only in numbers appear once.
 
     nsys reports "No CUDA events collected" for every helper process; if some `processes` used CUDA, messages about
@@ -106,13 +104,13 @@ def quote_diagnostics(database: NsysDatabase, processes: list[int]) -> list[str]
     if processes:
         rows = rows.filter(pl.col("process").is_in([0, *processes]))
     rows = rows.sort("severity", descending=True, maintain_order=True).select("severity", "text")
-    quotes = [f"nsys {SEVERITIES[severity]}: {one_line(text)}" for severity, text in rows.iter_rows()]
+    quotes = [f"nsys {SEVERITIES[severity]}: {_one_line(text)}" for severity, text in rows.iter_rows()]
     distinct = list({re.sub(r"\d+", "0", quote): quote for quote in reversed(quotes)}.values())[::-1]
     more = [f"nsys says {len(distinct) - QUOTES} things more"] if len(distinct) > QUOTES else []
     return distinct[:QUOTES] + more
 
 
-def one_line(text: str) -> str:
+def _one_line(text: str) -> str:
     """Return `text` on one line, cut when it is long; nsys joins sentences without a blank."""
     line = JOINED.sub(". ", " ".join(text.split()))
     return line if len(line) <= QUOTE_LENGTH else line[: QUOTE_LENGTH - 1] + "…"

@@ -7,8 +7,6 @@ from typing import Protocol
 
 import polars as pl
 
-__all__ = ["NsysDatabase"]
-
 
 class NsysDatabase(Protocol):
     """The tables of one capture; every method raises `TraceError` when they are damaged."""

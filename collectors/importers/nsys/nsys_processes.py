@@ -15,8 +15,6 @@ from deepprof.collectors.trace import Process
 if TYPE_CHECKING:
     from deepprof.collectors.importers.nsys.nsys_database import NsysDatabase
 
-__all__ = ["list_processes", "list_workers", "read_processes", "scope_contexts"]
-
 GPUS, CUDA_DEVICES, SYSTEM = "TARGET_INFO_GPU", "TARGET_INFO_CUDA_DEVICE", "TARGET_INFO_SYSTEM_ENV"
 PID_BITS = 24
 MAX_PROCESSES = 2**16  # processes or device numbers; more are a damaged table
@@ -28,7 +26,7 @@ def list_processes(device: pl.DataFrame, host: pl.DataFrame) -> list[int]:
     return sorted(pl.concat([device["process"], calls]).drop_nulls().unique().to_list())
 
 
-def list_workers(device: pl.DataFrame) -> list[int]:
+def _list_workers(device: pl.DataFrame) -> list[int]:
     """Return the ids of the processes that had work on a device, sorted."""
     return sorted(device["process"].drop_nulls().unique().to_list())
 
@@ -38,7 +36,7 @@ def scope_contexts(device: pl.DataFrame) -> pl.DataFrame:
 
     `device` has the column `process`. Rows of other processes without a context get one too.
     """
-    workers = list_workers(device)
+    workers = _list_workers(device)
     if len(workers) < 2:
         return device
     pairs = device.select("process", "context").unique().sort("process", "context").drop_nulls("process")
@@ -52,7 +50,7 @@ def scope_contexts(device: pl.DataFrame) -> pl.DataFrame:
 
 def read_processes(database: NsysDatabase, device: pl.DataFrame) -> tuple[Process, ...]:
     """Return the processes with work on a device; `device` has `process`, and contexts from `scope_contexts`."""
-    names, identities = read_names(database), read_identities(database)
+    names, identities = _read_names(database), _read_identities(database)
     used = device.select("process", "context", "device").unique()
     return tuple(
         Process(
@@ -61,12 +59,12 @@ def read_processes(database: NsysDatabase, device: pl.DataFrame) -> tuple[Proces
             tuple(sorted(rows["context"].drop_nulls().unique().to_list())),
             tuple((d, known) for d in sorted(rows["device"].unique()) if (known := identities(process, d)) is not None),
         )
-        for process in list_workers(device)
+        for process in _list_workers(device)
         for rows in [used.filter(pl.col("process") == process)]
     )
 
 
-def read_names(database: NsysDatabase) -> dict[int, str]:
+def _read_names(database: NsysDatabase) -> dict[int, str]:
     """Return the names of processes by their ids."""
     rows = database.integers("PROCESSES", {"globalPid": None})["globalPid"]
     texts = database.texts("PROCESSES", "name")
@@ -74,7 +72,7 @@ def read_names(database: NsysDatabase) -> dict[int, str]:
     return {pid: name for pid, name in zip(pids, texts, strict=True) if pid is not None and name}
 
 
-class Identities:
+class _Identities:
     """The identity of the device that a process's device number means, as far as the capture contains it."""
 
     def __init__(self, gpus: dict[int, str], known: dict[tuple[int, int], str]) -> None:
@@ -86,7 +84,7 @@ class Identities:
         return self.known.get((process, device), alone)
 
 
-def read_identities(database: NsysDatabase) -> Identities:
+def _read_identities(database: NsysDatabase) -> _Identities:
     """Return the identities of the devices that CUDA counts in each process.
 
     A process sees the devices that CUDA_VISIBLE_DEVICES leaves it, so device 0 of two processes may be different GPUs.
@@ -94,7 +92,7 @@ def read_identities(database: NsysDatabase) -> Identities:
     rows = database.integers(GPUS, {"id": None}).with_columns(
         uuid=database.texts(GPUS, "uuid"), bus=database.texts(GPUS, "busLocation")
     )
-    host = read_host(database)
+    host = _read_host(database)
     gpus = {
         gpu: uuid or f"{host} GPU {bus or gpu}"
         for gpu, uuid, bus in rows.drop_nulls("id").head(MAX_PROCESSES).iter_rows()
@@ -105,10 +103,10 @@ def read_identities(database: NsysDatabase) -> Identities:
         (pid, device): uuid or gpus.get(gpu)
         for pid, device, gpu, uuid in table.drop_nulls(["pid", "cudaId"]).head(MAX_PROCESSES).iter_rows()
     }
-    return Identities(gpus, {key: value for key, value in known.items() if value})
+    return _Identities(gpus, {key: value for key, value in known.items() if value})
 
 
-def read_host(database: NsysDatabase) -> str:
+def _read_host(database: NsysDatabase) -> str:
     """Return the name of the host that the capture was taken on, "" if it is not recorded."""
     names, values = database.texts(SYSTEM, "name"), database.texts(SYSTEM, "value")
     return next((value for name, value in zip(names, values, strict=True) if name == "Hostname" and value), "")

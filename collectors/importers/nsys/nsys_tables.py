@@ -17,16 +17,6 @@ from deepprof.collectors.trace import ANNOTATIONS, DEVICE_EVENTS, HOST_EVENTS
 if TYPE_CHECKING:
     from deepprof.collectors.importers.nsys.nsys_database import NsysDatabase
 
-__all__ = [
-    "DEVICE_TABLES",
-    "NsysTables",
-    "process_of",
-    "read_annotations",
-    "read_device_rows",
-    "read_host_rows",
-    "scope_correlations",
-]
-
 KERNELS, RUNTIME = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME"
 COPIES, MEMSETS = "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"
 GRAPHS, SYNCS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
@@ -70,7 +60,7 @@ class NsysTables:
 
     def timed(self, rows: pl.DataFrame, *, open_end: bool = False) -> pl.DataFrame:
         """Return the rows whose times are valid; with `open_end` the end may be null."""
-        return self.tally.keep(rows, sound_times(open_end=open_end), "invalid-time")
+        return self.tally.keep(rows, _sound_times(open_end=open_end), "invalid-time")
 
     def placed(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return the rows whose times and device number are valid."""
@@ -83,19 +73,19 @@ def read_device_rows(source: NsysTables, host: pl.DataFrame) -> pl.DataFrame:
     The columns are those of DEVICE_EVENTS, `process` (Int64) and `unnamed`. `host` is the result of `read_host_rows`.
     """
     parts = {
-        "kernel": read_kernels(source),
-        "memcpy": read_copies(source),
-        "memset": read_memsets(source),
-        "graph": read_graphs(source),
-        "sync": read_syncs(source, host),
+        "kernel": _read_kernels(source),
+        "memcpy": _read_copies(source),
+        "memset": _read_memsets(source),
+        "graph": _read_graphs(source),
+        "sync": _read_syncs(source, host),
     }
     rows = [
         part.with_columns(pl.lit(kind, DEVICE_EVENTS["activity"]).alias("activity")) for kind, part in parts.items()
     ]
-    return shape_device_rows(pl.concat(rows, how="diagonal"), source.tally)
+    return _shape_device_rows(pl.concat(rows, how="diagonal"), source.tally)
 
 
-def read_kernels(source: NsysTables) -> pl.DataFrame:
+def _read_kernels(source: NsysTables) -> pl.DataFrame:
     """Return the kernels, named with their demangled name or else the short one."""
     rows = source.rows(KERNELS, {**DEVICE_COLUMNS, "demangledName": None})
     short: pl.Series | pl.Expr = pl.lit(None, pl.Int64).alias("shortName")
@@ -109,7 +99,7 @@ def read_kernels(source: NsysTables) -> pl.DataFrame:
     return label(rows, source.names, ("demangledName", "shortName"), name, "unknown kernel")
 
 
-def read_copies(source: NsysTables) -> pl.DataFrame:
+def _read_copies(source: NsysTables) -> pl.DataFrame:
     """Return the copies, with `bytes` and `copy_kind`."""
     columns = {**DEVICE_COLUMNS, "bytes": None, "copyKind": None, "srcKind": None, "dstKind": None}
     rows = source.placed(source.rows(COPIES, columns))
@@ -120,21 +110,21 @@ def read_copies(source: NsysTables) -> pl.DataFrame:
     return label(rows.with_columns(copy_kind=kind), source.names, keys, nsys_names.name_copy, "")
 
 
-def read_memsets(source: NsysTables) -> pl.DataFrame:
+def _read_memsets(source: NsysTables) -> pl.DataFrame:
     """Return the memsets, with `bytes`."""
     rows = source.rows(MEMSETS, {**DEVICE_COLUMNS, "bytes": None})
     rows = source.placed(rows).with_columns(pl.lit(0).alias("key"))
     return label(rows, source.names, ("key",), lambda _: "Memset", "")
 
 
-def read_graphs(source: NsysTables) -> pl.DataFrame:
+def _read_graphs(source: NsysTables) -> pl.DataFrame:
     """Return the launches of whole graphs, which a capture in graph mode holds in place of their kernels."""
     rows = source.rows(GRAPHS, {**DEVICE_COLUMNS, "graphId": None, "graphExecId": None})
     rows = source.placed(rows)
     return label(rows, source.names, ("graphId", "graphExecId"), nsys_names.name_graph, "")
 
 
-def read_syncs(source: NsysTables, host: pl.DataFrame) -> pl.DataFrame:
+def _read_syncs(source: NsysTables, host: pl.DataFrame) -> pl.DataFrame:
     """Return the synchronizations, named after the runtime call that waited."""
     rows = source.placed(source.rows(SYNCS, {**DEVICE_COLUMNS, "syncType": None}))
     rows = rows.with_columns(process=process_of("globalPid"), correlation=positive("correlationId"))
@@ -150,7 +140,7 @@ def read_syncs(source: NsysTables, host: pl.DataFrame) -> pl.DataFrame:
     return label(rows.drop(keys), source.names, ("syncType", "call"), name, "")
 
 
-def shape_device_rows(rows: pl.DataFrame, tally: Tally) -> pl.DataFrame:
+def _shape_device_rows(rows: pl.DataFrame, tally: Tally) -> pl.DataFrame:
     """Return `rows` with the columns of DEVICE_EVENTS, `process` and `unnamed`; `tally` counts impossible sizes."""
     stream = pl.col("streamId").fill_null(-1)
     rows = tally.bound_nbytes(rows.rename({"bytes": "nbytes"})).with_columns(
@@ -169,7 +159,7 @@ def shape_device_rows(rows: pl.DataFrame, tally: Tally) -> pl.DataFrame:
 
 def read_host_rows(source: NsysTables) -> pl.DataFrame:
     """Return runtime calls, operating system calls and nsys' own overhead, unsorted: HOST_EVENTS and `unnamed`."""
-    parts = [read_calls(source, table, category) for table, category in HOST_TABLES.items()]
+    parts = [_read_calls(source, table, category) for table, category in HOST_TABLES.items()]
     rows = pl.concat(parts).with_columns(
         start_ns="start",
         end_ns="end",
@@ -181,7 +171,7 @@ def read_host_rows(source: NsysTables) -> pl.DataFrame:
     return rows.select(*HOST_EVENTS, "unnamed").cast(dict(HOST_EVENTS))  # type: ignore[arg-type]
 
 
-def read_calls(source: NsysTables, table: str, category: str) -> pl.DataFrame:
+def _read_calls(source: NsysTables, table: str, category: str) -> pl.DataFrame:
     """Return the rows of one host table, named by `nameId`."""
     rows = source.timed(source.rows(table, dict(HOST_COLUMNS)))
     rows = rows.with_columns(pl.lit(category, HOST_EVENTS["category"]).alias("category"))
@@ -195,9 +185,9 @@ def read_calls(source: NsysTables, table: str, category: str) -> pl.DataFrame:
 
 def read_annotations(source: NsysTables) -> pl.DataFrame:
     """Return the NVTX ranges and marks, unsorted: the columns of ANNOTATIONS and `unnamed`."""
-    rows = source.rows("NVTX_EVENTS", dict(NVTX_COLUMNS)).with_columns(read_texts(source.database))
+    rows = source.rows("NVTX_EVENTS", dict(NVTX_COLUMNS)).with_columns(_read_texts(source.database))
     rows = rows.with_columns(process=process_of("globalTid"), thread=pl.col("globalTid") & 0xFFFFFF)
-    domains = name_domains(rows, source.strings)
+    domains = _name_domains(rows, source.strings)
     rows = source.tally.keep(rows, pl.col("eventType").is_in([*NVTX_RANGES, *NVTX_MARKS]), "metadata")
     end = pl.when(pl.col("eventType").is_in(NVTX_MARKS)).then("start").otherwise("end")
     rows = source.timed(rows.with_columns(end=end), open_end=True)
@@ -206,17 +196,17 @@ def read_annotations(source: NsysTables) -> pl.DataFrame:
         return text or source.strings.get(text_id)
 
     rows = label(rows, source.names, ("textId", "text"), name, "unknown range")
-    return shape_annotations(rows.join(domains, on=["process", "domainId"], how="left", nulls_equal=True))
+    return _shape_annotations(rows.join(domains, on=["process", "domainId"], how="left", nulls_equal=True))
 
 
-def read_texts(database: NsysDatabase) -> pl.Series | pl.Expr:
+def _read_texts(database: NsysDatabase) -> pl.Series | pl.Expr:
     """Return `text` of the NVTX rows; all null, without reading them, if the recorder registered its strings."""
     if database.has_values("NVTX_EVENTS", "text"):
         return database.texts("NVTX_EVENTS", "text")
     return pl.lit(None, pl.String).alias("text")
 
 
-def name_domains(rows: pl.DataFrame, strings: dict[int, str]) -> pl.DataFrame:
+def _name_domains(rows: pl.DataFrame, strings: dict[int, str]) -> pl.DataFrame:
     """Return the NVTX domains as `process`, `domainId`, `domain`; each process registers its own."""
     found = rows.filter(pl.col("eventType") == NVTX_DOMAIN).select("process", "domainId", "text", "textId")
     texts = [text or strings.get(key) for text, key in found.select("text", "textId").iter_rows()]
@@ -224,7 +214,7 @@ def name_domains(rows: pl.DataFrame, strings: dict[int, str]) -> pl.DataFrame:
     return found.unique(["process", "domainId"], keep="first", maintain_order=True)
 
 
-def shape_annotations(rows: pl.DataFrame) -> pl.DataFrame:
+def _shape_annotations(rows: pl.DataFrame) -> pl.DataFrame:
     """Return `rows` with the columns of ANNOTATIONS and `unnamed`; the default domain, 0, is null."""
     domain = pl.coalesce("domain", pl.format("domain {}", "domainId"))
     rows = rows.with_columns(
@@ -239,7 +229,7 @@ def shape_annotations(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.select(*ANNOTATIONS, "unnamed").cast(dict(ANNOTATIONS))  # type: ignore[arg-type]
 
 
-def sound_times(*, open_end: bool = False) -> pl.Expr:
+def _sound_times(*, open_end: bool = False) -> pl.Expr:
     """Return whether a row has valid times; with `open_end` the end may be null."""
     limits = (-TIME_LIMIT_NS, TIME_LIMIT_NS)
     end = pl.col("end").is_between(*limits) & (pl.col("end") >= pl.col("start"))

@@ -64,7 +64,7 @@ class Nvprof:
             if not is_nvprof(database.tables):
                 problem = "is an SQLite database of something else"
                 raise TraceError(path, problem, "name a database that `nvprof -o` wrote")
-            return make_trace(database, path)
+            return _make_trace(database, path)
 
 
 def is_nvprof(tables: Iterable[str]) -> bool:
@@ -73,7 +73,7 @@ def is_nvprof(tables: Iterable[str]) -> bool:
     return "StringTable" in found and any(table.startswith(ACTIVITY) for table in found)
 
 
-def make_trace(database: SqliteDatabase, path: Path) -> Trace:
+def _make_trace(database: SqliteDatabase, path: Path) -> Trace:
     """Return the trace in `database`."""
     source = NvprofTables(database)
     calls = nvprof_tables.read_calls(source)
@@ -90,12 +90,12 @@ def make_trace(database: SqliteDatabase, path: Path) -> Trace:
         records,
         read=source.read.total(),
         clock="unix" if unix else "session",
-        devices=read_devices(source),
-        notes=tuple(take_notes(source, device)),
+        devices=_read_devices(source),
+        notes=tuple(_take_notes(source, device)),
     )
 
 
-def read_devices(source: NvprofTables) -> pl.DataFrame:
+def _read_devices(source: NvprofTables) -> pl.DataFrame:
     """Return the GPUs of the profile as DEVICES, one for each device number."""
     names = ("id", "globalMemorySize", "numMultiprocessors", *PROPERTIES)
     rows = source.database.integers(f"{ACTIVITY}DEVICE", dict.fromkeys((*names, "name")))
@@ -116,7 +116,7 @@ def read_devices(source: NvprofTables) -> pl.DataFrame:
     return rows.select(pl.col(name).cast(dtype, strict=False) for name, dtype in DEVICES.items())
 
 
-def take_notes(source: NvprofTables, device: pl.DataFrame) -> Iterator[str]:
+def _take_notes(source: NvprofTables, device: pl.DataFrame) -> Iterator[str]:
     """Yield what a reader of the report should know about the profile."""
     if device.filter(pl.col("activity") != "sync").is_empty():
         yield "the profile has no GPU activities; record again with `nvprof -o trace.nvvp` and without --cpu-profiling"

@@ -6,8 +6,6 @@ CUPTI never reuses a number, so that one table serves every release. A number th
 
 from __future__ import annotations
 
-__all__ = ["DRIVER_CALLS", "RUNTIME_CALLS"]
-
 RUNTIME_CALLS = {
     1: "cudaDriverGetVersion",
     3: "cudaGetDeviceCount",

@@ -27,8 +27,6 @@ from deepprof.collectors.trace import Trace
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["NvprofCsv", "kind_of_text", "list_others"]
-
 BYTE_ORDER_MARKS = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be", b"\xef\xbb\xbf": "utf-8"}
 HEADER = re.compile(rb'^[ ]*"?Start"?([,;\t])"?Duration"?\1(?:[^\n]*\1)?"?Name"?(?:\1[^\n]*)?$', re.M)
 REMARK = re.compile(rb"^={2,}(?:(\d{1,10})={2,})? ?([^\n]*)\n?", re.M)
@@ -85,63 +83,63 @@ class NvprofCsv:
         kind = kind_of_text(read_head(path))
         if kind is not None and kind not in ("trace", "banner"):
             raise TraceError(path, *OTHERS[kind])
-        reader = NvprofCsvReader(path)
-        for piece in whole_lines(path):
+        reader = _NvprofCsvReader(path)
+        for piece in _whole_lines(path):
             reader.feed(piece)
         if not reader.tables:
-            raise TraceError(path, *describe_missing(reader.remarks))
-        return make_trace(reader)
+            raise TraceError(path, *_describe_missing(reader.remarks))
+        return _make_trace(reader)
 
 
 def kind_of_text(head: bytes) -> str | None:
     """Return which of `KINDS` a file that starts with `head` is, None for none of them."""
-    text = as_utf8(head, encoding_of(head))
+    text = _as_utf8(head, _encoding_of(head))
     return None if b"\0" in text else next((kind for kind, looks in KINDS.items() if looks.search(text)), None)
 
 
-def describe_other(head: bytes) -> bool:
+def _describe_other(head: bytes) -> bool:
     """Return whether `head` is of a file that describes a profile without being a trace."""
     return kind_of_text(head) in ("pyprof", "summary", "metrics", "table", "summary-table")
 
 
 def list_others(path: Path) -> tuple[Path, ...]:
-    """Return the CSV files beside `path` that `describe_other` recognises."""
+    """Return the CSV files beside `path` that `_describe_other` recognises."""
     try:
-        return tuple(other for other in others_in(path.parent, path.parent.stat().st_mtime_ns) if other != path)
+        return tuple(other for other in _others_in(path.parent, path.parent.stat().st_mtime_ns) if other != path)
     except OSError:
         return ()
 
 
 @lru_cache(maxsize=4)
-def others_in(directory: Path, changed_ns: int) -> tuple[Path, ...]:
-    """Return the files in `directory`, last changed at `changed_ns`, that `describe_other` recognises.
+def _others_in(directory: Path, changed_ns: int) -> tuple[Path, ...]:
+    """Return the files in `directory`, last changed at `changed_ns`, that `_describe_other` recognises.
 
     The result is cached, because every trace in the directory needs the same one.
     """
-    return tuple(sibling for sibling in islice(sorted(directory.glob("*.csv")), SIBLINGS) if is_other(sibling))
+    return tuple(sibling for sibling in islice(sorted(directory.glob("*.csv")), SIBLINGS) if _is_other(sibling))
 
 
-def is_other(path: Path) -> bool:
-    """Return whether `path` is a file that `describe_other` recognises."""
+def _is_other(path: Path) -> bool:
+    """Return whether `path` is a file that `_describe_other` recognises."""
     try:
-        return path.is_file() and describe_other(read_head(path))
+        return path.is_file() and _describe_other(read_head(path))
     except (TraceError, OSError):
         return False
 
 
-def describe_missing(remarks: list[str]) -> tuple[str, str]:
+def _describe_missing(remarks: list[str]) -> tuple[str, str]:
     """Return the problem and the advice for a file without a table; the problem quotes nvprof's `remarks`."""
     said = "; ".join(f"nvprof says “{text}”" for text in remarks)
     problem, advice = OTHERS["banner"]
     return (f"{problem}: {said}" if said else problem), advice
 
 
-def encoding_of(head: bytes) -> str:
+def _encoding_of(head: bytes) -> str:
     """Return the encoding of a text that starts with `head`; a Windows shell redirects output as UTF-16."""
     return next((encoding for mark, encoding in BYTE_ORDER_MARKS.items() if head.startswith(mark)), "utf-8")
 
 
-def as_utf8(content: bytes, encoding: str) -> bytes:
+def _as_utf8(content: bytes, encoding: str) -> bytes:
     """Return `content` as UTF-8 without a byte order mark, with line ends as on Unix."""
     if encoding != "utf-8":
         content = content.decode(encoding, "replace").encode("utf-8", "replace")
@@ -149,23 +147,23 @@ def as_utf8(content: bytes, encoding: str) -> bytes:
     return content.replace(b"\r\n", b"\n") if b"\r" in content else content
 
 
-def whole_lines(path: Path) -> Iterator[bytes]:
+def _whole_lines(path: Path) -> Iterator[bytes]:
     """Yield the content of `path` as UTF-8 in pieces of whole lines; the last line may be cut off."""
     rest, encoding = b"", ""
     for piece in read_pieces(path, PIECE_NBYTES):
         content = rest + piece
-        encoding = encoding or encoding_of(content)
-        end = last_line_end(content, "\n".encode(encoding))
+        encoding = encoding or _encoding_of(content)
+        end = _last_line_end(content, "\n".encode(encoding))
         if end == 0 and len(content) > LINE_LIMIT:
             raise TraceError(path, f"has a line of more than {LINE_LIMIT} bytes", "give a file written by nvprof")
         if end:
-            yield as_utf8(content[:end], encoding)
+            yield _as_utf8(content[:end], encoding)
         rest = content[end:]
     if rest:
-        yield as_utf8(rest, encoding)
+        yield _as_utf8(rest, encoding)
 
 
-def last_line_end(piece: bytes, newline: bytes) -> int:
+def _last_line_end(piece: bytes, newline: bytes) -> int:
     """Return where the last whole line of `piece` ends, 0 where it has none."""
     at = piece.rfind(newline)
     while len(newline) == 2 and at % 2 and at > 0:  # the match consists of halves of two characters
@@ -174,7 +172,7 @@ def last_line_end(piece: bytes, newline: bytes) -> int:
 
 
 @dataclass(slots=True)
-class NvprofCsvReader:
+class _NvprofCsvReader:
     """The state of reading one file: the current table, and the processes found so far."""
 
     path: Path
@@ -241,7 +239,7 @@ class NvprofCsvReader:
             self.remarks.append(words)
 
 
-def make_trace(reader: NvprofCsvReader) -> Trace:
+def _make_trace(reader: _NvprofCsvReader) -> Trace:
     """Return the trace of the process that has the most GPU activities."""
     counts = {number: sum(part.height for part in each.device) for number, each in reader.processes.items()}
     number = max(counts, key=lambda key: counts[key])
@@ -259,7 +257,7 @@ def make_trace(reader: NvprofCsvReader) -> Trace:
     left_out = sum(each.read for each in others)
     if left_out:
         process.tally.dropped["other-process"] += left_out
-    notes = tuple(take_notes(reader, process, counts, number))
+    notes = tuple(_take_notes(reader, process, counts, number))
     return assemble(
         reader.path,
         "nvprof",  # the tool, as for its databases
@@ -271,8 +269,8 @@ def make_trace(reader: NvprofCsvReader) -> Trace:
     )
 
 
-def take_notes(
-    reader: NvprofCsvReader, process: NvprofCsvProcess, counts: dict[int | None, int], number: int | None
+def _take_notes(
+    reader: _NvprofCsvReader, process: NvprofCsvProcess, counts: dict[int | None, int], number: int | None
 ) -> Iterator[str]:
     """Yield what a reader of the report should know about the file."""
     if process.tally.dropped["truncated"]:

@@ -10,8 +10,6 @@ from deepprof.collectors.importers.flags import Tally
 from deepprof.collectors.importers.nvprof.csv_lines import NvprofCsvLines, numbers, split_lines
 from deepprof.collectors.trace import COPY_KINDS, DEVICES
 
-__all__ = ["TIME_UNITS", "NvprofCsvHeader", "NvprofCsvProcess", "pair_ranges", "read_rows"]
-
 TIME_UNITS = {"s": 1e9, "ms": 1e6, "us": 1e3, "µs": 1e3, "μs": 1e3, "ns": 1.0}
 SIZE_UNITS = {"B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30, "TB": 2**40}
 SIZE_COLUMNS = ("size", "unifiedmemory")
@@ -87,19 +85,19 @@ def read_rows(content: bytes, header: NvprofCsvHeader, process: NvprofCsvProcess
     """Add the rows in `content`, whole lines below `header` without blank ones, to `process`."""
     lines = split_lines(content, header.columns, header.separator)
     process.read += lines.fields.height
-    rows = sound_rows(lines, header, process.tally)
-    rows = timed(rows, header).with_columns(sized(rows, header), *labelled(rows))
+    rows = _sound_rows(lines, header, process.tally)
+    rows = _timed(rows, header).with_columns(_sized(rows, header), *_labelled(rows))
     rows = rows.with_columns(device=process.place(rows["devicename"].set(rows["devicename"] == "", None)))
-    kinds = rows.join(describe_names(rows["name"]), on="name", how="left", nulls_equal=True, maintain_order="left")
-    kinds = kinds.with_columns(kind=kind_of_row())
+    kinds = rows.join(_describe_names(rows["name"]), on="name", how="left", nulls_equal=True, maintain_order="left")
+    kinds = kinds.with_columns(kind=_kind_of_row())
     process.marks.append(kinds.filter(kind="mark").select("start_ns", "name"))
-    process.host.append(host_columns(kinds.filter(kind="call")))
-    process.device.append(device_columns(kinds.filter(pl.col("kind").is_in(["kernel", "memcpy", "memset"]))))
+    process.host.append(_host_columns(kinds.filter(kind="call")))
+    process.device.append(_device_columns(kinds.filter(pl.col("kind").is_in(["kernel", "memcpy", "memset"]))))
     for kind, reason in (("page-fault", "unified-memory"), ("other", "unknown-activity")):
         process.tally.keep(kinds, pl.col("kind") != kind, reason)
 
 
-def sound_rows(lines: NvprofCsvLines, header: NvprofCsvHeader, tally: Tally) -> pl.DataFrame:
+def _sound_rows(lines: NvprofCsvLines, header: NvprofCsvHeader, tally: Tally) -> pl.DataFrame:
     """Return the rows that are whole, with the columns that are read, null where the table lacks one."""
     absent = [pl.lit(None, pl.String).alias(name) for name in WANTED if name not in header.columns]
     rows = lines.fields.with_columns(absent).select(*WANTED, separators=lines.separators, closed=lines.closed)
@@ -111,7 +109,7 @@ def sound_rows(lines: NvprofCsvLines, header: NvprofCsvHeader, tally: Tally) -> 
     return tally.keep(rows, pl.col("separators") == width, "malformed").rename({"device": "devicename"})
 
 
-def timed(rows: pl.DataFrame, header: NvprofCsvHeader) -> pl.DataFrame:
+def _timed(rows: pl.DataFrame, header: NvprofCsvHeader) -> pl.DataFrame:
     """Return `rows` with `start_ns` and `end_ns`; a row without a duration ends where it starts."""
     start = (rows["start"] * header.scale("start")).round().cast(pl.Int64, strict=False)
     duration = numbers(rows["duration"], header.separator) * header.scale("duration")
@@ -121,7 +119,7 @@ def timed(rows: pl.DataFrame, header: NvprofCsvHeader) -> pl.DataFrame:
     return rows.with_columns(start_ns=start, end_ns=start + duration)
 
 
-def sized(rows: pl.DataFrame, header: NvprofCsvHeader) -> pl.Series:
+def _sized(rows: pl.DataFrame, header: NvprofCsvHeader) -> pl.Series:
     """Return the `nbytes` of `rows`; a unit after a number overrides the unit of its column."""
     total = pl.Series("nbytes", [None] * rows.height, dtype=pl.Float64)
     for column in SIZE_COLUMNS:
@@ -132,7 +130,7 @@ def sized(rows: pl.DataFrame, header: NvprofCsvHeader) -> pl.Series:
     return total.round().cast(pl.Int64, strict=False).alias("nbytes")
 
 
-def labelled(rows: pl.DataFrame) -> list[pl.Series]:
+def _labelled(rows: pl.DataFrame) -> list[pl.Series]:
     """Return the `name` of `rows` without the correlation id that may follow it, and the `correlation`."""
     name = rows["name"].str.strip_chars()
     launch = name.str.extract_groups(LAUNCHED).struct.unnest()
@@ -145,7 +143,7 @@ def labelled(rows: pl.DataFrame) -> list[pl.Series]:
     return [plain.set(plain == "", None).alias("name"), correlation.alias("correlation")]
 
 
-def describe_names(names: pl.Series) -> pl.DataFrame:
+def _describe_names(names: pl.Series) -> pl.DataFrame:
     """Return for each distinct name its `what`, null if the name alone does not show it, and its `copy_kind`."""
     name = pl.col("name").fill_null("")
     what = (
@@ -167,14 +165,14 @@ def describe_names(names: pl.Series) -> pl.DataFrame:
     return pl.DataFrame({"name": names.unique(maintain_order=True)}).with_columns(what=what, copy_kind=copy_kind)
 
 
-def kind_of_row() -> pl.Expr:
+def _kind_of_row() -> pl.Expr:
     """Return the kind of each row: an activity, "page-fault", "mark", "call" or "other"."""
     on_grid, placed = pl.col("gridx").fill_null("") != "", pl.col("devicename").fill_null("") != ""
     unnamed = pl.when(placed).then(pl.lit("kernel")).otherwise(pl.lit("call"))
     return pl.when(on_grid).then(pl.lit("kernel")).otherwise(pl.coalesce("what", unnamed))
 
 
-def device_columns(rows: pl.DataFrame) -> pl.DataFrame:
+def _device_columns(rows: pl.DataFrame) -> pl.DataFrame:
     """Return GPU activities with the columns that `assemble` takes."""
     stream = pl.col("stream").str.strip_chars().cast(pl.Int64, strict=False).fill_null(0)
     migrated = pl.col("name").str.starts_with(MIGRATION).fill_null(value=False)
@@ -195,7 +193,7 @@ def device_columns(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def host_columns(rows: pl.DataFrame) -> pl.DataFrame:
+def _host_columns(rows: pl.DataFrame) -> pl.DataFrame:
     """Return API calls with the columns that `assemble` takes."""
     return rows.select("start_ns", "end_ns", "name", "correlation", category=pl.lit("runtime"))
 

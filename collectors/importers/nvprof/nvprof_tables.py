@@ -18,8 +18,6 @@ from deepprof.collectors.importers.nvprof.calls import DRIVER_CALLS, RUNTIME_CAL
 if TYPE_CHECKING:
     from deepprof.collectors.importers.sqlite.sqlite_database import SqliteDatabase
 
-__all__ = ["ACTIVITY", "NvprofTables", "read_calls", "read_device_rows", "read_markers", "read_overhead"]
-
 ACTIVITY = "CUPTI_ACTIVITY_KIND_"
 KERNELS = ("KERNEL", "CONCURRENT_KERNEL", "CDP_KERNEL")  # serialised, concurrent, launched by other kernels
 COPIES = ("MEMCPY", "MEMCPY2")  # the second between two devices
@@ -85,7 +83,7 @@ def read_texts(source: NvprofTables) -> pl.DataFrame:
     return rows.filter(pl.col("name") != "").unique("id", keep="first", maintain_order=True)
 
 
-def spelled(rows: pl.DataFrame, keys: tuple[str, ...], name: Callable[..., str]) -> pl.DataFrame:
+def _spelled(rows: pl.DataFrame, keys: tuple[str, ...], name: Callable[..., str]) -> pl.DataFrame:
     """Return `rows` with a column `name`, which the function `name` makes from the values of `keys`."""
     distinct = rows.select(keys).unique(maintain_order=True)
     texts = pl.Series("name", [name(*values) for values in distinct.iter_rows()], dtype=pl.String)
@@ -98,10 +96,12 @@ def read_device_rows(source: NvprofTables, calls: pl.DataFrame) -> pl.DataFrame:
     `calls` is the result of `read_calls`. The name of a kernel without one is null.
     """
     parts = {
-        "kernel": pl.concat([read_kernels(source, kind) for kind in KERNELS]),
-        "memcpy": pl.concat([*(read_copies(source, kind) for kind in COPIES), read_migrations(source)], how="diagonal"),
-        "memset": spelled(source.rows("MEMSET", {**PLACED, "bytes": None}), ("streamId",), lambda _: "Memset"),
-        "sync": read_syncs(source, calls),
+        "kernel": pl.concat([_read_kernels(source, kind) for kind in KERNELS]),
+        "memcpy": pl.concat(
+            [*(_read_copies(source, kind) for kind in COPIES), _read_migrations(source)], how="diagonal"
+        ),
+        "memset": _spelled(source.rows("MEMSET", {**PLACED, "bytes": None}), ("streamId",), lambda _: "Memset"),
+        "sync": _read_syncs(source, calls),
     }
     rows = pl.concat([part.with_columns(activity=pl.lit(kind)) for kind, part in parts.items()], how="diagonal")
     if timeless := rows.filter(pl.col("start") == 0).height:  # nvprof ran out of buffer for their times
@@ -121,23 +121,23 @@ RENAMED = {
 }
 
 
-def read_kernels(source: NvprofTables, kind: str) -> pl.DataFrame:
+def _read_kernels(source: NvprofTables, kind: str) -> pl.DataFrame:
     """Return the kernels of one table, with names as the compiler mangled them."""
     rows = source.rows(kind, {**PLACED, "name": None}).rename({"name": "text"})
     return source.named(rows, "text", read_texts(source)).drop("text")
 
 
-def read_copies(source: NvprofTables, kind: str) -> pl.DataFrame:
+def _read_copies(source: NvprofTables, kind: str) -> pl.DataFrame:
     """Return the copies of one table."""
     columns = {**PLACED, "bytes": None, "copyKind": 10 if kind == "MEMCPY2" else None, "srcKind": None, "dstKind": None}
     rows = source.rows(kind, columns)
     memories = pl.col("srcKind", "dstKind") - 1  # CUPTI counts "unknown" as 0, nsys starts with pageable memory
-    rows = spelled(rows.with_columns(memories), ("copyKind", "srcKind", "dstKind"), name_copy)
+    rows = _spelled(rows.with_columns(memories), ("copyKind", "srcKind", "dstKind"), name_copy)
     direction = pl.col("copyKind").replace_strict(COPY_KIND_OF, default=None, return_dtype=pl.String)
     return rows.with_columns(copy_kind=direction).drop("copyKind", "srcKind", "dstKind")
 
 
-def read_migrations(source: NvprofTables) -> pl.DataFrame:
+def _read_migrations(source: NvprofTables) -> pl.DataFrame:
     """Return the copies that the driver made for unified memory; its counters of page faults are no activities."""
     columns = {**dict.fromkeys(("start", "end", "counterKind", "value", "srcId", "dstId")), "deviceId": 0}
     rows = source.rows("UNIFIED_MEMORY_COUNTER", columns)
@@ -156,7 +156,7 @@ def read_migrations(source: NvprofTables) -> pl.DataFrame:
     )
 
 
-def read_syncs(source: NvprofTables, calls: pl.DataFrame) -> pl.DataFrame:
+def _read_syncs(source: NvprofTables, calls: pl.DataFrame) -> pl.DataFrame:
     """Return the synchronizations, named after the call that waited, on the device of their context."""
     rows = source.rows("SYNCHRONIZATION", {**PLACED, "deviceId": None, "type": None})
     contexts = source.database.integers(f"{ACTIVITY}CONTEXT", {"contextId": None, "deviceId": None})
@@ -169,7 +169,7 @@ def read_syncs(source: NvprofTables, calls: pl.DataFrame) -> pl.DataFrame:
         deviceId=pl.coalesce("deviceId", "of_context", 0),
         streamId=pl.when(stream == 2**32 - 1).then(NO_STREAM).otherwise(stream),
     )
-    return spelled(rows, ("type", "call"), name_sync).drop("of_context", "type", "call")
+    return _spelled(rows, ("type", "call"), name_sync).drop("of_context", "type", "call")
 
 
 def read_calls(source: NvprofTables) -> pl.DataFrame:
@@ -195,12 +195,12 @@ def read_calls(source: NvprofTables) -> pl.DataFrame:
 def read_overhead(source: NvprofTables) -> pl.DataFrame:
     """Return the host's time that the profiler itself and the driver's compiler took."""
     rows = source.rows("OVERHEAD", dict.fromkeys(("start", "end", "overheadKind")))
-    rows = pl.concat([rows, aligned(source.objects("OVERHEAD"), rows, source)], how="horizontal")
-    rows = spelled(rows, ("overheadKind",), lambda kind: OVERHEADS.get(kind, "Overhead"))
+    rows = pl.concat([rows, _aligned(source.objects("OVERHEAD"), rows, source)], how="horizontal")
+    rows = _spelled(rows, ("overheadKind",), lambda kind: OVERHEADS.get(kind, "Overhead"))
     return rows.select("name", "process", "thread", start_ns="start", end_ns="end", category=pl.lit("overhead"))
 
 
-def aligned(found: pl.DataFrame, rows: pl.DataFrame, source: NvprofTables) -> pl.DataFrame:
+def _aligned(found: pl.DataFrame, rows: pl.DataFrame, source: NvprofTables) -> pl.DataFrame:
     """Return `found`, which must have as many rows as `rows` of the same table."""
     if found.height != rows.height:
         raise TraceError(source.database.path, "is damaged: columns of one table differ in length", "export it again")
@@ -213,7 +213,7 @@ def read_markers(source: NvprofTables) -> pl.DataFrame:
     The ends are dropped as `range-end`, those without a start as `unmatched`.
     """
     rows = source.rows("MARKER", {"timestamp": None, "id": None, "flags": None, "name": None, "domain": None})
-    rows = pl.concat([rows, aligned(source.objects("MARKER"), rows, source)], how="horizontal")
+    rows = pl.concat([rows, _aligned(source.objects("MARKER"), rows, source)], how="horizontal")
     texts = read_texts(source)
     rows = source.named(rows.rename({"name": "text"}), "text", texts)
     domains = texts.rename({"name": "domain_text"})

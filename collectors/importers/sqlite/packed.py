@@ -7,8 +7,6 @@ from pathlib import Path
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.files import LIMIT_NBYTES, find_packing, open_file, read_pieces
 
-__all__ = ["is_packed", "unpack"]
-
 
 def is_packed(path: Path) -> bool:
     """Return whether `path` is compressed; False if it cannot be opened."""

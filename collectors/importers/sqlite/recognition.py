@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-__all__ = ["list_tables"]
-
 SCHEMA_NBYTES = 1 << 20
 CREATE_TABLE = re.compile(rb'CREATE TABLE (?:IF NOT EXISTS )?["`]?(\w+)')
 
@@ -26,20 +24,20 @@ def list_tables(head: bytes, path: Path) -> Iterable[str]:
     A compressed database is not unpacked for this: its first mebibyte holds the schema.
     """
     if is_packed(path):
-        return names_in(read_head(path, SCHEMA_NBYTES))
+        return _names_in(read_head(path, SCHEMA_NBYTES))
     try:
         with open_database(path) as database:
             return database.tables
     except TraceError:
-        return names_in(head + read_log(path))
+        return _names_in(head + _read_log(path))
 
 
-def names_in(content: bytes) -> list[str]:
+def _names_in(content: bytes) -> list[str]:
     """Return the names of the tables whose definitions `content` holds."""
     return [name.decode("ascii", "replace") for name in CREATE_TABLE.findall(content)]
 
 
-def read_log(path: Path) -> bytes:
+def _read_log(path: Path) -> bytes:
     """Return the first bytes of the write-ahead log of the database `path`, no bytes if it has no log."""
     try:
         return read_head(path.with_name(f"{path.name}-wal"))

@@ -29,8 +29,6 @@ from deepprof.collectors.importers.sqlite.sqlite_pages import MISSING, PageFile,
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = ["SQLITE_MAGIC", "VALUE_NBYTES", "SqliteDatabase", "open_database", "restrict", "too_large"]
-
 SQLITE_MAGIC = b"SQLite format 3\0"
 Row = tuple[Any, ...]
 Int64s = npt.NDArray[np.int64]
@@ -91,7 +89,7 @@ class SqliteDatabase:
         except (UnsuitableTableError, OSError):
             series = self._from_rows(table, stored)
         rows = len(series[stored[0]]) if stored else self.count(table)
-        return pl.DataFrame([series[n] if n in series else repeated(n, columns[n], rows) for n in columns])
+        return pl.DataFrame([series[n] if n in series else _repeated(n, columns[n], rows) for n in columns])
 
     def texts(self, table: str, column: str) -> pl.Series:
         """Return `column` of `table` as String, rows in stored order, bad UTF-8 replaced; null where it is null.
@@ -126,7 +124,7 @@ class SqliteDatabase:
         with self.path.open("rb", buffering=0) as file:
             values = sqlite_pages.read_integers(PageFile.of(file), self.roots[table], [layout[n] for n in columns])
         values.reverse()  # each array is released as soon as it is a series
-        return {name: nullable(name, values.pop()) for name in columns}
+        return {name: _nullable(name, values.pop()) for name in columns}
 
     def _lay_out(self, table: str) -> Mapping[str, StoredColumn]:
         """Return the positions in the records of `table` of the columns that SQLite does not convert."""
@@ -135,7 +133,7 @@ class SqliteDatabase:
         indexes = self._rows(f"PRAGMA index_list({quoted(table)})")
         alias = keys if len(keys) == 1 and all(index[3] != b"pk" for index in indexes) else []
         return {
-            decode(name): StoredColumn(position, kind_of_column(kind, default, name in alias))
+            decode(name): StoredColumn(position, _kind_of_column(kind, default, name in alias))
             for position, (_, name, kind, _, default, *_) in enumerate(rows)
             if not any(part in decode(kind).upper() for part in REAL)
         }
@@ -146,8 +144,8 @@ class SqliteDatabase:
         varying = [name for name in columns if name not in constant]
         data = self._numbers(table, varying)
         rows = len(data) if varying else self.count(table)
-        fixed = {name: repeated(name, value, rows) for name, value in constant.items()}
-        return fixed | {name: nullable(name, data[:, at]) for at, name in enumerate(varying)}
+        fixed = {name: _repeated(name, value, rows) for name, value in constant.items()}
+        return fixed | {name: _nullable(name, data[:, at]) for at, name in enumerate(varying)}
 
     def _constants(self, table: str, columns: Sequence[str]) -> dict[str, int | None]:
         """Return the columns that hold one integer, or null, in every row, with that value.
@@ -173,7 +171,7 @@ class SqliteDatabase:
         """Return `columns` of `table` as (rows, columns) int64, `MISSING` where there is no integer."""
         if not columns:
             return np.empty((0, 0), np.int64)
-        query = f"SELECT {', '.join(map(guarded, columns))} FROM {quoted(table)} NOT INDEXED"  # noqa: S608
+        query = f"SELECT {', '.join(map(_guarded, columns))} FROM {quoted(table)} NOT INDEXED"  # noqa: S608
         with reading(self.path):
             cells = chain.from_iterable(self.connection.execute(query))
             return np.fromiter(cells, np.int64).reshape(-1, len(columns))
@@ -202,14 +200,14 @@ def open_database(path: Path) -> Iterator[SqliteDatabase]:
     pages beside it that its writer has not yet written back.
     """
     if not is_packed(path):
-        with open_plain(path) as database:
+        with _open_plain(path) as database:
             yield database
         return
     with tempfile.TemporaryDirectory(prefix="deepprof-") as folder:
         plain = Path(folder, "unpacked")
         try:
             unpack(path, plain)
-            with open_plain(plain) as database:
+            with _open_plain(plain) as database:
                 yield database
         except TraceError as error:
             own = error.path == str(plain)
@@ -217,7 +215,7 @@ def open_database(path: Path) -> Iterator[SqliteDatabase]:
 
 
 @contextmanager
-def open_plain(path: Path) -> Iterator[SqliteDatabase]:
+def _open_plain(path: Path) -> Iterator[SqliteDatabase]:
     """Open a database that is not compressed.
 
     Raises `TraceError` when it is no database, or when there are pages beside it that its writer has not yet written
@@ -225,7 +223,7 @@ def open_plain(path: Path) -> Iterator[SqliteDatabase]:
     """
     try:
         size = path.stat().st_size
-        beside = uncommitted(path)
+        beside = _uncommitted(path)
     except (OSError, ValueError) as error:
         raise TraceError(path, f"cannot be read: {error}", "check the path") from error
     if beside is not None:
@@ -243,14 +241,14 @@ def open_plain(path: Path) -> Iterator[SqliteDatabase]:
         connection.close()
 
 
-def uncommitted(path: Path) -> Path | None:
+def _uncommitted(path: Path) -> Path | None:
     """Return the write-ahead log or hot journal, if any, without which the database `path` must not be read."""
     real = os.path.realpath(path)  # where SQLite looks for it
     beside = [Path(f"{name}{suffix}") for name in (path, real) for suffix in SIDE_SUFFIXES]
-    return next((side for side in beside if side.is_file() and holds_pages(side)), None)
+    return next((side for side in beside if side.is_file() and _holds_pages(side)), None)
 
 
-def holds_pages(side: Path) -> bool:
+def _holds_pages(side: Path) -> bool:
     """Return whether the side file `side` holds pages: a finished journal is empty or starts with zeros."""
     with side.open("rb") as file:
         return file.read(1) not in FINISHED
@@ -276,7 +274,7 @@ def reading(path: Path) -> Iterator[None]:
     except sqlite3.DataError as error:  # a value is larger than `restrict` allows
         raise too_large(path) from error
     except (sqlite3.Error, sqlite3.Warning, UnicodeDecodeError, MemoryError) as error:
-        raise TraceError(path, f"is damaged or no SQLite database ({problem(error)})", EXPORT_AGAIN) from error
+        raise TraceError(path, f"is damaged or no SQLite database ({_problem(error)})", EXPORT_AGAIN) from error
 
 
 def too_large(path: Path) -> TraceError:
@@ -285,7 +283,7 @@ def too_large(path: Path) -> TraceError:
     return TraceError(path, what, "give a file written by a profiler")
 
 
-def problem(error: Exception) -> str:
+def _problem(error: Exception) -> str:
     """Return the message of `error`, in words that describe a file."""
     text = str(error)
     return "its pages lead nowhere" if text == "interrupted" else text or type(error).__name__
@@ -296,26 +294,26 @@ def quoted(identifier: str) -> str:
     return '"' + identifier.replace('"', '""') + '"'
 
 
-def guarded(column: str) -> str:
+def _guarded(column: str) -> str:
     """Return an SQL expression for `column` that is an integer in every row."""
     return f"CASE typeof({quoted(column)}) WHEN 'integer' THEN {quoted(column)} ELSE {MISSING} END"
 
 
-def nullable(name: str, values: Int64s) -> pl.Series:
+def _nullable(name: str, values: Int64s) -> pl.Series:
     """Return `values` as an Int64 series, null where they are `MISSING`."""
     series = pl.Series(name, np.ascontiguousarray(values))
     missing = series == MISSING
     return series.set(missing, None) if missing.any() else series
 
 
-def kind_of_column(declared: object, default: object, is_alias: bool) -> int:
+def _kind_of_column(declared: object, default: object, is_alias: bool) -> int:
     """Return how the pages store a column: not at all if it is the rowid, not in every row if it has a default."""
     if is_alias and decode(declared).upper() == "INTEGER":
         return sqlite_pages.THE_ROWID
     return sqlite_pages.STORED if default is None else sqlite_pages.WITH_DEFAULT
 
 
-def repeated(name: str, value: int | None, rows: int) -> pl.Series:
+def _repeated(name: str, value: int | None, rows: int) -> pl.Series:
     """Return `rows` times `value` as Int64."""
     return pl.repeat(value, rows, dtype=pl.Int64, eager=True).rename(name)
 

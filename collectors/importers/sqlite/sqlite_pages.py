@@ -24,18 +24,6 @@ if TYPE_CHECKING:
     from io import FileIO
     from pathlib import Path
 
-__all__ = [
-    "MISSING",
-    "STORED",
-    "THE_ROWID",
-    "WITH_DEFAULT",
-    "PageFile",
-    "StoredColumn",
-    "UnsuitableTableError",
-    "library",
-    "read_integers",
-]
-
 MISSING = -(2**63)  # means null; no recorder writes it
 VERSION = 1
 """The `dp_pages_version()` this Python code is written for."""
@@ -135,16 +123,16 @@ def read_integers(pages: PageFile, root: int, columns: Sequence[StoredColumn]) -
     native = library()
     if native is None or not columns or max(column.position for column in columns) >= WIDEST:
         raise UnsuitableTableError("no library")
-    leaves = find_leaves(pages, root)
+    leaves = _find_leaves(pages, root)
     geometry = pages.page_size, pages.usable
-    rows = sum(counted(native, batch, geometry) for batch in pages.batches(leaves))
+    rows = sum(_counted(native, batch, geometry) for batch in pages.batches(leaves))
     values = [np.empty(rows, np.int64) for _ in columns]
-    places, kinds = lay_out(columns)
-    targets = np.array([address(column) for column in values], np.uint64)
-    outputs = address(places), len(places), address(kinds), address(targets), rows
+    places, kinds = _lay_out(columns)
+    targets = np.array([_address(column) for column in values], np.uint64)
+    outputs = _address(places), len(places), _address(kinds), _address(targets), rows
     row = 0
     for batch in pages.batches(leaves):
-        row = native.dp_pages_read(address(batch), len(batch) // pages.page_size, *geometry, *outputs, row)
+        row = native.dp_pages_read(_address(batch), len(batch) // pages.page_size, *geometry, *outputs, row)
         if row < 0:
             raise UnsuitableTableError("an unusual page")
     if row != rows:  # the file is being written to
@@ -152,15 +140,15 @@ def read_integers(pages: PageFile, root: int, columns: Sequence[StoredColumn]) -
     return values
 
 
-def counted(native: ctypes.CDLL, batch: Bytes, geometry: tuple[int, int]) -> int:
+def _counted(native: ctypes.CDLL, batch: Bytes, geometry: tuple[int, int]) -> int:
     """Return the number of rows of the pages in `batch`."""
-    rows = int(native.dp_pages_rows(address(batch), len(batch) // geometry[0], *geometry))
+    rows = int(native.dp_pages_rows(_address(batch), len(batch) // geometry[0], *geometry))
     if rows < 0:
         raise UnsuitableTableError("an unusual page")
     return rows
 
 
-def lay_out(columns: Sequence[StoredColumn]) -> tuple[npt.NDArray[np.int32], Bytes]:
+def _lay_out(columns: Sequence[StoredColumn]) -> tuple[npt.NDArray[np.int32], Bytes]:
     """Return the output of each position of a record, -1 for none, and the kind of each output."""
     places = np.full(max(column.position for column in columns) + 1, -1, np.int32)
     for place, column in enumerate(columns):
@@ -168,7 +156,7 @@ def lay_out(columns: Sequence[StoredColumn]) -> tuple[npt.NDArray[np.int32], Byt
     return places, np.array([column.kind for column in columns], np.uint8)
 
 
-def find_leaves(pages: PageFile, root: int) -> Int64s:
+def _find_leaves(pages: PageFile, root: int) -> Int64s:
     """Return the numbers of the leaf pages under page `root`, in the order of their rows."""
     level = np.array([root], np.int64)
     seen = 0
@@ -178,13 +166,13 @@ def find_leaves(pages: PageFile, root: int) -> Int64s:
             raise UnsuitableTableError("more pages than there are")
         if pages.read(int(level[0]), 1)[0] == LEAF:
             break
-        level = np.concatenate([children(pages.read(int(number), 1), pages.usable) for number in level])
+        level = np.concatenate([_children(pages.read(int(number), 1), pages.usable) for number in level])
     if len(np.unique(level)) < len(level):
         raise UnsuitableTableError("a page in two places")
     return level
 
 
-def children(page: Bytes, usable: int) -> Int64s:
+def _children(page: Bytes, usable: int) -> Int64s:
     """Return the numbers of the pages below the interior page `page`."""
     cells = int.from_bytes(page[3:5].tobytes(), "big")
     end = INTERIOR_HEADER_NBYTES + 2 * cells
@@ -197,6 +185,6 @@ def children(page: Bytes, usable: int) -> Int64s:
     return np.append(inner, int.from_bytes(page[8:12].tobytes(), "big"))
 
 
-def address(array: npt.NDArray[Any]) -> int:
+def _address(array: npt.NDArray[Any]) -> int:
     """Return where the memory of `array` starts; the caller keeps it alive and contiguous."""
     return int(array.__array_interface__["data"][0])

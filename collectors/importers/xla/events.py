@@ -15,8 +15,6 @@ import polars as pl
 
 from deepprof.collectors.importers.value_columns import NameTable, integers, texts
 
-__all__ = ["STATS", "Profile", "nanoseconds"]
-
 Int64s = npt.NDArray[np.int64]
 
 # The named values of events that are read, the column that each becomes, and its type.

@@ -14,8 +14,6 @@ from deepprof.collectors.importers.xla.events import STATS, Profile, nanoseconds
 from deepprof.collectors.importers.xla.wire import SHORTEST_NBYTES, Cut, cut
 from deepprof.collectors.importers.xla.xplane_schema import XPlaneSchema
 
-__all__ = ["Stats", "XPlaneHeader", "read_space"]
-
 Stats = Mapping[str, Any]
 
 TIMELINES = 200_000  # planes and lines: a profile has one for each thread and stream
@@ -35,7 +33,7 @@ class XPlaneHeader:
     planes: dict[str, Stats] = field(default_factory=dict)
 
 
-class XPlaneReader:
+class _XPlaneReader:
     """Decodes one file into `profile`, and counts its parts."""
 
     def __init__(self, content: bytearray, schema: XPlaneSchema, path: Path) -> None:
@@ -67,34 +65,34 @@ def read_space(content: bytearray, schema: XPlaneSchema, path: Path) -> tuple[Pr
 
     Raises `ProtobufError` or the schema's error if it is damaged, and `TraceError` if it is made to exhaust memory.
     """
-    reader = XPlaneReader(content, schema, path)
+    reader = _XPlaneReader(content, schema, path)
     space = cut(content, 0, len(content), number=1)
     reader.count(timelines=space.count, names=space.others)
     message = schema.space.FromString(space.rest)
     said = [[text(words) for words in field] for field in (message.errors, message.warnings)]
     header = XPlaneHeader(said=said[0] + said[1], hostnames=[text(host) for host in message.hostnames])
     for start, end in space.bodies:
-        name, stats = read_plane(reader, start, end)
+        name, stats = _read_plane(reader, start, end)
         header.planes.setdefault(name, stats)
     return reader.profile, header
 
 
-def read_plane(reader: XPlaneReader, start: int, end: int) -> tuple[str, Stats]:
+def _read_plane(reader: _XPlaneReader, start: int, end: int) -> tuple[str, Stats]:
     """Read the lines of one plane; return its name and its stats."""
     parts = cut(reader.content, start, end, number=3)
     reader.count(timelines=parts.count, names=parts.others)
     plane = reader.schema.plane.FromString(parts.rest)
     kinds = {number: text(kind.name) for number, kind in plane.stat_metadata.items()}
-    stats = {kinds.get(stat.metadata_id, ""): value_of(stat, kinds) for stat in plane.stats}
+    stats = {kinds.get(stat.metadata_id, ""): _value_of(stat, kinds) for stat in plane.stats}
     process = stats.get("process_id")
-    names = XPlaneKinds(plane.event_metadata, reader.profile)
-    decoder = LineDecoder(reader, text(plane.name), process if isinstance(process, int) else None, names, kinds)
+    names = _XPlaneKinds(plane.event_metadata, reader.profile)
+    decoder = _LineDecoder(reader, text(plane.name), process if isinstance(process, int) else None, names, kinds)
     for line in parts.bodies:
         decoder.read(*line)
     return text(plane.name), stats
 
 
-class XPlaneKinds(dict[int, int]):
+class _XPlaneKinds(dict[int, int]):
     """The name id of each kind of event of a plane, looked up when first seen."""
 
     def __init__(self, metadata: Mapping[int, Any], profile: Profile) -> None:
@@ -108,11 +106,11 @@ class XPlaneKinds(dict[int, int]):
         return self[kind]
 
 
-class LineDecoder:
+class _LineDecoder:
     """Decodes the lines of one plane."""
 
     def __init__(
-        self, reader: XPlaneReader, plane: str, process: int | None, names: XPlaneKinds, kinds: Mapping[int, str]
+        self, reader: _XPlaneReader, plane: str, process: int | None, names: _XPlaneKinds, kinds: Mapping[int, str]
     ) -> None:
         self.reader, self.plane, self.process, self.names, self.kinds = reader, plane, process, names, kinds
         self.columns = {number: STATS[kind][0] for number, kind in kinds.items() if kind in STATS}
@@ -147,7 +145,7 @@ class LineDecoder:
             column = wanted[stat.metadata_id]
             if column not in found:
                 found[column] = [None] * len(events)
-            found[column][row] = value_of(stat, self.kinds)
+            found[column][row] = _value_of(stat, self.kinds)
         return found
 
     def wanted(self, events: Any) -> Iterator[tuple[int, Any]]:
@@ -156,7 +154,7 @@ class LineDecoder:
         return ((row, stat) for row, event in enumerate(events) for stat in event.stats if stat.metadata_id in wanted)
 
 
-def value_of(stat: Any, kinds: Mapping[int, str]) -> Any:
+def _value_of(stat: Any, kinds: Mapping[int, str]) -> Any:
     """Return the value of a stat; 0 where it has none."""
     if stat.str_value:
         return text(stat.str_value)

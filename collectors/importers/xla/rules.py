@@ -13,8 +13,6 @@ from deepprof.collectors.importers.assembly import Records
 from deepprof.collectors.importers.flags import Tally
 from deepprof.collectors.importers.xla.events import Profile
 
-__all__ = ["DEVICE_KINDS", "find_places", "make_records"]
-
 DEVICE_KINDS = ("GPU", "TPU", "CUSTOM")  # one file has devices of one kind
 DEVICE_PLANE = r"(?i)/device:(GPU|TPU|CUSTOM):(\d{1,5})\s*(?:\(|$)"  # not "TPU:0 SparseCore 1"
 STREAM = r"(?i)\bstream\s*#?\s*(\d{1,18})"
@@ -55,22 +53,22 @@ def find_places(lines: pl.DataFrame) -> pl.DataFrame:
         stream=pl.col("label").str.extract(STREAM).cast(pl.Int64),
     )
     kind = next((kind for kind in DEVICE_KINDS if kind in set(rows["kind"])), "")
-    other = pl.when(plane.str.contains("(?i)/device:")).then(pl.lit("other-device")).otherwise(host_role())
-    role = pl.when(pl.col("kind").is_not_null()).then(device_role(kind)).otherwise(other)
-    return rows.with_columns(role=role, stream=pl.when(says_what_ran()).then(0).otherwise("stream"))
+    other = pl.when(plane.str.contains("(?i)/device:")).then(pl.lit("other-device")).otherwise(_host_role())
+    role = pl.when(pl.col("kind").is_not_null()).then(_device_role(kind)).otherwise(other)
+    return rows.with_columns(role=role, stream=pl.when(_says_what_ran()).then(0).otherwise("stream"))
 
 
-def says_what_ran() -> pl.Expr:
+def _says_what_ran() -> pl.Expr:
     """Return whether a line lists the operations of a device that has no streams."""
     return (pl.col("label") == OPERATIONS) & ~pl.col("stream").is_not_null().any().over("plane")
 
 
-def device_role(kind: str) -> pl.Expr:
+def _device_role(kind: str) -> pl.Expr:
     """Return the role of a line of a device's plane, in a file of devices of `kind`."""
     return (
         pl.when(pl.col("kind") != kind)
         .then(pl.lit("other-device"))
-        .when(pl.col("stream").is_not_null() | says_what_ran())
+        .when(pl.col("stream").is_not_null() | _says_what_ran())
         .then(pl.lit("stream"))
         .when(pl.col("label").is_in(RANGES))
         .then(pl.lit("range"))
@@ -78,7 +76,7 @@ def device_role(kind: str) -> pl.Expr:
     )
 
 
-def host_role() -> pl.Expr:
+def _host_role() -> pl.Expr:
     """Return the role of a line of any other plane."""
     plane = pl.col("plane")
     return (
@@ -101,20 +99,20 @@ def make_records(profile: Profile, places: pl.DataFrame, tally: Tally) -> Record
     for role in ("derived", "other-device", "other-plane"):
         events = tally.keep(events, pl.col("role") != role, role)
     host = events.filter(pl.col("role").is_in(["host", "runtime", "nvtx"]))
-    host = host.with_columns(kind=host_kind())
-    ranges = [device_ranges(events), step_markers(host), nvtx_ranges(host)]
+    host = host.with_columns(kind=_host_kind())
+    ranges = [_device_ranges(events), _step_markers(host), _nvtx_ranges(host)]
     events = events.filter(pl.col("role") == "stream")
-    device = device_rows(events, host, tally)
+    device = _device_rows(events, host, tally)
     return Records(
         device=device,
-        host=host_rows(host),
+        host=_host_rows(host),
         annotations=pl.concat(ranges, how="diagonal"),
-        memory=memory_rows(host),
+        memory=_memory_rows(host),
         tally=tally,
     )
 
 
-def host_kind() -> pl.Expr:
+def _host_kind() -> pl.Expr:
     """Return the kind of a host event: a host category, or `memory`, `step` or `nvtx`, which go to other tables."""
     name = pl.col("name")
     return (
@@ -134,7 +132,7 @@ def host_kind() -> pl.Expr:
     )
 
 
-def device_rows(rows: pl.DataFrame, host: pl.DataFrame, tally: Tally) -> pl.DataFrame:
+def _device_rows(rows: pl.DataFrame, host: pl.DataFrame, tally: Tally) -> pl.DataFrame:
     """Return the work on streams; a copy without a direction gets that of the `host` call that started it.
 
     Allocator events on a stream are no work; they are dropped as `allocator`.
@@ -143,16 +141,16 @@ def device_rows(rows: pl.DataFrame, host: pl.DataFrame, tally: Tally) -> pl.Data
     name = pl.col("name").str.strip_suffix(KERNEL_SUFFIX)
     details = pl.coalesce("copy_details", "set_details")
     nbytes = details.str.extract(NBYTES).cast(pl.Int64)
-    rows = rows.with_columns(name=name, activity=activity(), nbytes=pl.when(nbytes > 0).then(nbytes))
+    rows = rows.with_columns(name=name, activity=_activity(), nbytes=pl.when(nbytes > 0).then(nbytes))
     calls = host.filter(pl.col("correlation").is_not_null() & (pl.col("kind") == "runtime"))
     calls = calls.select("correlation", call="name").unique("correlation", keep="first", maintain_order=True)
     rows = rows.join(calls, on="correlation", how="left", maintain_order="left")
-    kind = pl.coalesce(copy_kind("name"), copy_kind("copy_details"), copy_kind("call"))
+    kind = pl.coalesce(_copy_kind("name"), _copy_kind("copy_details"), _copy_kind("call"))
     columns = ("start_ns", "end_ns", "name", "device", "stream", "activity", "nbytes", "correlation", "context")
     return rows.select(*columns, "graph_node", copy_kind=pl.when(pl.col("activity") == "memcpy").then(kind))
 
 
-def activity() -> pl.Expr:
+def _activity() -> pl.Expr:
     """Return the activity of an event on a stream."""
     name = pl.col("name")
     return (
@@ -166,19 +164,19 @@ def activity() -> pl.Expr:
     )
 
 
-def copy_kind(column: str) -> pl.Expr:
+def _copy_kind(column: str) -> pl.Expr:
     """Return the direction of a copy that the text in `column` contains, or null."""
     kinds = [pl.when(pl.col(column).str.contains(words)).then(pl.lit(kind)) for kind, words in COPY_KINDS]
     return pl.coalesce(kinds)
 
 
-def host_rows(host: pl.DataFrame) -> pl.DataFrame:
+def _host_rows(host: pl.DataFrame) -> pl.DataFrame:
     """Return operators, runtime calls and Python functions."""
     rows = host.filter(~pl.col("kind").is_in(["memory", "step", "nvtx"]))
     return rows.select("start_ns", "end_ns", "process", "thread", "name", "correlation", category="kind")
 
 
-def device_ranges(events: pl.DataFrame) -> pl.DataFrame:
+def _device_ranges(events: pl.DataFrame) -> pl.DataFrame:
     """Return a device's steps and module runs, which the profiler draws around the kernels they launched."""
     rows = events.filter(pl.col("role") == "range")
     name = pl.coalesce("step_name", "name")
@@ -193,25 +191,25 @@ def device_ranges(events: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def step_markers(host: pl.DataFrame) -> pl.DataFrame:
+def _step_markers(host: pl.DataFrame) -> pl.DataFrame:
     """Return the steps that the program marked (`StepTraceAnnotation`), named `step[train]#7`."""
     name = pl.format("step[{}]#{}", "name", "step")
-    return host_ranges(host.filter(pl.col("kind") == "step"), name, pl.lit(False))
+    return _host_ranges(host.filter(pl.col("kind") == "step"), name, pl.lit(False))
 
 
-def nvtx_ranges(host: pl.DataFrame) -> pl.DataFrame:
+def _nvtx_ranges(host: pl.DataFrame) -> pl.DataFrame:
     """Return NVTX ranges; XLA writes some itself."""
     name = pl.col("name").str.strip_prefix("NVTX:")
-    return host_ranges(host.filter(pl.col("kind") == "nvtx"), name, name.str.starts_with(FRAMEWORK_NVTX))
+    return _host_ranges(host.filter(pl.col("kind") == "nvtx"), name, name.str.starts_with(FRAMEWORK_NVTX))
 
 
-def host_ranges(rows: pl.DataFrame, name: pl.Expr, framework: pl.Expr) -> pl.DataFrame:
+def _host_ranges(rows: pl.DataFrame, name: pl.Expr, framework: pl.Expr) -> pl.DataFrame:
     """Return `rows` as annotations of the host."""
     columns = ("start_ns", "end_ns", "process", "thread")
     return rows.select(*columns, name=name, side=pl.lit("host"), framework=framework)
 
 
-def memory_rows(host: pl.DataFrame) -> pl.DataFrame:
+def _memory_rows(host: pl.DataFrame) -> pl.DataFrame:
     """Return the allocators' events; a device's allocator is named after it ("GPU_0_bfc")."""
     rows, allocator = host.filter(pl.col("kind") == "memory"), pl.col("allocator")
     number = allocator.str.extract(r"(?i)gpu_(\d{1,5})(?:_|$)").cast(pl.Int64)

@@ -24,8 +24,6 @@ from deepprof.collectors.importers.xla.viewer_events import ViewerDecoder, decod
 from deepprof.collectors.importers.xla.xplane import start_clock, write_notes
 from deepprof.collectors.trace import Trace
 
-__all__ = ["XlaJson"]
-
 TOP_LEVEL = re.compile(rb'^(?:\xef\xbb\xbf)?\s*(?:\{\s*"|\[\s*\{)')
 PLANE_NAME = re.compile(rb'"name"\s*:\s*"\\?/(?:host:CPU|device:(?:GPU|TPU|CUSTOM):)')
 KINETO = re.compile(rb'"(?:schemaVersion|deviceProperties|distributedInfo|baseTimeNanoseconds)"')
@@ -52,33 +50,33 @@ class XlaJson:
         truncated or damaged, and when it is too large: `files.LIMIT_NBYTES` of text, in events of 48 bytes or more on
         average. Reading takes about three times the text in memory, and at most ten times.
         """
-        columns, decoder = ViewerColumns(), ViewerDecoder(path)
+        columns, decoder = _ViewerColumns(), ViewerDecoder(path)
         for events in decode_pieces(decode_document(read_bytes(path), path), decoder):
             columns.add(events)
         columns.tally.dropped.update({"undecodable": decoder.undecodable} if decoder.undecodable else {})
-        return make_trace(path, columns, decoder.read)
+        return _make_trace(path, columns, decoder.read)
 
 
-class ViewerColumns:
+class _ViewerColumns:
     """Collects events into a `Profile`, and the names that metadata events give to processes and threads."""
 
     def __init__(self) -> None:
         self.profile, self.tally = Profile(), Tally()
-        self.lines: dict[Line, int] = ViewerLines()
+        self.lines: dict[Line, int] = _ViewerLines()
         self.labels: dict[Line, str] = {}
 
     def add(self, events: Sequence[Any]) -> None:
         """Add a batch of decoded `events`."""
         complete = [event for event in events if event.ph == "X"]
         metadata = [event for event in events if event.ph in {"M", ""}]  # the last one is empty
-        self.labels.update(name_lines(metadata))
+        self.labels.update(_name_lines(metadata))
         other = {"metadata": len(metadata), "other": len(events) - len(complete) - len(metadata)}
         self.tally.dropped.update({reason: count for reason, count in other.items() if count})
         self.profile.read += len(complete)
         lines = [self.lines[event.pid, event.tid] for event in complete]
         names = [self.profile.names[event.name or "unknown"] for event in complete]
-        times = read_times([event.ts for event in complete], [event.dur for event in complete])
-        self.profile.add(lines, names, times, collect_stats(complete))
+        times = _read_times([event.ts for event in complete], [event.dur for event in complete])
+        self.profile.add(lines, names, times, _collect_stats(complete))
 
     def finished(self) -> Profile:
         """Return the profile, with its lines named."""
@@ -88,7 +86,7 @@ class ViewerColumns:
         return self.profile
 
 
-class ViewerLines(dict[Line, int]):
+class _ViewerLines(dict[Line, int]):
     """Lines in order of first use."""
 
     def __missing__(self, line: Line) -> int:
@@ -96,14 +94,14 @@ class ViewerLines(dict[Line, int]):
         return len(self) - 1
 
 
-def name_lines(metadata: Sequence[Any]) -> Iterator[tuple[Line, str]]:
+def _name_lines(metadata: Sequence[Any]) -> Iterator[tuple[Line, str]]:
     """Yield the names that metadata events give: to a process under (pid, None), to a thread under (pid, tid)."""
     for event in metadata:
         if event.name in {"process_name", "thread_name"} and isinstance(event.args.name, str):
             yield (event.pid, event.tid if event.name == "thread_name" else None), event.args.name
 
 
-def collect_stats(events: Sequence[Any]) -> Mapping[str, list[Any]]:
+def _collect_stats(events: Sequence[Any]) -> Mapping[str, list[Any]]:
     """Return the stats that any of `events` has, by column."""
     args = [event.args for event in events]
     found = dict[str, list[Any]]()
@@ -115,7 +113,7 @@ def collect_stats(events: Sequence[Any]) -> Mapping[str, list[Any]]:
     return found
 
 
-def read_times(ts: Sequence[Any], dur: Sequence[Any]) -> pl.DataFrame:
+def _read_times(ts: Sequence[Any], dur: Sequence[Any]) -> pl.DataFrame:
     """Return `start_ns` and `end_ns` of microseconds with picosecond fractions; null for invalid times."""
     whole, part = split(numbers(ts))
     whole_us, part_ps = split(numbers(dur))
@@ -135,7 +133,7 @@ def split(us: np.ndarray[Any, np.dtype[np.float64]]) -> tuple[Int64s, Int64s]:
     return np.where(sound, whole, -1).astype(np.int64), np.where(sound, part, 2.0**62).astype(np.int64)
 
 
-def make_trace(path: Path, columns: ViewerColumns, read: int) -> Trace:
+def _make_trace(path: Path, columns: _ViewerColumns, read: int) -> Trace:
     """Return the trace of `columns`; the file has `read` events of all kinds."""
     profile, tally = columns.finished(), columns.tally
     places = find_places(profile.line_table())

@@ -18,8 +18,6 @@ from msgspec import Raw, Struct, field
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.xla.events import STATS
 
-__all__ = ["ViewerDecoder", "decode_document", "decode_pieces"]
-
 PIECE_NBYTES = 2 * 1024**2
 GUESSES = 4
 SHORTEST_NBYTES = 48  # of an event, on average; the profiler writes 80 to 300
@@ -36,13 +34,13 @@ AGAIN = "copy or export the trace again"
 ARGS: Any = msgspec.defstruct("Args", [(key, Any, None) for key in (*STATS, "name")], gc=False, frozen=True)
 
 
-class ViewerDocument(Struct, gc=False):
+class _ViewerDocument(Struct, gc=False):
     """The top level; the list of events is a view of the text."""
 
     events: Raw = field(name="traceEvents")
 
 
-class ViewerEvent(Struct, gc=False):
+class _ViewerEvent(Struct, gc=False):
     """One element of `traceEvents`, with the stats that are read. `ts` and `dur` are microseconds."""
 
     ph: str = ""
@@ -54,7 +52,7 @@ class ViewerEvent(Struct, gc=False):
     args: ARGS = ARGS()
 
 
-class BareViewerEvent(ViewerEvent, gc=False):
+class _BareViewerEvent(_ViewerEvent, gc=False):
     """An event whose `args` cannot be read."""
 
     args: ARGS = field(default=ARGS(), name="")
@@ -65,12 +63,12 @@ class ViewerDecoder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.all = msgspec.json.Decoder(list[ViewerEvent])
+        self.all = msgspec.json.Decoder(list[_ViewerEvent])
         self.raw = msgspec.json.Decoder(list[Raw])
-        self.one = (msgspec.json.Decoder(ViewerEvent), msgspec.json.Decoder(BareViewerEvent))
+        self.one = (msgspec.json.Decoder(_ViewerEvent), msgspec.json.Decoder(_BareViewerEvent))
         self.nbytes = self.read = self.undecodable = 0
 
-    def decode(self, text: bytes) -> list[ViewerEvent]:
+    def decode(self, text: bytes) -> list[_ViewerEvent]:
         """Return the events in `text`, a list without its brackets; decoded all at once if all are valid.
 
         Raises msgspec's errors when `text` is no list without its brackets, and `TraceError` when there are more
@@ -88,7 +86,7 @@ class ViewerDecoder:
             self.count(len(events), len(text))
         return events
 
-    def decode_one(self, raw: Raw) -> ViewerEvent | None:
+    def decode_one(self, raw: Raw) -> _ViewerEvent | None:
         """Return the event in `raw`, without its `args` if they are invalid, or None."""
         for decoder in self.one:
             with suppress(*UNDECODABLE):
@@ -114,15 +112,15 @@ def decode_document(content: bytearray, path: Path) -> memoryview:
     view = memoryview(content)[start:]
     try:
         bare = content[start : start + 64].lstrip().startswith(b"[")
-        events = msgspec.json.decode(view, type=Raw) if bare else msgspec.json.decode(view, type=ViewerDocument).events
+        events = msgspec.json.decode(view, type=Raw) if bare else msgspec.json.decode(view, type=_ViewerDocument).events
         if memoryview(events)[0] != ord("["):
             raise msgspec.ValidationError("Expected `array` - at `$.traceEvents`")
     except UNDECODABLE as error:
-        raise explain(error, path, len(content)) from error
+        raise _explain(error, path, len(content)) from error
     return memoryview(events)[1:-1]
 
 
-def explain(error: Exception, path: Path, nbytes: int) -> TraceError:
+def _explain(error: Exception, path: Path, nbytes: int) -> TraceError:
     """Return the `TraceError` that explains msgspec's `error` about `nbytes` of JSON to the user."""
     if isinstance(error, msgspec.ValidationError):
         return TraceError(path, f"is no profile of XLA: {error}", ADVICE)
@@ -133,39 +131,39 @@ def explain(error: Exception, path: Path, nbytes: int) -> TraceError:
     return TraceError(path, f"is damaged: its JSON cannot be read ({error})", AGAIN)
 
 
-def decode_pieces(rest: memoryview, decoder: ViewerDecoder) -> Iterator[list[ViewerEvent]]:
+def decode_pieces(rest: memoryview, decoder: ViewerDecoder) -> Iterator[list[_ViewerEvent]]:
     """Yield the events in `rest`, in order; raises `TraceError` when there are too many."""
     nbytes = len(rest)
     try:
         while len(rest) > PIECE_NBYTES:
-            found, used = decode_first(rest, decoder)
+            found, used = _decode_first(rest, decoder)
             yield found
             rest = rest[used:]
         yield decoder.decode(bytes(rest))
     except UNDECODABLE as error:  # nested as deeply as Python allows: the document was valid JSON before
-        raise explain(error, decoder.path, nbytes) from error
+        raise _explain(error, decoder.path, nbytes) from error
 
 
-def decode_first(rest: memoryview, decoder: ViewerDecoder) -> tuple[list[ViewerEvent], int]:
+def _decode_first(rest: memoryview, decoder: ViewerDecoder) -> tuple[list[_ViewerEvent], int]:
     """Return the first events of `rest`, about one piece, and the number of bytes that they take."""
     piece = bytes(rest[:PIECE_NBYTES])
     commas = [found.start(1) for found in BETWEEN.finditer(piece, max(0, len(piece) - TAIL_NBYTES))]
     for cut in commas[: -GUESSES - 1 : -1]:
         with suppress(*UNDECODABLE):  # the comma may be in a text, or in a list inside an event
             return decoder.decode(piece[:cut]), cut + 1
-    cut = find_cut(rest)
+    cut = _find_cut(rest)
     return decoder.decode(bytes(rest[:cut])), cut + 1
 
 
-def find_cut(rest: memoryview) -> int:
+def _find_cut(rest: memoryview) -> int:
     """Return where the events that fill the first piece of `rest` end, found reliably, one event after the other."""
     end = -1
     while end + 1 < min(PIECE_NBYTES, len(rest)):
-        end += 1 + first_nbytes(rest[end + 1 :])
+        end += 1 + _first_nbytes(rest[end + 1 :])
     return end
 
 
-def first_nbytes(rest: memoryview) -> int:
+def _first_nbytes(rest: memoryview) -> int:
     """Return the number of bytes before the comma after the first value of `rest`, or of all if none follows."""
     try:
         msgspec.json.decode(rest, type=Raw)

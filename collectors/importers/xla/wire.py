@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-__all__ = ["RUN_NBYTES", "SHORTEST_NBYTES", "Cut", "ProtobufError", "cut", "fields"]
-
 RUN_NBYTES = 1024**2  # protobuf takes up to 60 times as much for a run of the shortest events
 PIECES = 500_000  # of one message: it has a plane for each device, a line for each thread, and events in one row
 SHORTEST_NBYTES = 8  # of an event, on average: its name, its time and its duration take about 15
@@ -85,7 +83,7 @@ def cut(content: bytearray, start: int, end: int, number: int, *, runs: bool = F
     writes: of very many parts, or of runs whose fields are shorter than `SHORTEST_NBYTES` on average.
     """
     bodies: list[tuple[int, int]] = []
-    together, others = Runs(RUN_NBYTES, SHORTEST_NBYTES), Runs(end - start)
+    together, others = _Runs(RUN_NBYTES, SHORTEST_NBYTES), _Runs(end - start)
     wanted = number << 3 | 2  # with a length; the same number with another type is an unknown field
     for key, begin, body, after in fields(content, start, end):
         if key != wanted:
@@ -100,7 +98,7 @@ def cut(content: bytearray, start: int, end: int, number: int, *, runs: bool = F
     return Cut(bodies, together.closed(), rest, len(bodies) + together.count, others.count)
 
 
-class Runs:
+class _Runs:
     """Fields that follow each other, joined until a run holds `nbytes`."""
 
     def __init__(self, nbytes: int, shortest: int = 0) -> None:

@@ -24,8 +24,6 @@ from deepprof.collectors.importers.xla.xplane_schema import load_schema
 from deepprof.collectors.times import EARLIEST_UNIX_NS, TIME_LIMIT_NS
 from deepprof.collectors.trace import DEVICES, Trace
 
-__all__ = ["XPlane", "start_clock", "write_notes"]
-
 SUFFIXES = (".xplane.pb", ".xplane.pb.gz")
 PLANES_OF = b"/host:|/device:|/virtualdevice:|Task Environment|#Chip|Host CPUs|Syscalls"
 NUMBER = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
@@ -61,10 +59,10 @@ class XPlane:
         try:
             profile, header = read_space(content, schema, path)
         except (ProtobufError, schema.error) as error:
-            raise explain(content, path, error) from error
+            raise _explain(content, path, error) from error
         if not header.planes:
             raise TraceError(path, "is no XPlane profile: it has no plane", "give a file of the profiler's own")
-        return make_trace(path, profile, header)
+        return _make_trace(path, profile, header)
 
     def covers(self, path: Path) -> Iterable[Path]:
         """Return the files beside `path` that hold the same profile for the trace viewer."""
@@ -73,17 +71,17 @@ class XPlane:
         return [path.with_name(name) for name in names]
 
 
-def explain(content: bytearray, path: Path, error: Exception) -> TraceError:
+def _explain(content: bytearray, path: Path, error: Exception) -> TraceError:
     """Return the `TraceError` that explains the `error` of decoding `content` to the user."""
     if REPLACED in content[:4096] and content.count(REPLACED) * 100 > len(content):
         problem = "is damaged: it was saved as text, and every byte that is no text is lost"
         return TraceError(path, problem, "copy the original again, as a binary file")
-    if runs_over(content):
+    if _runs_over(content):
         return TraceError(path, f"is truncated: it breaks off at byte {len(content)}", COPY_AGAIN)
     return TraceError(path, f"is damaged: it is no XPlane profile throughout ({error})", COPY_AGAIN)
 
 
-def runs_over(content: bytearray) -> bool:
+def _runs_over(content: bytearray) -> bool:
     """Return whether a plane is longer than the rest of `content`."""
     at = 0
     try:
@@ -97,12 +95,12 @@ def runs_over(content: bytearray) -> bool:
     return at > len(content)
 
 
-def make_trace(path: Path, profile: Profile, header: XPlaneHeader) -> Trace:
+def _make_trace(path: Path, profile: Profile, header: XPlaneHeader) -> Trace:
     """Return the trace of `profile`."""
     tally, places = Tally(), find_places(profile.line_table())
     records = make_records(profile, places, tally)
     clock, epoch = start_clock(records.device, records.host, header.planes.get(TASK, {}).get("profile_start_time"))
-    notes = (*write_notes(places, records, header.planes), *quote(header))
+    notes = (*write_notes(places, records, header.planes), *_quote(header))
     return assemble(
         path,
         XPlane.name,
@@ -110,7 +108,7 @@ def make_trace(path: Path, profile: Profile, header: XPlaneHeader) -> Trace:
         read=profile.read,
         clock=clock,
         epoch_ns=epoch,
-        devices=list_devices(header.planes),
+        devices=_list_devices(header.planes),
         notes=notes,
     )
 
@@ -138,7 +136,7 @@ def write_notes(places: pl.DataFrame, records: Records, planes: Iterable[str] = 
     elif not device.height and kinds:
         yield "holds no kernel: no device line is a stream"
     elif not device.height:
-        yield f"holds no kernel: {explain_absence(records.host, planes)}"
+        yield f"holds no kernel: {_explain_absence(records.host, planes)}"
     elif "GPU" not in kinds:
         yield f"is of a {min(kinds)}, which is no GPU: its XLA operations are taken for kernels"
     copies = device.filter(pl.col("activity") == "memcpy")
@@ -146,7 +144,7 @@ def write_notes(places: pl.DataFrame, records: Records, planes: Iterable[str] = 
         yield "no copy has a size: this profiler records none"  # ROCm's
 
 
-def explain_absence(host: pl.DataFrame, planes: Iterable[str]) -> str:
+def _explain_absence(host: pl.DataFrame, planes: Iterable[str]) -> str:
     """Return why nothing ran on a device, from the calls of the host and the names of the planes."""
     calls = host.filter(pl.col("category") == "runtime")["name"] if host.height else pl.Series([], dtype=pl.String)
     if not count_starting(calls) and any(re.search(DEVICE_PLANE, plane) for plane in planes):
@@ -154,7 +152,7 @@ def explain_absence(host: pl.DataFrame, planes: Iterable[str]) -> str:
     return explain_silence(calls, "record again with the right to read the GPU's activities (CUPTI)")
 
 
-def quote(header: XPlaneHeader) -> Iterator[str]:
+def _quote(header: XPlaneHeader) -> Iterator[str]:
     """Yield notes on the profile's hosts, and its own errors and warnings."""
     if header.hostnames:
         yield f"recorded on {', '.join(header.hostnames[:SEVERAL])}"
@@ -162,7 +160,7 @@ def quote(header: XPlaneHeader) -> Iterator[str]:
     yield from (f"the profiler says: {words[:200]}" for words in list(filter(None, said))[:SEVERAL])
 
 
-def list_devices(planes: Mapping[str, Stats]) -> pl.DataFrame:
+def _list_devices(planes: Mapping[str, Stats]) -> pl.DataFrame:
     """Return the DEVICES table of the stats of `planes`, by their names."""
     found = {
         int(match[2]): stats for name, stats in planes.items() if (match := re.search(DEVICE_PLANE, name)) and stats
@@ -173,8 +171,8 @@ def list_devices(planes: Mapping[str, Stats]) -> pl.DataFrame:
             "name": str(
                 stats.get("gpu_device_name") or stats.get("device_vendor") or stats.get("device_type_string", "")
             ),
-            "memory_nbytes": bounded(stats.get("memory_size"), 2**64),
-            "multiprocessors": bounded(stats.get("core_count"), 2**32),
+            "memory_nbytes": _bounded(stats.get("memory_size"), 2**64),
+            "multiprocessors": _bounded(stats.get("core_count"), 2**32),
             "properties": msgspec.json.encode(stats).decode(),
         }
         for device, stats in sorted(found.items())
@@ -183,7 +181,7 @@ def list_devices(planes: Mapping[str, Stats]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=DEVICES)
 
 
-def bounded(value: Any, limit: int) -> int | None:
+def _bounded(value: Any, limit: int) -> int | None:
     """Return `value` where it is an integer above 0 and below `limit`."""
     number = parse_integer(value)
     return number if number is not None and 0 < number < limit else None

@@ -14,8 +14,6 @@ from typing import Any
 
 from deepprof.collectors.errors import TraceError
 
-__all__ = ["SCHEMA", "XPlaneSchema", "load_schema"]
-
 SCHEMA = Path(__file__).with_name("xplane.binpb")
 PACKAGE = "deepprof.xplane"
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
-__all__ = ["Operators", "attach"]
-
 NO_ITT, OTHER_THREAD, FAILED = 64, 65, 66  # codes of notices
 NO_ITT_TEXT = "this build of torch has no ITT: its operators cannot be collected"
 OTHER_THREAD_TEXT = "torch was first imported outside of the main thread: operators are not collected"
@@ -94,29 +92,29 @@ class Operators:
         """Leave in a forked child, where nothing is collected and the user's profilers work as without the hook."""
         if not self.is_over:
             self.is_over = True
-            quietly(self.leave)
+            _quietly(self.leave)
 
 
-def quietly(call: Callable[[], None]) -> None:
+def _quietly(call: Callable[[], None]) -> None:
     """Call `call` and suppress its exceptions."""
     with contextlib.suppress(Exception):
         call()
 
 
-def around(operators: Operators, real: Callable[..., Any], note: Callable[[bool], None]) -> Callable[..., Any]:
+def _around(operators: Operators, real: Callable[..., Any], note: Callable[[bool], None]) -> Callable[..., Any]:
     """Return `real` wrapped: step aside, call it, pass `note` whether it succeeded, and come back if possible."""
 
     def call(*values: Any, **named: Any) -> Any:
         if not operators.is_concerned():
             return real(*values, **named)
         is_well = False
-        quietly(operators.step_aside)
+        _quietly(operators.step_aside)
         try:
             result = real(*values, **named)
             is_well = True
         finally:
             note(is_well)
-            quietly(operators.come_back)
+            _quietly(operators.come_back)
         return result
 
     return call
@@ -146,7 +144,7 @@ def wrap_profilers(torch: ModuleType, operators: Operators) -> None:
         for beginning, note in notes.items():
             name = beginning + ending
             if name in space:
-                space[name] = around(operators, space[name], note)
+                space[name] = _around(operators, space[name], note)
 
 
 def has_device(torch: ModuleType) -> bool:
@@ -158,7 +156,7 @@ def has_device(torch: ModuleType) -> bool:
     return any(os.path.exists(device) for device in DEVICES)
 
 
-def mark_optimizers(library: Any) -> None:
+def _mark_optimizers(library: Any) -> None:
     """Write a range around each call of an optimizer, with the name that torch itself uses."""
     from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
@@ -226,7 +224,7 @@ def begin(torch: ModuleType, library: Any) -> None:
     if operators.wants_operators:
         start_operators(torch, operators)
     elif os.environ.get("DEEPPROF_HOOK") == "steps":
-        mark_optimizers(library)
+        _mark_optimizers(library)
 
 
 def attach(torch: ModuleType) -> None:
@@ -234,23 +232,23 @@ def attach(torch: ModuleType) -> None:
     process: Any = sys.modules["multiprocessing.process"]
     current = process.current_process()
     if getattr(current, "_inheriting", False):
-        wait_for_role(process.BaseProcess, torch)
+        _wait_for_role(process.BaseProcess, torch)
     elif not current.daemon:
         start(torch)
 
 
-def wait_for_role(kind: Any, torch: ModuleType) -> None:
+def _wait_for_role(kind: Any, torch: ModuleType) -> None:
     """Begin when the spawned process begins its work, unless it is a daemon: DataLoader's workers are."""
     bootstrap = kind._bootstrap
 
     def begin_child(self: Any, *values: Any, **named: Any) -> Any:
         kind._bootstrap = bootstrap
         if not self.daemon:
-            quietly(lambda: start(torch))
+            _quietly(lambda: start(torch))
         try:
             return bootstrap(self, *values, **named)
         finally:
             for finish in AT_END:  # a fork server ends its children without running exit handlers
-                quietly(finish)
+                _quietly(finish)
 
     kind._bootstrap = begin_child

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
-__all__ = ["TorchImportFinder", "begin"]
-
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -77,7 +75,7 @@ def attach(torch: ModuleType) -> None:
         pass
 
 
-def run_shadowed() -> None:
+def _run_shadowed() -> None:
     """Run the sitecustomize that would have run without this one; its exceptions propagate as they would have."""
     spec = find("sitecustomize", list(sys.path), None, list(sys.meta_path))
     if spec is None or spec.loader is None:
@@ -94,4 +92,4 @@ def begin() -> None:
     sys.path[:] = [path for path in sys.path if os.path.normpath(path) != HERE]
     if os.environ.get("DEEPPROF_SOCKET") and os.environ.get("DEEPPROF_INJECT"):
         sys.meta_path.insert(0, TorchImportFinder())
-    run_shadowed()
+    _run_shadowed()

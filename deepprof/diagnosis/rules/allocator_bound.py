@@ -13,8 +13,6 @@ from deepprof.metrics.breakdown.costs import mean_of, spans_of_parts, threads_of
 from deepprof.metrics.breakdown.program_places import find_place
 from deepprof.metrics.loop import Loop
 
-__all__ = ["allocator_bound"]
-
 PARTS = ("idle_allocator_ns",)
 # In a steady loop the caching allocator requests nothing from the driver.
 LIMITS = SeverityLimits(warning=0.05, critical=0.2)

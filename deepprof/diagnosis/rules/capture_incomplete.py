@@ -10,8 +10,6 @@ from deepprof.diagnosis.rule import rule
 from deepprof.metrics.completeness import find_lacks
 from deepprof.metrics.loop import Loop
 
-__all__ = ["capture_incomplete"]
-
 # How sure it is that what is missing matters: that it is missing is a fact.
 DECISIVE, MINOR = 0.9, 0.5
 # By prefix of the format's name; the first match wins.
@@ -55,7 +53,7 @@ def capture_incomplete(loop: Loop, trace: Trace) -> Iterator[Finding]:
         severity="warning" if decisive else "info",
         title="The recording is incomplete" if decisive else "The recording could say more",
         summary=(
-            sentence("; ".join(lack.what for lack in lacks))
+            _sentence("; ".join(lack.what for lack in lacks))
             + f" That prevents: {'; '.join(dict.fromkeys(lack.prevents for lack in lacks))}."
         ),
         evidence={lack.key: lack.value for lack in lacks},
@@ -66,6 +64,6 @@ def capture_incomplete(loop: Loop, trace: Trace) -> Iterator[Finding]:
     )
 
 
-def sentence(text: str) -> str:
+def _sentence(text: str) -> str:
     """Return the text with a capital at its start and a full stop at its end."""
     return f"{text[:1].upper()}{text[1:]}."

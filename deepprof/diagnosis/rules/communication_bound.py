@@ -18,8 +18,6 @@ from deepprof.metrics.names import with_names
 from deepprof.metrics.spans import covered, union
 from deepprof.metrics.streams import is_collective
 
-__all__ = ["among_all", "communication_bound"]
-
 PARTS = ("exposed_communication_ns",)
 LIMITS = SeverityLimits(warning=0.15, critical=0.4)
 TOGETHER = " Diagnose all ranks together to see whether one is late: then collectives are only where the others wait."
@@ -53,7 +51,7 @@ def communication_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
     claim = communication_bound.claim(loop)
     if claim is None:
         return
-    whole, count, name = describe_collectives(loop, trace)
+    whole, count, name = _describe_collectives(loop, trace)
     kind, how = next(((word, text) for pattern, word, text in KINDS if re.search(pattern, name)), ("", ""))
     serial = count >= MANY_COLLECTIVES and whole < SHORT_NS * count
     hidden = max(0.0, 1 - claim.cost.mean_ns / whole) if whole else 0.0
@@ -82,7 +80,7 @@ def among_all(finding: Finding) -> Finding:
     return replace(finding, advice=finding.advice.replace(TOGETHER, ""))
 
 
-def describe_collectives(loop: Loop, trace: Trace) -> tuple[float, float, str]:
+def _describe_collectives(loop: Loop, trace: Trace) -> tuple[float, float, str]:
     """Return the time and the number of collectives per usual iteration, and the name that takes most time."""
     rows = loop.usual
     start = rows["start_ns"].to_numpy()

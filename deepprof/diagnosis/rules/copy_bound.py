@@ -19,8 +19,6 @@ from deepprof.metrics.loop import Loop
 from deepprof.metrics.names import with_names
 from deepprof.metrics.spans import covered
 
-__all__ = ["copy_bound"]
-
 PARTS = ("exposed_htod_ns", "exposed_dtoh_ns", "exposed_copy_ns")
 LIMITS = SeverityLimits(warning=0.1, critical=0.3)
 ONE_WAY = 0.8  # share of the copying time in one direction for that to be the main one
@@ -44,10 +42,10 @@ def copy_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
     claim = copy_bound.claim(loop)
     if claim is not None:
         claim = replace(claim, shorter_ns=saved_without(loop, trace, spans_of_parts(loop, PARTS)))
-        yield describe(claim, exposed_copies(loop, trace), trace)
+        yield _describe(claim, _exposed_copies(loop, trace), trace)
 
 
-def exposed_copies(loop: Loop, trace: Trace) -> pl.DataFrame:
+def _exposed_copies(loop: Loop, trace: Trace) -> pl.DataFrame:
     """Return the copies between host and device in the loop's usual iterations, with their `name`."""
     windows = windows_of(loop)
     copies = trace.device_events.filter(
@@ -59,13 +57,13 @@ def exposed_copies(loop: Loop, trace: Trace) -> pl.DataFrame:
     return with_names(copies.filter(pl.Series(inside)), trace.names)
 
 
-def describe(claim: CostClaim, copies: pl.DataFrame, trace: Trace) -> Finding:
+def _describe(claim: CostClaim, copies: pl.DataFrame, trace: Trace) -> Finding:
     """Return the finding with the direction, the size, the speed and the kind of memory of the copies."""
     cost, intervals = claim.cost, intervals_of(claim.loop)
     taken, nbytes = int((copies["end_ns"] - copies["start_ns"]).sum()), int(copies["nbytes"].sum() or 0)
     per_second = nbytes / max(1, taken) * 1e9
     pageable, pinned = (bool(copies["name"].str.contains(f"(?i){kind}").any()) for kind in ("pageable", "pinned"))
-    way = WAYS.get(main_direction(copies), "between host and device")
+    way = WAYS.get(_main_direction(copies), "between host and device")
     size = f": {nbytes / cost.iterations / 1e6:.1f} MB at {per_second / 1e9:.1f} GB/s" if nbytes else ""
     texts = FindingTexts(
         title=f"Copies {way} are not hidden behind computation",
@@ -85,7 +83,7 @@ def describe(claim: CostClaim, copies: pl.DataFrame, trace: Trace) -> Finding:
     return claim.conclude(texts, evidence)
 
 
-def main_direction(copies: pl.DataFrame) -> str:
+def _main_direction(copies: pl.DataFrame) -> str:
     """Return the direction in which nearly all of the time is spent, empty where both are."""
     taken = copies.group_by("copy_kind").agg(taken=(pl.col("end_ns") - pl.col("start_ns")).sum())
     most = taken.filter(pl.col("taken") >= ONE_WAY * pl.col("taken").sum())

@@ -12,8 +12,6 @@ from deepprof.metrics.breakdown.costs import spans_of_parts, threads_of
 from deepprof.metrics.breakdown.program_places import find_place
 from deepprof.metrics.loop import Loop
 
-__all__ = ["dependency_bound"]
-
 PARTS = ("idle_dependency_ns",)
 LIMITS = SeverityLimits(warning=0.15, critical=0.5)
 

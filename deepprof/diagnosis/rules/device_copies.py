@@ -17,8 +17,6 @@ from deepprof.metrics.loop import Loop
 from deepprof.metrics.spans import covered
 from deepprof.plurals import counted
 
-__all__ = ["device_copies"]
-
 PARTS = ("exposed_dtod_ns", "exposed_ptop_ns", "exposed_memset_ns")
 LIMITS = SeverityLimits(warning=0.1, critical=0.3)
 ADVICE = (
@@ -35,7 +33,7 @@ def device_copies(loop: Loop, trace: Trace) -> Iterator[Finding]:
     if claim is None:
         return
     claim, cost = replace(claim, shorter_ns=saved_without(loop, trace, spans_of_parts(loop, PARTS))), claim.cost
-    count, nbytes = count_copies(loop, trace)
+    count, nbytes = _count_copies(loop, trace)
     size = f" and {nbytes / cost.iterations / 1e6:.1f} MB" if nbytes else ""
     each = count / cost.iterations
     texts = FindingTexts(
@@ -50,7 +48,7 @@ def device_copies(loop: Loop, trace: Trace) -> Iterator[Finding]:
     yield claim.conclude(texts, evidence)
 
 
-def count_copies(loop: Loop, trace: Trace) -> tuple[int, int]:
+def _count_copies(loop: Loop, trace: Trace) -> tuple[int, int]:
     """Return how many copies and memsets the loop's usual iterations hold, and their bytes."""
     on_device = pl.col("copy_kind").is_in(["DtoD", "PtoP"]).fill_null(value=False) | (pl.col("activity") == "memset")
     rows = trace.device_events.filter((pl.col("device") == loop.device) & on_device)

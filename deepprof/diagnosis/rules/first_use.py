@@ -13,8 +13,6 @@ from deepprof.metrics.breakdown.costs import spans_of_parts, threads_of
 from deepprof.metrics.breakdown.program_places import find_calls
 from deepprof.metrics.loop import Loop
 
-__all__ = ["first_use"]
-
 PARTS = ("idle_first_use_ns",)
 LIMITS = SeverityLimits(warning=0.1, critical=0.3)
 

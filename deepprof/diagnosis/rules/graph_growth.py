@@ -31,8 +31,6 @@ from deepprof.metrics.series.growth import (
 )
 from deepprof.metrics.series.trend import find_trend
 
-__all__ = ["graph_growth"]
-
 RULE = "graph-growth"
 CRITICAL_INTERVAL = 0.5  # of the iteration's time
 WARNING, CRITICAL = 0.1, 0.3  # share of the iteration's time that is lost
@@ -46,22 +44,22 @@ def graph_growth(loop: Loop, trace: Trace) -> Iterator[Finding]:
     count = None if interval else find_count_growth(loop)  # a few more kernels do not make the host slower
     memory, rebuilding = find_memory_growth(loop, trace), find_rebuilding(loop, trace)
     found = [
-        *([describe_interval(loop, trace, interval)] if interval else []),
-        *([describe_count(loop, count)] if count else []),
-        *([describe_rebuilding(loop, rebuilding)] if rebuilding else []),
-        *([describe_memory(loop, trace, memory)] if memory else []),
+        *([_describe_interval(loop, trace, interval)] if interval else []),
+        *([_describe_count(loop, count)] if count else []),
+        *([_describe_rebuilding(loop, rebuilding)] if rebuilding else []),
+        *([_describe_memory(loop, trace, memory)] if memory else []),
     ]
     yield from sorted(found, key=lambda f: f.headroom_ns_per_iteration or 0, reverse=True)[:1]
 
 
-def graded(share: float) -> Severity:
+def _graded(share: float) -> Severity:
     """Return the severity of losing this share of an iteration."""
     if share >= CRITICAL:
         return "critical"
     return "warning" if share >= WARNING else "info"
 
 
-def describe_interval(loop: Loop, trace: Trace, growth: IntervalGrowth) -> Finding:
+def _describe_interval(loop: Loop, trace: Trace, growth: IntervalGrowth) -> Finding:
     """Return the finding for an interval that grows."""
     intervals, trend = growth.intervals, growth.trend
     first, last = (mean(part["interval_ns"]) for part in (intervals.iterations.head(3), intervals.iterations.tail(3)))
@@ -109,14 +107,14 @@ def show_slope(slope_ns: float) -> str:
     return f"{slope_ns / 1e3:+.2f} µs"
 
 
-def describe_count(loop: Loop, growth: CountGrowth) -> Finding:
+def _describe_count(loop: Loop, growth: CountGrowth) -> Finding:
     """Return the finding for a growing number of kernels or other device events."""
     trend, what = growth.trend, "kernels" if growth.count == "kernels" else "device events"
     share = growth.lost_ns / max(1.0, growth.time_ns)
     slower = (
         f"and takes {format_ms(growth.lost_ns)} longer ({100 * share:.0f} %)" if share >= 0.01 else "in the same time"
     )
-    severity = graded(share)
+    severity = _graded(share)
     return Finding(
         rule=RULE,
         severity="warning" if severity == "info" and trend.growth >= MIN_COUNT_GROWTH else severity,
@@ -150,12 +148,12 @@ def describe_count(loop: Loop, growth: CountGrowth) -> Finding:
     )
 
 
-def describe_rebuilding(loop: Loop, found: Rebuilding) -> Finding:
+def _describe_rebuilding(loop: Loop, found: Rebuilding) -> Finding:
     """Return the finding for code or graphs that are built in most iterations."""
     what = "captures a graph" if found.graphs else "compiles"
     return Finding(
         rule=RULE,
-        severity=graded(found.idle_ns / max(1.0, found.time_ns)),
+        severity=_graded(found.idle_ns / max(1.0, found.time_ns)),
         title=(
             "Graphs are captured anew in every iteration" if found.graphs else "Code is compiled in every iteration"
         ),
@@ -189,9 +187,9 @@ def describe_rebuilding(loop: Loop, found: Rebuilding) -> Finding:
     )
 
 
-def describe_memory(loop: Loop, trace: Trace, growth: MemoryGrowth) -> Finding:
+def _describe_memory(loop: Loop, trace: Trace, growth: MemoryGrowth) -> Finding:
     """Return the finding for memory that is never given back."""
-    size = device_memory(loop, trace)
+    size = _device_memory(loop, trace)
     left = None
     if size is not None and growth.last is not None:
         left = max(0, round((size - growth.last) / max(1.0, growth.per_iteration)))
@@ -229,7 +227,7 @@ def describe_memory(loop: Loop, trace: Trace, growth: MemoryGrowth) -> Finding:
     )
 
 
-def device_memory(loop: Loop, trace: Trace) -> int | None:
+def _device_memory(loop: Loop, trace: Trace) -> int | None:
     """Return the size of the loop's device in bytes, None where it was not recorded."""
     sizes = trace.devices.filter(trace.devices["device"] == loop.device)["memory_nbytes"].drop_nulls()
     return int(sizes[0]) if len(sizes) and sizes[0] else None

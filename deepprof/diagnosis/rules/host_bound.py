@@ -15,8 +15,6 @@ from deepprof.metrics.intervals import intervals_of
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.spans import intersect
 
-__all__ = ["host_bound"]
-
 OTHER, UNKNOWN = ("idle_host_ns",), ("idle_unknown_ns",)
 LIMITS = SeverityLimits(warning=0.15, critical=0.5)
 UNSEEN = 0.75  # certainty that the host is the cause where the trace has no launch records
@@ -34,7 +32,7 @@ def host_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
     Where the trace has no launch records, idle time between iterations is attributed to the host with less confidence.
     """
     if loop.timeline is not None and loop.timeline.host is None:
-        yield from without_evidence(loop, trace)
+        yield from _without_evidence(loop, trace)
         return
     claim = host_bound.claim(loop, OTHER)
     if claim is None:
@@ -52,7 +50,7 @@ def host_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
     yield claim.conclude(texts, {}, place)
 
 
-def without_evidence(loop: Loop, trace: Trace) -> Iterator[Finding]:
+def _without_evidence(loop: Loop, trace: Trace) -> Iterator[Finding]:
     """Yield the finding for a large interval between iterations whose cause the trace does not show."""
     cost, intervals = cost_of(loop, UNKNOWN), intervals_of(loop)
     if cost is None or intervals is None:

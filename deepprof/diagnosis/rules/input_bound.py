@@ -13,8 +13,6 @@ from deepprof.metrics.breakdown.costs import spans_of_parts, threads_of
 from deepprof.metrics.breakdown.program_places import find_place
 from deepprof.metrics.loop import Loop
 
-__all__ = ["input_bound"]
-
 PARTS = ("idle_input_ns",)
 LIMITS = SeverityLimits(warning=0.08, critical=0.3)
 LOAD_AHEAD = (

@@ -16,8 +16,6 @@ from deepprof.metrics.loop import Loop
 from deepprof.metrics.operators import is_stand_in
 from deepprof.plurals import counted
 
-__all__ = ["launch_bound"]
-
 LIMITS = SeverityLimits(warning=0.15, critical=0.5)
 
 LAUNCH_LESS = (

@@ -22,8 +22,6 @@ from deepprof.metrics.ranks.facts import longest_loops
 from deepprof.metrics.sharing.losses import UNTOUCHED
 from deepprof.metrics.sharing.shares import Manner, ShareOfDevice
 
-__all__ = ["shared_device"]
-
 PARTS = ("idle_shared_ns",)
 LIMITS = SeverityLimits(warning=0.08, critical=0.3)
 MIN_SHARED_ITERATIONS = 2  # iterations: a single one proves nothing
@@ -75,26 +73,26 @@ def shared_device(
     for share in shares:
         loop = longest.get((share.rank, share.device))
         if loop is not None and share.losses.height >= MIN_SHARED_ITERATIONS:
-            yield from judge(share, loop, found)
+            yield from _judge(share, loop, found)
 
 
-def judge(share: ShareOfDevice, loop: Loop, found: Sequence[Finding]) -> Iterator[Finding]:
+def _judge(share: ShareOfDevice, loop: Loop, found: Sequence[Finding]) -> Iterator[Finding]:
     """Yield the finding on one device, if its loop loses enough there."""
     rivals = [each for each in found if each.is_on(loop)]
-    taken = {way for rule, ways in CLAIMED.items() if claims(rivals, rule, share) for way in ways}
-    finding = describe(share, loop, [way for way in WAYS if way not in taken])
+    taken = {way for rule, ways in CLAIMED.items() if _claims(rivals, rule, share) for way in ways}
+    finding = _describe(share, loop, [way for way in WAYS if way not in taken])
     if finding is not None:
         yield finding
 
 
-def claims(found: Iterable[Finding], rule: str, share: ShareOfDevice) -> bool:
+def _claims(found: Iterable[Finding], rule: str, share: ShareOfDevice) -> bool:
     """Return whether one of the findings is of `rule` and also claims the time lost to others."""
     return any(each.rule == rule for each in found) and not (rule == UNSEEN and share.proven)
 
 
-def describe(share: ShareOfDevice, loop: Loop, ways: Sequence[str]) -> Finding | None:
+def _describe(share: ShareOfDevice, loop: Loop, ways: Sequence[str]) -> Finding | None:
     """Return the finding on the time lost in the given `ways`; None where it is below the limit."""
-    cost = cost_of(share, ways)
+    cost = _cost_of(share, ways)
     certainty = (1.0 if share.alone_ns is not None else NO_LEVEL) * (1.0 if share.proven else UNPROVEN)
     claim = CostClaim(rule="shared-device", loop=loop, cost=cost, parts=PARTS, limits=LIMITS, certainty=certainty)
     if cost.share < LIMITS.warning:
@@ -103,7 +101,7 @@ def describe(share: ShareOfDevice, loop: Loop, ways: Sequence[str]) -> Finding |
     worst = max(ways, key=lambda way: means[way])
     texts = FindingTexts(
         title="Another process on the device takes time from the iterations",
-        summary=" ".join(summarize(share, cost, worst)),
+        summary=" ".join(_summarize(share, cost, worst)),
         advice=LINK if worst.startswith("copies") else ADVICE[share.manner],
     )
     evidence = {
@@ -112,9 +110,9 @@ def describe(share: ShareOfDevice, loop: Loop, ways: Sequence[str]) -> Finding |
         **{f"{way.removesuffix('_ns')}_ns_per_iteration": ns for way, ns in means.items()},
         "alone_iteration_ns": share.alone_ns,
         "together_iteration_ns": share.together_ns,
-        "lost_together_ns": find_touched(share, ways),
+        "lost_together_ns": _find_touched(share, ways),
         "other_ns_per_iteration": share.mean_ns("together_ns"),
-        "other_rank": nearest(share),
+        "other_rank": _nearest(share),
     }
     return replace(claim.conclude(texts, evidence), parts=claim_parts(loop, cost, {way: means[way] for way in ways}))
 
@@ -128,21 +126,21 @@ def claim_parts(loop: Loop, cost: Cost, lost: Mapping[str, int]) -> dict[str, in
     return dict(claims)
 
 
-def find_touched(share: ShareOfDevice, ways: Sequence[str]) -> int:
+def _find_touched(share: ShareOfDevice, ways: Sequence[str]) -> int:
     """Return the mean loss, in the given ways, of the iterations in which others work."""
     rows = share.losses.filter(pl.col("together_ns") > UNTOUCHED * pl.col("iteration_ns"))
-    return round(float(rows.select(sum_of(ways)).to_series().mean() or 0))  # type: ignore[arg-type]
+    return round(float(rows.select(_sum_of(ways)).to_series().mean() or 0))  # type: ignore[arg-type]
 
 
-def sum_of(ways: Sequence[str]) -> pl.Expr:
+def _sum_of(ways: Sequence[str]) -> pl.Expr:
     """Return the expression for an iteration's loss in the given ways."""
     return pl.sum_horizontal(ways).alias("lost")
 
 
-def cost_of(share: ShareOfDevice, ways: Sequence[str]) -> Cost:
+def _cost_of(share: ShareOfDevice, ways: Sequence[str]) -> Cost:
     """Return the mean loss of all usual iterations in the given ways, at most what they could save."""
     rows = share.losses
-    lost = rows.select(sum_of(ways)).to_series()
+    lost = rows.select(_sum_of(ways)).to_series()
     mean = min(float(lost.mean() or 0.0), float(share.headroom_ns or 0))  # type: ignore[arg-type]
     return Cost(
         mean_ns=mean,
@@ -153,14 +151,14 @@ def cost_of(share: ShareOfDevice, ways: Sequence[str]) -> Cost:
     )
 
 
-def summarize(share: ShareOfDevice, cost: Cost, worst: str) -> Iterator[str]:
+def _summarize(share: ShareOfDevice, cost: Cost, worst: str) -> Iterator[str]:
     """Yield the sentences of the summary."""
     rows = share.losses
     has = "they have" if len(share.neighbours) > 1 else "it has"
     touched = f"in {share.together_iterations} of {rows.height} iterations {has} work there"
     yield (
-        f"{format_ms(cost.mean_ns)} of an iteration ({100 * cost.share:.0f} %) are lost to {name_others(share)} on the "
-        f"same device ({touched}); mostly {WAYS[worst]}."
+        f"{format_ms(cost.mean_ns)} of an iteration ({100 * cost.share:.0f} %) are lost to {_name_others(share)} "
+        f"on the same device ({touched}); mostly {WAYS[worst]}."
     )
     if share.alone_ns is not None and share.together_ns is not None:
         yield f"An iteration takes {format_ms(share.together_ns)} then, and {format_ms(share.alone_ns)} otherwise."
@@ -168,13 +166,13 @@ def summarize(share: ShareOfDevice, cost: Cost, worst: str) -> Iterator[str]:
         yield f"Kernels of the processes run {share.manner}."
 
 
-def nearest(share: ShareOfDevice) -> int | None:
+def _nearest(share: ShareOfDevice) -> int | None:
     """Return the rank that has most work on the device during this one's iterations."""
     most = max(share.neighbours, key=lambda each: each.together_ns, default=None)
     return None if most is None else most.rank
 
 
-def name_others(share: ShareOfDevice) -> str:
+def _name_others(share: ShareOfDevice) -> str:
     """Return the other processes in words."""
     others = [each for each in share.neighbours if each.together_ns]
     return f"rank {others[0].rank}" if len(others) == 1 else f"{len(others)} other processes"

@@ -14,8 +14,6 @@ from deepprof.metrics.breakdown.program_places import find_place
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.series.outliers import RECORDED, WARNING, Outliers, extra_spans, find_slow
 
-__all__ = ["slow_iterations"]
-
 CRITICAL = 0.3  # of the time of all iterations together
 COMMON_CAUSE_SHARE = 0.5  # least share of the additional time for a cause to be the common one
 NAMED = 6  # slow iterations that the summary lists
@@ -24,7 +22,7 @@ CHANCE = 1  # a single slow iteration is reported as info
 
 
 @dataclass(frozen=True, slots=True)
-class SlowCause:
+class _SlowCause:
     """What slow iterations may have in common: the parts of the time that grow in them, and the texts about it.
 
     `sign` is the column that distinguishes it from another cause with the same parts, if any.
@@ -38,21 +36,21 @@ class SlowCause:
 
 
 CAUSES = (
-    SlowCause(
+    _SlowCause(
         "input",
         ("idle_input_ns",),
         "Some iterations wait for data",
         "Find out what is slow about these batches: large or remote files, a cold cache, workers that start again. "
         "A deeper queue (prefetch_factor, more workers) rides out single slow batches.",
     ),
-    SlowCause(
+    _SlowCause(
         "allocator",
         ("idle_allocator_ns",),
         "Some iterations wait for the allocation of device memory",
         "Sizes that no iteration had before make the allocator ask the driver: pad or bucket shapes, "
         "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, leave empty_cache() out of the loop.",
     ),
-    SlowCause(
+    _SlowCause(
         "builds",
         ("idle_launch_ns", "idle_host_ns", "idle_sync_ns"),
         "Some iterations compile code or capture graphs",
@@ -60,26 +58,26 @@ CAUSES = (
         "dynamic, warm up with all shapes that occur.",
         sign="builds",
     ),
-    SlowCause(
+    _SlowCause(
         "first use",
         ("idle_first_use_ns",),
         "Some iterations use something for the first time: code is loaded",
         "Run such an iteration before the training that counts; CUDA_MODULE_LOADING=EAGER loads all code at the start.",
     ),
-    SlowCause(
+    _SlowCause(
         "communication",
         ("exposed_communication_ns",),
         "Some iterations wait for other ranks",
         "Look at the other ranks at the same iterations: the collectives last until the slowest one arrives.",
     ),
-    SlowCause(
+    _SlowCause(
         "copies",
         (*COPY_PARTS.values(), "exposed_memset_ns"),
         "Some iterations copy more than the others",
         "Find what is copied in these iterations (checkpoints, logged tensors, larger batches) and copy it beside the "
         "computation: pinned memory, non_blocking=True, a stream of its own.",
     ),
-    SlowCause(
+    _SlowCause(
         "additional kernels",
         ("compute_ns",),
         "Some iterations run additional kernels",
@@ -87,20 +85,20 @@ CAUSES = (
         "often; batches of other sizes make other kernels.",
         sign="kernels",
     ),
-    SlowCause(
+    _SlowCause(
         "slower kernels",
         ("compute_ns",),
         "The same kernels take longer in some iterations",
         "Look at clocks, temperature and power (nvidia-smi -q -d PERFORMANCE, rocm-smi) and at other jobs on the same "
         "device.",
     ),
-    SlowCause(
+    _SlowCause(
         "another process",
         ("idle_shared_ns",),
         "Some iterations wait for another process on the device",
         "Move one of the jobs to another device, or let them use it at different times.",
     ),
-    SlowCause(
+    _SlowCause(
         "host",
         ("idle_host_ns", "idle_first_use_ns", "idle_launch_ns", "idle_sync_ns"),
         "Some iterations wait for the host",
@@ -108,13 +106,13 @@ CAUSES = (
         "on the same cores. Move it to another thread, or do it less often.",
     ),
 )
-RECORDER = SlowCause(
+RECORDER = _SlowCause(
     "recorder",
     (RECORDED,),
     "The profiler makes some iterations slow",
     "Without it they are as fast as the others; a larger buffer or a shorter recording makes it write less often.",
 )
-UNKNOWN = SlowCause(
+UNKNOWN = _SlowCause(
     "unknown",
     (),
     "Some iterations take much longer than the others",
@@ -128,37 +126,37 @@ def slow_iterations(loop: Loop, trace: Trace) -> Iterator[Finding]:
     """Yield `slow-iterations` when irregular slow iterations, or those of a known cycle, cost much."""
     slow = find_slow(loop)
     if slow.recorded is not None:
-        yield describe(loop, trace, slow.recorded, RECORDER)
+        yield _describe(loop, trace, slow.recorded, RECORDER)
     if slow.irregular is not None:
-        yield describe(loop, trace, slow.irregular)
+        yield _describe(loop, trace, slow.irregular)
     if slow.cyclic is not None and slow.every is not None:
-        yield describe_cycle(loop, slow.cyclic, slow.every)
+        yield _describe_cycle(loop, slow.cyclic, slow.every)
 
 
-def find_cause(outliers: Outliers) -> tuple[SlowCause, float]:
+def _find_cause(outliers: Outliers) -> tuple[_SlowCause, float]:
     """Return the cause of most of the additional time, and its share of it."""
-    shares = [(cause, share_of(cause, outliers)) for cause in CAUSES]
+    shares = [(cause, _share_of(cause, outliers)) for cause in CAUSES]
     best, share = max(shares, key=lambda each: each[1])
     return (best, share) if share >= COMMON_CAUSE_SHARE else (UNKNOWN, 0.0)
 
 
-def share_of(cause: SlowCause, outliers: Outliers) -> float:
+def _share_of(cause: _SlowCause, outliers: Outliers) -> float:
     """Return the share of the additional time in the parts of `cause`, in iterations that have its sign."""
     rows = outliers.rows if cause.sign is None else outliers.rows.filter(outliers.rows[cause.sign] > 0)
     grown = sum(float(rows[part].clip(lower_bound=0).sum()) for part in cause.parts)
     return min(1.0, grown / max(1.0, outliers.extra_ns))
 
 
-def severity(outliers: Outliers, cause: SlowCause) -> Severity:
+def severity(outliers: Outliers, cause: _SlowCause) -> Severity:
     """Return how bad the loss is; the profiler's own cost is not the job's fault."""
     if cause is RECORDER or outliers.rows.height <= CHANCE or outliers.share < WARNING:
         return "info"
     return "critical" if outliers.share >= CRITICAL else "warning"
 
 
-def describe(loop: Loop, trace: Trace, outliers: Outliers, known: SlowCause | None = None) -> Finding:
+def _describe(loop: Loop, trace: Trace, outliers: Outliers, known: _SlowCause | None = None) -> Finding:
     """Return the finding on irregular slow iterations, whose cause may be `known`."""
-    cause, share = (known, share_of(known, outliers)) if known else find_cause(outliers)
+    cause, share = (known, _share_of(known, outliers)) if known else _find_cause(outliers)
     rows, count = outliers.rows, outliers.rows.height
     place = find_place(trace, extra_spans(loop, rows, cause.parts)) if cause.parts else None
     return Finding(
@@ -166,24 +164,24 @@ def describe(loop: Loop, trace: Trace, outliers: Outliers, known: SlowCause | No
         severity=severity(outliers, cause),
         title=cause.title,
         summary=(
-            f"{count} of {outliers.iterations} iterations ({list_indices(outliers)}) took on average "
+            f"{count} of {outliers.iterations} iterations ({_list_indices(outliers)}) took on average "
             f"{format_ms(outliers.extra_ns / count)} longer than those around, {100 * outliers.share:.0f} % of "
-            f"the time of all. {say_common(cause, share, outliers)}"
+            f"the time of all. {_say_common(cause, share, outliers)}"
         ),
-        evidence=measure(outliers)
+        evidence=_measure(outliers)
         | {"cause": cause.word, "cause_share_ratio": round(share, 3)}
-        | differences(outliers),
+        | _differences(outliers),
         advice=cause.advice,
         headroom_ns_per_iteration=round(outliers.headroom_ns),
         confidence=round(loop.confidence * SEEN.get(count, 0.9), 3),
         **loop.place,
         iterations=(int(rows["index"][0]), int(rows["index"][-1])),
         location=place,
-        parts=claim_parts(outliers),
+        parts=_claim_parts(outliers),
     )
 
 
-def describe_cycle(loop: Loop, outliers: Outliers, every: int) -> Finding:
+def _describe_cycle(loop: Loop, outliers: Outliers, every: int) -> Finding:
     """Return the remark on slow iterations that come every so many iterations, which is on purpose."""
     kind = next((str(c["kind"]) for c in loop.cycles if c["every"] == every), "unknown")
     purpose = "" if kind == "unknown" else f" ({kind})"
@@ -196,30 +194,30 @@ def describe_cycle(loop: Loop, outliers: Outliers, every: int) -> Finding:
             f"{format_ms(outliers.extra_ns / outliers.rows.height)} longer than those around it, "
             f"{100 * outliers.share:.0f} % of the time of all."
         ),
-        evidence=measure(outliers) | {"every": every, "kind": kind},
+        evidence=_measure(outliers) | {"every": every, "kind": kind},
         advice="If it need not be that often, do it less often, or beside the training.",
         headroom_ns_per_iteration=round(outliers.headroom_ns),
         confidence=round(loop.confidence * 0.9, 3),
         **loop.place,
         iterations=(int(outliers.rows["index"][0]), int(outliers.rows["index"][-1])),
-        parts=claim_parts(outliers),
+        parts=_claim_parts(outliers),
     )
 
 
-def claim_parts(outliers: Outliers) -> dict[str, int]:
+def _claim_parts(outliers: Outliers) -> dict[str, int]:
     """Return the additional time by part, per iteration; together at most that time."""
     grown = {part: float(outliers.rows[part].clip(lower_bound=0).sum()) for part in PART_NAMES}
     scale = min(1.0, outliers.extra_ns / max(1.0, sum(grown.values()))) / max(1, outliers.iterations)
     return {part: round(ns * scale) for part, ns in grown.items() if round(ns * scale)}
 
 
-def list_indices(outliers: Outliers) -> str:
+def _list_indices(outliers: Outliers) -> str:
     """Return the numbers of the slow iterations, the first few of many."""
     indices = [str(index) for index in outliers.rows["index"].head(NAMED).to_list()]
     return ", ".join(indices) + (", …" if outliers.rows.height > NAMED else "")
 
 
-def say_common(cause: SlowCause, share: float, outliers: Outliers) -> str:
+def _say_common(cause: _SlowCause, share: float, outliers: Outliers) -> str:
     """Return a sentence on what the slow iterations have in common."""
     if cause is UNKNOWN:
         return "What they have in common does not show in the trace."
@@ -243,7 +241,7 @@ WORDS = {
 }
 
 
-def measure(outliers: Outliers) -> dict[str, int | float | str | None]:
+def _measure(outliers: Outliers) -> dict[str, int | float | str | None]:
     """Return the numbers that a finding on slow iterations rests on."""
     return {
         "slow_iterations": outliers.rows.height,
@@ -254,7 +252,7 @@ def measure(outliers: Outliers) -> dict[str, int | float | str | None]:
     }
 
 
-def differences(outliers: Outliers) -> dict[str, int | float | str | None]:
+def _differences(outliers: Outliers) -> dict[str, int | float | str | None]:
     """Return the mean differences in the counts of a slow iteration, without those near zero."""
     named = ("kernels", "launches", "waits", "allocations", "builds", "htod_bytes")
     means = {f"additional_{name}": float(outliers.rows[name].mean() or 0.0) for name in named}  # type: ignore[arg-type]

@@ -17,8 +17,6 @@ from deepprof.metrics.loop import Loop
 from deepprof.metrics.operators import is_stand_in
 from deepprof.metrics.spans import covered, intersect, union
 
-__all__ = ["small_kernels"]
-
 SHORT_NS = 6_000  # twice the time of an empty kernel with its start: a shorter kernel is mostly overhead
 PARTS = ("idle_startup_ns",)
 MANY_SMALL_KERNELS = 50  # per iteration
@@ -40,7 +38,7 @@ def small_kernels(loop: Loop, trace: Trace) -> Iterator[Finding]:
     startup = cost_of(loop, PARTS)
     if startup is None or is_stand_in(trace):
         return
-    count, taken_ns, typical_ns = measure_short(loop, trace)
+    count, taken_ns, typical_ns = _measure_short(loop, trace)
     cost = replace(startup, mean_ns=startup.mean_ns + taken_ns, steadiness=1.0)
     cost = replace(cost, usual_share=cost.share)
     claim = CostClaim(
@@ -68,7 +66,7 @@ def small_kernels(loop: Loop, trace: Trace) -> Iterator[Finding]:
     yield claim.conclude(texts, evidence)
 
 
-def measure_short(loop: Loop, trace: Trace) -> tuple[float, float, float]:
+def _measure_short(loop: Loop, trace: Trace) -> tuple[float, float, float]:
     """Return number and time of short kernels per usual iteration, and the median time of one.
 
     Time counts once where they overlap, and not at all where something longer runs beside them.

@@ -23,8 +23,6 @@ from deepprof.metrics.ranks.comparison import RankComparison, RankGroup
 from deepprof.metrics.ranks.facts import PlaceFacts, RankFacts, longest_loops, places_of
 from deepprof.plurals import counted
 
-__all__ = ["straggler"]
-
 CRITICAL_SHARE = 0.1  # of an iteration: all ranks lose it, not one
 SHOWN = 8  # ranks named in a sentence
 ONE_STEP = 0.5  # of the confidence: in another iteration another rank may be late
@@ -71,7 +69,7 @@ ADVICE = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StragglerVerdict:
+class _StragglerVerdict:
     """The rank that is the cause: `late` are all ranks of its group that are late, the worst first.
 
     `others` are the loops of those that are not; `time_ns` is what an iteration usually takes.
@@ -117,14 +115,14 @@ def straggler(comparison: RankComparison, loops: Sequence[Loop], ranks: Sequence
     """Yield `straggler` for the rank that the others of its group wait for, if it is the same one most of the time."""
     chosen, facts = longest_loops(loops), places_of(ranks)
     for group in comparison.groups:
-        verdict = judge(group, chosen, facts)
+        verdict = _judge(group, chosen, facts)
         if verdict is not None:
-            yield conclude(verdict, comparison)
+            yield _conclude(verdict, comparison)
 
 
-def judge(
+def _judge(
     group: RankGroup, loops: Mapping[tuple[int, int], Loop], facts: Mapping[tuple[int, int], PlaceFacts]
-) -> StragglerVerdict | None:
+) -> _StragglerVerdict | None:
     """Return the rank of a group that the others wait for, None where it is none or a different one each time."""
     spreads = [loops[place].metrics.iteration_ns for place in group.places]
     time_ns = float(np.median([spread.median for spread in spreads if spread is not None] or [0]))
@@ -134,13 +132,13 @@ def judge(
     slow = {each.place for each in late}
     loop, others = loops[late[0].place], [loops[place] for place in group.places if place not in slow]
     cause = find_cause(loop, others, late[0].headroom_ns)
-    kernels = compare_with_typical(loop, others, facts) if cause.kind == "compute" else None
-    return StragglerVerdict(
+    kernels = _compare_with_typical(loop, others, facts) if cause.kind == "compute" else None
+    return _StragglerVerdict(
         group=group, late=late, loop=loop, others=others, time_ns=time_ns, cause=cause, kernels=kernels
     )
 
 
-def compare_with_typical(
+def _compare_with_typical(
     loop: Loop, others: Sequence[Loop], facts: Mapping[tuple[int, int], PlaceFacts]
 ) -> SlowerKernels | None:
     """Return how a rank's kernels compare with those of the rank in the middle of the others."""
@@ -149,7 +147,7 @@ def compare_with_typical(
     return compare_kernels(facts[loop.rank, loop.device].kernels, facts[typical.rank, typical.device].kernels)
 
 
-def conclude(verdict: StragglerVerdict, comparison: RankComparison) -> Finding:
+def _conclude(verdict: _StragglerVerdict, comparison: RankComparison) -> Finding:
     """Return the finding; it is about the whole job, so that it names no stream."""
     loop = verdict.loop
     location: dict[str, int | str] = {"rank": loop.rank, "device": loop.device}
@@ -159,26 +157,26 @@ def conclude(verdict: StragglerVerdict, comparison: RankComparison) -> Finding:
         rule="straggler",
         severity=verdict.severity,
         title=f"{verdict.name} is late{IN_ONE if loop.single else ''}, and the other ranks wait for it",
-        summary=" ".join(summarize(verdict, comparison)),
-        evidence=gather(verdict, comparison),
+        summary=" ".join(_summarize(verdict, comparison)),
+        evidence=_gather(verdict, comparison),
         advice=ADVICE[verdict.cause.kind],
         headroom_ns_per_iteration=round(verdict.worst.headroom_ns),
         confidence=round(confidence(verdict), 3),
         rank=loop.rank,
         device=loop.device,
-        iterations=affected(verdict),
+        iterations=_affected(verdict),
         location=location,
         parts={"exposed_communication_ns": round(verdict.worst.headroom_ns)},
     )
 
 
-def summarize(verdict: StragglerVerdict, comparison: RankComparison) -> Iterator[str]:
+def _summarize(verdict: _StragglerVerdict, comparison: RankComparison) -> Iterator[str]:
     """Yield the sentences of the summary."""
     wait = (
         f"the other ranks wait {format_ms(verdict.worst.headroom_ns)} ({100 * verdict.share:.0f} % of it) for this one"
     )
     if verdict.loop.single:
-        yield from summarize_step(verdict, wait)
+        yield from _summarize_step(verdict, wait)
     else:
         count = f"{100 * verdict.consistency:.0f} % of {len(verdict.worst.late_ns)} iterations"
         yield f"In a usual iteration {wait}, in {count}."
@@ -188,12 +186,12 @@ def summarize(verdict: StragglerVerdict, comparison: RankComparison) -> Iterator
         which = "all about alike" if verdict.kernels.even else f"most of it in {verdict.kernels.name}"
         yield f"The same kernels take {verdict.kernels.ratio:.2f} times as long, {which}."
     if len(verdict.late) > 1:
-        yield f"Late as well: {list_ranks(verdict.late[1:])}."
+        yield f"Late as well: {_list_ranks(verdict.late[1:])}."
     if comparison.missing:
         yield f"No trace of rank {comparison.missing_text} was given; one of them may be later still."
 
 
-def summarize_step(verdict: StragglerVerdict, wait: str) -> Iterator[str]:
+def _summarize_step(verdict: _StragglerVerdict, wait: str) -> Iterator[str]:
     """Yield the sentences on a single step: that it happened, not that it happens every time."""
     late, count = count_late(verdict.worst, verdict.group, verdict.time_ns)
     yield f"In the one marked step that was recorded {wait}; it comes late to {late} of {counted(count, 'collective')}."
@@ -203,13 +201,13 @@ def summarize_step(verdict: StragglerVerdict, wait: str) -> Iterator[str]:
     yield "In other iterations another rank may be late; a longer recording says whether it is always this one."
 
 
-def list_ranks(late: Sequence[Lateness]) -> str:
+def _list_ranks(late: Sequence[Lateness]) -> str:
     """Return the ranks in words, the first `SHOWN` of them."""
     named = ", ".join(f"rank {each.place[0]}" for each in late[:SHOWN])
     return named + (f" and {len(late) - SHOWN} more" if len(late) > SHOWN else "")
 
 
-def gather(verdict: StragglerVerdict, comparison: RankComparison) -> dict[str, int | float | str | None]:
+def _gather(verdict: _StragglerVerdict, comparison: RankComparison) -> dict[str, int | float | str | None]:
     """Return the numbers that the finding rests on."""
     row = comparison.ranks.filter(rank=verdict.loop.rank, device=verdict.loop.device).row(0, named=True)
     return {
@@ -218,7 +216,7 @@ def gather(verdict: StragglerVerdict, comparison: RankComparison) -> dict[str, i
         "ranks_missing": comparison.missing_text or None,
         "matched_by": verdict.group.matching or "medians",
         "iterations_compared": len(verdict.worst.late_ns),
-        **describe_step(verdict),
+        **_describe_step(verdict),
         "late_ns": round(float(np.median(verdict.worst.late_ns))),
         "typical_skew_ns": round(verdict.worst.typical_ns),
         "late_ratio": round(verdict.share, 4),
@@ -232,7 +230,7 @@ def gather(verdict: StragglerVerdict, comparison: RankComparison) -> dict[str, i
     }
 
 
-def describe_step(verdict: StragglerVerdict) -> dict[str, int]:
+def _describe_step(verdict: _StragglerVerdict) -> dict[str, int]:
     """Return the numbers of a single step's collectives; none for a loop."""
     if not verdict.loop.single:
         return {}
@@ -240,7 +238,7 @@ def describe_step(verdict: StragglerVerdict) -> dict[str, int]:
     return {"collectives_compared": count, "collectives_late": late, "collectives_last": verdict.worst.last}
 
 
-def confidence(verdict: StragglerVerdict) -> float:
+def confidence(verdict: _StragglerVerdict) -> float:
     """Return how sure it is that this rank is the cause: often late, not by chance, in correctly found iterations."""
     trust = min([verdict.loop.confidence, *(loop.confidence for loop in verdict.others)])
     chance = luck_of(verdict.worst, verdict.group, verdict.time_ns)
@@ -248,7 +246,7 @@ def confidence(verdict: StragglerVerdict) -> float:
     return trust * verdict.consistency * (1 - chance) * matched * (ONE_STEP if verdict.loop.single else 1)
 
 
-def affected(verdict: StragglerVerdict) -> tuple[int, int] | None:
+def _affected(verdict: _StragglerVerdict) -> tuple[int, int] | None:
     """Return the first and last iteration in which the rank is late; None for a single step."""
     if verdict.loop.single:
         return None

@@ -23,8 +23,6 @@ from deepprof.metrics.breakdown.program_places import find_calls, find_place
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.spans import Spans, intersect
 
-__all__ = ["LAUNCH", "SYNC", "blamed_on_waits", "sync_bound"]
-
 SYNC, LAUNCH = ("idle_sync_ns",), ("idle_launch_ns",)
 LIMITS = SeverityLimits(warning=0.1, critical=0.3)
 EXCUSED = 0.5  # share of the idle time that the waits must last to be its cause
@@ -64,7 +62,7 @@ def sync_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
     claim = replace(claim, headroom_ns=min(claim.cost.mean_ns, mean_of(loop, "waiting_ns")))
     host = loop.timeline.host if loop.timeline else None
     waiting = intersect(host.waiting, windows_of(loop)) if host else None
-    place = place_of_waits(trace, waiting, threads_of(loop)) if waiting else {}
+    place = _place_of_waits(trace, waiting, threads_of(loop)) if waiting else {}
     doing = f", in {place['operator']}" if "operator" in place else f", in {place['call']}" if "call" in place else ""
     texts = FindingTexts(
         title="The host waits for the device, then the device waits for the host",
@@ -83,7 +81,7 @@ def sync_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
     yield claim.conclude(texts, evidence, place or None)
 
 
-def place_of_waits(trace: Trace, waiting: Spans, threads: pl.DataFrame | None) -> dict[str, int | str]:
+def _place_of_waits(trace: Trace, waiting: Spans, threads: pl.DataFrame | None) -> dict[str, int | str]:
     """Return the call in which the launching threads wait longest, and its place in the program."""
     call = find_calls(trace, WAIT, waiting, threads) or {}
     return call | (find_place(trace, waiting, threads) or {})

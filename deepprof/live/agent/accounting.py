@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from deepprof.live.agent.rank_spool import RankSpool
     from deepprof.live.agent.reordering import Rows
 
-__all__ = ["RANGE_KIND", "RESTARTED", "Made", "ProcessAccount", "count_rows", "describe_account"]
-
 Counts = Counter[str]
 """Records by kind."""
 Books = dict[str, Counts]
@@ -77,7 +75,7 @@ class ProcessAccount:
         """Count records that never came; `made` is the process's count of all records up to here."""
         missing = self._find_missing(count, made)
         self.counted.update(missing)
-        add(self.lost, reason, missing)
+        _add(self.lost, reason, missing)
         self.ahead = Counter()
 
     def look_ahead(self, count: int, made: Made, reason: str) -> None:
@@ -93,7 +91,7 @@ class ProcessAccount:
 
     def leave_out(self, reason: str, kinds: Counts) -> None:
         """Count records that came and cannot be used."""
-        add(self.left_out, reason, kinds)
+        _add(self.left_out, reason, kinds)
 
     def give(self, kinds: Counts) -> None:
         """Count records that were given to the rank."""
@@ -101,7 +99,7 @@ class ProcessAccount:
 
     def abandon(self, reason: str) -> None:
         """Count the records held here as lost, because no rank takes them."""
-        add(self.lost, reason, self.held)
+        _add(self.lost, reason, self.held)
         self.came.subtract(self.held)
 
     def resume(self, before: int, *, elsewhere: bool) -> None:
@@ -142,11 +140,11 @@ class ProcessAccount:
         """Records that were not given to the rank and never will be."""
         books: Books = {}
         for reason, kinds in (*self.lost.items(), *self.left_out.items(), (self.ahead_reason, self.ahead)):
-            add(books, reason, kinds)
+            _add(books, reason, kinds)
         return books
 
 
-def add(books: Books, reason: str, kinds: Mapping[str, int]) -> None:
+def _add(books: Books, reason: str, kinds: Mapping[str, int]) -> None:
     """Count records under a reason."""
     if any(kinds.values()):
         books.setdefault(reason, Counter()).update(kinds)
@@ -161,40 +159,40 @@ def describe_account(account: ProcessAccount, rank: RankSpool | None, *, ended: 
     if rank is None:
         return write(made, Counter(), missing)
     for reason, kinds in rank.missing.items():
-        add(missing, reason, as_made(kinds, stand_in=stand_in))
+        _add(missing, reason, _as_made(kinds, stand_in=stand_in))
     told = rank.uplink.account
     if told is None:
         left = max(0, total(made) - sum(map(total, missing.values())))
         waiting = total(account.held) + max(0, rank.intake.next - rank.durable)
         return write(made, None, missing, waiting=min(left, waiting))
-    kept = as_made({each.kind: each.accepted for each in told.kinds}, stand_in=stand_in)
+    kept = _as_made({each.kind: each.accepted for each in told.kinds}, stand_in=stand_in)
     for each in told.kinds:
         for reason, count in each.dropped.items():
-            add(missing, f"daemon-{reason}", as_made({each.kind: count}, stand_in=stand_in))
+            _add(missing, f"daemon-{reason}", _as_made({each.kind: count}, stand_in=stand_in))
     rest = Counter(made)
     for gone in (kept, *missing.values()):
         rest.subtract(gone)
     is_over = ended and not account.held and rank.intake.next <= rank.durable <= rank.uplink.counted
     if is_over or not total(rest):  # nothing waits: then only the kinds may not add up
-        rest = explain(rest, missing, is_resumed=account.is_resumed)
+        rest = _explain(rest, missing, is_resumed=account.is_resumed)
     waiting = max(0, total(rest))
     return write(made, kept, missing, waiting, min(waiting, max(0, rank.durable - rank.uplink.counted)))
 
 
-def explain(rest: Counts, missing: Books, *, is_resumed: bool) -> Counts:
+def _explain(rest: Counts, missing: Books, *, is_resumed: bool) -> Counts:
     """Count what is neither kept nor missing under the reason that had no kinds; returns what is left after that."""
     reasons = [reason for reason in WITHOUT_KINDS if missing.get(reason, Counter())[UNKNOWN_KIND]]
     reasons = reasons or ([RESTARTED] if is_resumed else [])
     if any(rest.values()) and len(reasons) == 1:
-        add(missing, reasons[0], rest)
+        _add(missing, reasons[0], rest)
         return Counter()
     if total(rest) > 0:
-        add(missing, UNEXPLAINED, +rest)
+        _add(missing, UNEXPLAINED, +rest)
         return Counter()
     return rest
 
 
-def as_made(kinds: Mapping[str, int], *, stand_in: bool) -> Counts:
+def _as_made(kinds: Mapping[str, int], *, stand_in: bool) -> Counts:
     """Return the daemon's kinds of records as the process's: a record that is no device event was a range."""
     found: Counts = Counter()
     for kind, count in kinds.items():
@@ -211,14 +209,14 @@ def total(kinds: Mapping[str, int]) -> int:
 def write(made: Counts, kept: Counts | None, missing: Books, waiting: int = 0, uncounted: int = 0) -> RecordAccount:
     """Return an account in the form that is sent."""
     return RecordAccount(
-        made=plain(made),
-        kept=None if kept is None else plain(kept),
-        missing={reason: plain(kinds) for reason, kinds in missing.items() if any(kinds.values())},
+        made=_plain(made),
+        kept=None if kept is None else _plain(kept),
+        missing={reason: _plain(kinds) for reason, kinds in missing.items() if any(kinds.values())},
         waiting=waiting,
         uncounted=uncounted,
     )
 
 
-def plain(kinds: Mapping[str, int]) -> dict[str, int]:
+def _plain(kinds: Mapping[str, int]) -> dict[str, int]:
     """Return the kinds with at least one record."""
     return {kind: count for kind, count in kinds.items() if count}

@@ -6,19 +6,6 @@ from typing import Any
 
 import msgspec
 
-__all__ = [
-    "CUT",
-    "SCHEMA",
-    "UNKNOWN",
-    "AgentStatus",
-    "CollectorNotice",
-    "ProcessStatus",
-    "RecordAccount",
-    "RefusedProcess",
-    "SpoolState",
-    "read_answer",
-]
-
 SCHEMA = "deepprof.agent/1"
 UNKNOWN = "unknown"  # kind of records that were lost before they were read
 CUT = 1 << 32  # code of the notice on a process that was gone before it sent END; a collector's own codes are lower

@@ -13,8 +13,6 @@ from deepprof.collectors.live.packets import HEAD, MAGIC, PAYLOAD_NBYTES, Kind
 from deepprof.live.agent.answers import AgentStatus, read_answer
 from deepprof.ownership import is_trusted
 
-__all__ = ["PATIENCE_S", "NoAnswerReason", "NotAnsweredError", "ask", "is_held", "is_there", "sit"]
-
 # An agent that takes records from many jobs answers within a fraction of a second, unless the machine is overloaded.
 PATIENCE_S = 10.0
 
@@ -51,7 +49,7 @@ def sit(path: Path, patience_s: float = PATIENCE_S) -> tuple[socket.socket, Agen
     try:
         endpoint.settimeout(patience_s)
         connect(endpoint, path)
-        answer = converse(endpoint, time.monotonic() + patience_s)
+        answer = _converse(endpoint, time.monotonic() + patience_s)
         endpoint.setblocking(False)  # with a timeout a read would wait, and time out instead of finding nothing
         return endpoint, answer
     except NotAnsweredError:
@@ -69,11 +67,11 @@ def is_held(lease: socket.socket) -> bool:
         return False
 
 
-def converse(endpoint: socket.socket, until_s: float) -> AgentStatus:
+def _converse(endpoint: socket.socket, until_s: float) -> AgentStatus:
     """Return the answer over an open connection. Raises `NotAnsweredError`."""
     try:
         endpoint.sendall(np.array((MAGIC, Kind.ASK, 0, 0, 0), HEAD).tobytes())
-        payload = receive_answer(endpoint, until_s)
+        payload = _receive_answer(endpoint, until_s)
     except (BrokenPipeError, ConnectionResetError) as error:
         raise NotAnsweredError(NoAnswerReason.LEFT) from error
     except OSError as error:
@@ -112,15 +110,15 @@ def connect(endpoint: socket.socket, path: Path) -> None:
         raise NotAnsweredError(NoAnswerReason.STRANGER)
 
 
-def receive_answer(endpoint: socket.socket, until_s: float) -> bytes:
+def _receive_answer(endpoint: socket.socket, until_s: float) -> bytes:
     """Return the payload of ANSWER. Raises `NotAnsweredError`, OSError."""
-    magic, kind, zero, nbytes, more = np.frombuffer(receive(endpoint, HEAD.itemsize, until_s), HEAD)[0].item()
+    magic, kind, zero, nbytes, more = np.frombuffer(_receive(endpoint, HEAD.itemsize, until_s), HEAD)[0].item()
     if magic != MAGIC or kind != Kind.ANSWER or zero or more or nbytes > PAYLOAD_NBYTES:
         raise NotAnsweredError(NoAnswerReason.FOREIGN)
-    return receive(endpoint, nbytes, until_s)
+    return _receive(endpoint, nbytes, until_s)
 
 
-def receive(endpoint: socket.socket, nbytes: int, until_s: float) -> bytes:
+def _receive(endpoint: socket.socket, nbytes: int, until_s: float) -> bytes:
     """Return `nbytes` bytes. Raises `NotAnsweredError`, OSError."""
     got = bytearray()
     while len(got) < nbytes:

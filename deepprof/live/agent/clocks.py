@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["ClockFollower"]
-
 Int64s = npt.NDArray[np.int64]
 MOST_ANCHORS = 64
 ANCHOR_NS = 10**9  # between anchors: drift is slow, and more frequent readings add only noise

@@ -14,8 +14,6 @@ from deepprof.collectors.live.packets import ANNOTATION, BY_NAME
 from deepprof.collectors.trace import ANNOTATIONS, COPY_KINDS, DEVICE_EVENTS, HOST_CATEGORIES, HOST_EVENTS
 from deepprof.live.agent.reordering import Rows
 
-__all__ = ["device_events", "host_tables", "is_framework", "is_operator"]
-
 Int64s = npt.NDArray[np.int64]
 Ids = npt.NDArray[np.uint32]
 Marks = npt.NDArray[np.bool_]
@@ -112,10 +110,10 @@ def host_tables(
         side=pl.lit("host", ANNOTATIONS["side"]),
         domain=pl.lit(None, pl.String),
     )
-    return fill(events, HOST_EVENTS), fill(marks, ANNOTATIONS)
+    return _fill(events, HOST_EVENTS), _fill(marks, ANNOTATIONS)
 
 
-def fill(rows: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
+def _fill(rows: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
     """Return `rows` with exactly the columns of `schema`, null where there was none."""
     missing = [pl.lit(None, dtype).alias(name) for name, dtype in schema.items() if name not in rows.columns]
     return rows.with_columns(missing).select(schema.names())

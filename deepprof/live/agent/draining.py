@@ -12,8 +12,6 @@ from deepprof.live.agent.asking import NoAnswerReason, NotAnsweredError, ask
 from deepprof.live.agent.running import wait_for_request
 from deepprof.live.agent.summary import RunAccount, add_up, select
 
-__all__ = ["drain"]
-
 AWAY_S = 2.0  # a daemon that has been away so long is not waited for: the records on disk are sent later
 LOOK_S = 0.1
 ASK_S = 2.0  # for one answer: a signal that ends the wait is handled after it

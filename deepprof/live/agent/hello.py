@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from deepprof.collectors.errors import escaped
 from deepprof.collectors.live.packets import VERSION
 
-__all__ = ["ProcessHello", "ProtocolError", "read_hello"]
-
 LONGEST_NBYTES, LINES, VALUE_CHARS = 16 << 10, 128, 1024
 SESSION = re.compile(r"[0-9a-f]{32}")
 WORD = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")

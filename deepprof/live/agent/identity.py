@@ -13,8 +13,6 @@ from deepprof.live.wire.checking import check_hello
 from deepprof.live.wire.limits import LIMITS
 from deepprof.v1 import records_pb2 as pb
 
-__all__ = ["CollectorRun", "is_run_of", "make_hello", "name_runs"]
-
 RUN = r"(-[0-9]{1,6})+"
 
 
@@ -45,10 +43,10 @@ def make_hello(identity: CollectorRun, number: int) -> pb.Hello:
         world_size=world if number < world <= LIMITS.rank + 1 else 0,
         collector=identity.collector,
         clock=pb.CLOCK_UNIX,
-        host=fit(identity.host, LIMITS.host_chars),
-        format=fit(identity.format, LIMITS.format_chars),
-        source=fit(identity.source, LIMITS.source_chars),
-        notes=[fit(note, LIMITS.note_chars) for note in identity.notes[: LIMITS.notes]],
+        host=_fit(identity.host, LIMITS.host_chars),
+        format=_fit(identity.format, LIMITS.format_chars),
+        source=_fit(identity.source, LIMITS.source_chars),
+        notes=[_fit(note, LIMITS.note_chars) for note in identity.notes[: LIMITS.notes]],
     )
     check_hello(hello, LIMITS)
     return hello
@@ -66,6 +64,6 @@ def is_run_of(name: str, collector: str) -> bool:
     return name == collector or re.fullmatch(re.escape(collector) + RUN, name) is not None
 
 
-def fit(text: str, chars: int) -> str:
+def _fit(text: str, chars: int) -> str:
     """Return a text as a message may hold it."""
     return escaped(text.encode("utf-8", "replace").decode())[:chars]

@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["HOOK", "INJECTIONS", "InjectionPlan", "inject", "strip"]
-
 HOOK = "PYTHONPATH"
 INJECTIONS = {  # the variable that makes a library load ours, and what is lost without it
     "CUDA_INJECTION64_PATH": "kernels and copies on the GPU are not collected",
@@ -51,7 +49,7 @@ def inject(variables: Mapping[str, str], plan: InjectionPlan) -> tuple[dict[str,
             remarks.append(f"{name} is set to {there} and left alone: {cost}")
         else:
             environ[name] = str(plan.library)
-    environ[HOOK] = put_first(str(plan.hook), environ.get(HOOK, ""))
+    environ[HOOK] = _put_first(str(plan.hook), environ.get(HOOK, ""))
     environ |= settings(plan)
     if plan.kineto:
         environ["KINETO_USE_DAEMON"] = "1"
@@ -77,7 +75,7 @@ def strip(variables: Mapping[str, str], library: Path, hook: Path) -> dict[str, 
     return environ | ({HOOK: os.pathsep.join(paths)} if paths else {})
 
 
-def put_first(path: str, paths: str) -> str:
+def _put_first(path: str, paths: str) -> str:
     """Return a search path that begins with `path`; an empty part would mean the current directory."""
     others = [part for part in paths.split(os.pathsep) if part != path] if paths else []
     return os.pathsep.join([path, *others])

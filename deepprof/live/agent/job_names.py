@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import PurePosixPath
 
-__all__ = ["clean_name", "is_name", "name_job"]
-
 # The rule of wire.checking and wire.limits, but without polars, whose import would delay every job's start.
 NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.:/-]*[A-Za-z0-9])?", re.ASCII)
 NAME_CHARS = 128
@@ -30,11 +28,11 @@ def clean_name(text: str) -> str | None:
 
 def name_job(command: Sequence[str], unix_s: float) -> str:
     """Return a name such as `train-20261121-1642`: the script's, and the minute in UTC, alike on all hosts."""
-    stem = clean_name(find_script(command)[:STEM_CHARS]) or "job"
+    stem = clean_name(_find_script(command)[:STEM_CHARS]) or "job"
     return f"{stem}-{time.strftime('%Y%m%d-%H%M', time.gmtime(unix_s))}"
 
 
-def find_script(command: Sequence[str]) -> str:
+def _find_script(command: Sequence[str]) -> str:
     """Return the name of what is run: a script without its suffix, the module after -m, else the program.
 
     The first script counts, also after a launcher such as torchrun with options of its own.

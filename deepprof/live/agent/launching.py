@@ -18,8 +18,6 @@ from deepprof.live.agent.answers import AgentStatus
 from deepprof.live.agent.asking import PATIENCE_S, NoAnswerReason, NotAnsweredError, is_held, is_there, sit
 from deepprof.ownership import find_fault
 
-__all__ = ["AgentSupervisor", "NoAgentError"]
-
 START_S, POLL_S = 5.0, 0.02
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0
 CALM_S = 60.0  # an agent that ran so long did not end because of how it was started
@@ -162,7 +160,7 @@ class AgentSupervisor:
         self.log_from = self.measure_log()
         files: list[Any] = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
         files += [(os.POSIX_SPAWN_OPEN, 1, str(self.log), LOG_FLAGS, 0o600), (os.POSIX_SPAWN_DUP2, 1, 2)]
-        files += [(os.POSIX_SPAWN_CLOSE, number) for number in list_inherited()]
+        files += [(os.POSIX_SPAWN_CLOSE, number) for number in _list_inherited()]
         self.pid = os.posix_spawn(
             self.command[0], self.command, self.environ, file_actions=files, setsid=True, setsigmask=[]
         )
@@ -196,7 +194,7 @@ class AgentSupervisor:
 
         Raises BlockingIOError if another run still starts one at `until_s`, OSError, `NoAgentError`.
         """
-        prepare_folder(self.socket.parent)
+        _prepare_folder(self.socket.parent)
         path = self.socket.with_suffix(".start")
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
@@ -209,16 +207,16 @@ class AgentSupervisor:
             os.close(lock)
 
 
-def list_inherited() -> list[int]:
+def _list_inherited() -> list[int]:
     """Return the files that the shell left open for the command: a reader at their other end waits until they close.
 
     The agent outlives the command, and must not hold them.
     """
     numbers = [int(name) for name in os.listdir("/proc/self/fd")]
-    return [number for number in numbers if number > STDERR and is_inheritable(number)]
+    return [number for number in numbers if number > STDERR and _is_inheritable(number)]
 
 
-def is_inheritable(number: int) -> bool:
+def _is_inheritable(number: int) -> bool:
     """Whether a file stays open in a child."""
     try:
         return os.get_inheritable(number)
@@ -235,7 +233,7 @@ def take(lock: int) -> bool:
     return True
 
 
-def prepare_folder(folder: Path) -> None:
+def _prepare_folder(folder: Path) -> None:
     """Make the folder for us alone, or check that no other user writes to it. Raises OSError, `NoAgentError`."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if fault := find_fault(folder.stat(), folder, "agent's socket"):

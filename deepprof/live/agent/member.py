@@ -20,8 +20,6 @@ from deepprof.live.agent.ranks import ProcessRefusedError
 from deepprof.live.agent.status import CollectionStatus
 from deepprof.metrics.operators import NOTE
 
-__all__ = ["Peer", "ProcessMember"]
-
 log = logging.getLogger(__name__)
 
 SECOND_NS = 10**9

@@ -15,8 +15,6 @@ from deepprof.live.agent.pacing import Pacing
 from deepprof.live.agent.rank_places import find_place
 from deepprof.live.agent.rank_spool import RankSpool
 
-__all__ = ["SessionMembers", "is_alive"]
-
 log = logging.getLogger(__name__)
 
 MAX_REMEMBERED_MEMBERS = 4096
@@ -33,7 +31,7 @@ class SessionMembers:
 
     open_rank: Callable[[CollectorRun], RankSpool]
     pacing: Pacing = field(default_factory=Pacing)
-    lives: Callable[[int], bool] = field(default_factory=lambda: is_alive)
+    lives: Callable[[int], bool] = field(default_factory=lambda: _is_alive)
     let_go: Callable[[str], None] = lambda _: None
     present: dict[str, ProcessMember] = field(default_factory=dict)
     ended: list[ProcessMember] = field(default_factory=list)
@@ -56,13 +54,13 @@ class SessionMembers:
     def _close_former(self, hello: ProcessHello, peer: Peer) -> None:
         """End the member that the process was before it became another program (exec): both claim one rank."""
         for member in list(self.present.values()):
-            if is_former(member, hello, peer) and not member.connections:
+            if _is_former(member, hello, peer) and not member.connections:
                 self._end(member)
 
     def _is_over(self, member: ProcessMember) -> bool:
         """Whether the process of a member without a connection is another program by now, which has joined already."""
         later = dropwhile(lambda other: other is not member, self.present.values())
-        return any(is_former(member, other.hello, other.peer) for other in later if other is not member)
+        return any(_is_former(member, other.hello, other.peer) for other in later if other is not member)
 
     def leave(self, member: ProcessMember, now_s: float) -> None:
         """Note that a connection is lost."""
@@ -117,7 +115,7 @@ class SessionMembers:
         return [*self.present.values(), *self.ended]
 
 
-def is_former(member: ProcessMember, hello: ProcessHello, peer: Peer) -> bool:
+def _is_former(member: ProcessMember, hello: ProcessHello, peer: Peer) -> bool:
     """Return whether a member is what the process that sends `hello` was before: two jobs of one process are two.
 
     All processes of other pid namespaces have the pid 0 here, and each container counts its own from 1. Of those the
@@ -131,7 +129,7 @@ def is_former(member: ProcessMember, hello: ProcessHello, peer: Peer) -> bool:
     return peer.pid > 0 or (place.rank is not None and member.hello.pid == hello.pid)
 
 
-def is_alive(pid: int) -> bool:
+def _is_alive(pid: int) -> bool:
     """Whether a process runs; False for one that has ended and was not reaped by its parent."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:

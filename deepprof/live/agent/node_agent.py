@@ -27,8 +27,6 @@ from deepprof.live.process.stopping import stop_on_signals, wake
 from deepprof.live.process.supervision import FirstFailure
 from deepprof.live.wire.addresses import default_address
 
-__all__ = ["AgentSettings", "NodeAgent", "default_socket", "default_spool", "run"]
-
 log = logging.getLogger(__name__)
 
 SOCKET = "agent.sock"
@@ -95,10 +93,10 @@ class NodeAgent:
             stack.push_async_callback(server.close)
             self.roster.resume()
             tasks = [self.start("the agent's socket", server.run()), *self.start_sources()]
-            stack.push_async_callback(end_tasks, tasks)
+            stack.push_async_callback(_end_tasks, tasks)
             log.info("listening", extra={"socket": str(self.settings.socket), "to": str(self.endpoint.address)})
             await self.vitals.watch("the agent's house", self.keep_house(stopping, tasks))
-            await end_tasks(tasks)  # sources end their ranks
+            await _end_tasks(tasks)  # sources end their ranks
             await server.close()  # the next agent knows that records not read by now are missing
             await self.wind_up()
         self.vitals.check("the agent")
@@ -113,7 +111,7 @@ class NodeAgent:
         while not stopping.is_set() and not self.is_done():
             self.members.sweep(self.clock.now_s())
             self.roster.settle()
-            raise_failures(tasks)
+            _raise_failures(tasks)
             await self.pause(stopping, SWEEP_S)
 
     def start_sources(self) -> list[asyncio.Task[None]]:
@@ -183,14 +181,14 @@ class NodeAgent:
         )
 
 
-def raise_failures(tasks: list[asyncio.Task[None]]) -> None:
+def _raise_failures(tasks: list[asyncio.Task[None]]) -> None:
     """Raise the error that ended a task early."""
     for task in tasks:
         if task.done() and not task.cancelled() and (error := task.exception()) is not None:
             raise error
 
 
-async def end_tasks(tasks: list[asyncio.Task[None]]) -> None:
+async def _end_tasks(tasks: list[asyncio.Task[None]]) -> None:
     """Cancel tasks, and wait until they have ended."""
     for task in tasks:
         task.cancel()

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 
 from deepprof.collectors.errors import escaped
 
-__all__ = ["NoticeLog"]
-
 MAX_REMEMBERED_NOTICES = 1024  # lines remembered: a source with more lines may repeat one
 CHARS = 500
 

@@ -34,8 +34,6 @@ from deepprof.metrics.operators import (
     untouched,
 )
 
-__all__ = ["OperatorKernels", "OperatorSplit"]
-
 UNDECIDED_ROWS = 8192  # rows that wait until the thread is known: a few iterations of a small model
 UNDECIDED_NS = 2_000_000_000  # how long they wait; a loop without a backward pass does not train
 WAITING_ROWS = 65_536  # rows that wait for a long operator's end, as many as a message may have
@@ -78,8 +76,8 @@ class OperatorKernels:
         before the `until_ns` of the previous call.
         """
         self.read_names(names)
-        self.host_events = merge(self.host_events, host_events)
-        self.annotations = merge(self.annotations, annotations)
+        self.host_events = _merge(self.host_events, host_events)
+        self.annotations = _merge(self.annotations, annotations)
         self.until_ns = max(self.until_ns, until_ns)
         notice = self.follow(host_events)
         return self.give(self.find_end(), notice)
@@ -155,7 +153,7 @@ class OperatorKernels:
         host, ranges = self.host_events.filter(early), self.annotations.filter(early)
         foreign = pl.concat([self.foreign, foreign_ranges(self.host_events, self.annotations, self.marks)])
         self.host_events, self.annotations = self.host_events.filter(~early), self.annotations.filter(~early)
-        self.foreign = reach_over(foreign, end_ns)
+        self.foreign = _reach_over(foreign, end_ns)
         tables = {"host_events": host, "annotations": ranges}
         if self.place is not None:
             tables = self.move(self.place, host, ranges, foreign)
@@ -177,12 +175,12 @@ class OperatorKernels:
         }
 
 
-def reach_over(ranges: pl.DataFrame, time_ns: int) -> pl.DataFrame:
+def _reach_over(ranges: pl.DataFrame, time_ns: int) -> pl.DataFrame:
     """Return one range for each thread that covers all its ranges across a time: rows that start then need it."""
     across = ranges.filter(pl.col("start_ns") < time_ns, pl.col("end_ns") > time_ns)
     return across.group_by(PLACE, maintain_order=True).agg(pl.col("start_ns").min(), pl.col("end_ns").max())
 
 
-def merge(waiting: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
+def _merge(waiting: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     """Return both together, sorted by start; of rows that start together those that waited come first."""
     return pl.concat([waiting, rows]).sort("start_ns", maintain_order=True)

@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-__all__ = ["SPOOL_FULL", "CostSample", "Effort", "EffortChange", "Pacer", "Pacing"]
-
 SPOOL_FULL = "spool-full"  # a reason
 FULL_WINDOW_S = 10.0  # over which a full effort is judged: shorter peaks, such as a start, are tolerated
 OVERFLOWS = 3  # seconds with losses, of the last ten, after which windows begin
@@ -47,7 +45,7 @@ class CostSample:
 
 
 @dataclass(frozen=True, slots=True)
-class EffortChange:
+class _EffortChange:
     """The effort from now on, and its reason, as a word."""
 
     effort: Effort
@@ -68,7 +66,7 @@ class Pacer:
     turn_s: float = 0.0  # when the present window or pause began
     seconds: list[CostSample] = field(default_factory=list)  # the latest seconds of collecting
     calm_since_s: float | None = None
-    changes: list[EffortChange] = field(default_factory=list)
+    changes: list[_EffortChange] = field(default_factory=list)
     changed: int = 0
 
     @property
@@ -140,4 +138,4 @@ class Pacer:
         self.pause_s, self.calm_since_s = self.pacing.pause_s, None
         self.seconds.clear()
         self.changed += 1
-        self.changes = [*self.changes, EffortChange(effort, reason, now_s)][-32:]
+        self.changes = [*self.changes, _EffortChange(effort, reason, now_s)][-32:]

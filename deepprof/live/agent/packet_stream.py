@@ -11,8 +11,6 @@ import numpy as np
 from deepprof.collectors.live.packets import HEAD, MAGIC, PAYLOAD_NBYTES, Kind
 from deepprof.live.agent.hello import ProtocolError
 
-__all__ = ["make_packet", "read_packets"]
-
 HEAD_NBYTES = HEAD.itemsize
 GREETING_NBYTES = 16 << 10  # what may come before the sender is known
 FIRST_NBYTES = 64 << 10
@@ -25,15 +23,15 @@ async def read_packets(connection: socket.socket) -> AsyncIterator[tuple[int, me
     """
     loop = asyncio.get_running_loop()
     head, limit, at_once = bytearray(HEAD_NBYTES), GREETING_NBYTES, FIRST_NBYTES
-    while await fill(loop, connection, memoryview(head), may_end=True):
+    while await _fill(loop, connection, memoryview(head), may_end=True):
         magic, kind, zero, nbytes, more = np.frombuffer(head, HEAD)[0].item()
         if magic != MAGIC or zero or more or nbytes > limit:
             raise ProtocolError("what it writes are no packets")
-        yield kind, await receive(loop, connection, nbytes, at_once)
+        yield kind, await _receive(loop, connection, nbytes, at_once)
         limit, at_once = PAYLOAD_NBYTES, max(at_once, nbytes)  # a sender that has sent so much once is trusted
 
 
-async def receive(loop: asyncio.AbstractEventLoop, connection: socket.socket, nbytes: int, at_once: int) -> memoryview:
+async def _receive(loop: asyncio.AbstractEventLoop, connection: socket.socket, nbytes: int, at_once: int) -> memoryview:
     """Return `nbytes` bytes. A packet that never comes whole takes at most twice the memory of the part that came.
 
     Memory for the first `at_once` bytes is taken in one piece.
@@ -42,13 +40,13 @@ async def receive(loop: asyncio.AbstractEventLoop, connection: socket.socket, nb
     at = 0
     while at < nbytes:
         piece = bytearray(min(nbytes - at, max(at, at_once)))
-        await fill(loop, connection, memoryview(piece))
+        await _fill(loop, connection, memoryview(piece))
         pieces.append(piece)
         at += len(piece)
     return memoryview(pieces[0] if len(pieces) == 1 else b"".join(pieces))
 
 
-async def fill(
+async def _fill(
     loop: asyncio.AbstractEventLoop, connection: socket.socket, place: memoryview, *, may_end: bool = False
 ) -> bool:
     """Fill `place`; returns False at the socket's end if `may_end`. Raises `ProtocolError` at any other end."""

@@ -10,8 +10,6 @@ import polars as pl
 from deepprof.collectors.time_range import SIDE_TABLES
 from deepprof.collectors.trace import RECORD_TABLES
 
-__all__ = ["Tables", "count_records", "cut_tables"]
-
 Tables = Mapping[str, pl.DataFrame]
 UNBOUND = ("devices", "stacks")  # belong to no record, and go with the first piece
 
@@ -36,12 +34,12 @@ def cut_tables(tables: Tables, until_ns: int, most: int) -> Iterator[tuple[Table
     for number, border in enumerate([*borders.tolist(), None]):
         ends = {table: len(s) if border is None else int(np.searchsorted(s, border)) for table, s in starts.items()}
         piece = {table: tables[table][at[table] : ends[table]] for table in starts}
-        piece |= sides_of(tables, at, ends, is_first=number == 0)
+        piece |= _sides_of(tables, at, ends, is_first=number == 0)
         yield piece, until_ns if border is None else min(border, until_ns)
         at = ends
 
 
-def sides_of(tables: Tables, at: Mapping[str, int], ends: Mapping[str, int], *, is_first: bool) -> Tables:
+def _sides_of(tables: Tables, at: Mapping[str, int], ends: Mapping[str, int], *, is_first: bool) -> Tables:
     """Return the side tables' rows that belong to rows [at, ends) of their record tables."""
     sides = {}
     for side, table in SIDE_TABLES.items():

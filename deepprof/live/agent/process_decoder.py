@@ -35,8 +35,6 @@ from deepprof.live.agent.pieces import count_records
 from deepprof.live.agent.rank_spool import RankSpool
 from deepprof.live.agent.reordering import ReorderBuffer, Rows
 
-__all__ = ["ProcessDecoder", "ProcessTick"]
-
 FAR_NS = 24 * 3600 * 10**9  # before the clock's last reading: no record is so old
 
 AHEAD_NS = 600 * 10**9  # after it: longer than a process is stopped, as a rule, between a reading and its next record
@@ -53,7 +51,7 @@ MOST_NAMES, MOST_NBYTES = 1 << 20, 64 << 20
 UNKNOWN = "(unknown)"
 
 
-class ProcessNameTable:
+class _ProcessNameTable:
     """Texts by the process's ids, which begin at 1; 0, and ids that never came, are unknown."""
 
     def __init__(self) -> None:
@@ -136,7 +134,7 @@ class ProcessTick:
 
 
 @dataclass(slots=True)
-class ClockBacklog:
+class _ClockBacklog:
     """One clock of a process, and its records that wait for their turn."""
 
     clock: ClockFollower = field(default_factory=ClockFollower)
@@ -154,8 +152,8 @@ class ProcessDecoder:
     def __init__(self, hello: ProcessHello, open_rank: Callable[[], RankSpool]) -> None:
         self.hello, self.open_rank = hello, open_rank
         self.rank: RankSpool | None = None
-        self.process_names = ProcessNameTable()
-        self.events, self.ranges = ClockBacklog(), ClockBacklog()
+        self.process_names = _ProcessNameTable()
+        self.events, self.ranges = _ClockBacklog(), _ClockBacklog()
         self.operators = OperatorKernels() if hello.stand_in else None
         self.tick: ProcessTick | None = None
         self.next = 0
@@ -188,7 +186,7 @@ class ProcessDecoder:
         """Go on with the same process over a new connection; its names come again."""
         self.pause()  # held records have the names of the former connection
         self.hello = hello
-        self.process_names = ProcessNameTable()
+        self.process_names = _ProcessNameTable()
 
     def open(self) -> None:
         """Find the rank of a process that has sent records already. Raises what `open_rank` raises."""
@@ -226,7 +224,7 @@ class ProcessDecoder:
             self._leave_out("no-clock", *self.events.order.clear(), *self.ranges.order.clear())
             self.rank.end(dropped=self.dropped)
         self.ended = True
-        self.process_names, self.operators = ProcessNameTable(), None  # it is shown for long, and may have many names
+        self.process_names, self.operators = _ProcessNameTable(), None  # it is shown for long, and may have many names
 
     # -- packets --
 
@@ -247,7 +245,7 @@ class ProcessDecoder:
         if source.order.nbytes > HELD_NBYTES:
             self._relieve(source)
 
-    def _relieve(self, source: ClockBacklog) -> None:
+    def _relieve(self, source: _ClockBacklog) -> None:
         """Free memory: of the records that have come, give out the early ones, or all of them."""
         if not source.clock.is_set:
             self._leave_out("no-clock", *source.order.clear())
@@ -294,9 +292,9 @@ class ProcessDecoder:
         if before and until == before and not self.rank.is_renamed:  # nothing is known to be missing
             self.rank.gap(RESTARTED, 0, max(first, before))
 
-    def _sound(self, rows: Rows, source: ClockBacklog, ahead_ns: int = AHEAD_NS) -> Rows:
+    def _sound(self, rows: Rows, source: _ClockBacklog, ahead_ns: int = AHEAD_NS) -> Rows:
         """Return the records that are possible; the others are counted. Times are checked once there is a clock."""
-        for reason, good in judge(rows, source.now_ns, ahead_ns):
+        for reason, good in _judge(rows, source.now_ns, ahead_ns):
             if not good.all():
                 self._leave_out(reason, rows[~good])
                 return self._sound(rows[good], source, ahead_ns)
@@ -335,7 +333,7 @@ class ProcessDecoder:
             raise ProtocolError("a tick has not its size")
         row = np.frombuffer(payload, TICK, 1)[0]
         tick = ProcessTick(**{name: int(row[name]) for name in NUMBERS}, made=row["made"])
-        if not is_possible(tick.device_ns, tick.mono_ns, tick.unix_ns):
+        if not _is_possible(tick.device_ns, tick.mono_ns, tick.unix_ns):
             raise ProtocolError("a tick has times that cannot be")
         if tick.reason > max(Reason) or tick.next > HIGHEST:
             raise ProtocolError("a tick has numbers that cannot be")
@@ -355,7 +353,7 @@ class ProcessDecoder:
 
     # -- time --
 
-    def _read_clock(self, source: ClockBacklog, local_ns: int, unix_ns: int) -> bool:
+    def _read_clock(self, source: _ClockBacklog, local_ns: int, unix_ns: int) -> bool:
         """Take a reading; returns whether the Unix clock was set ahead."""
         is_first, source.now_ns = source.now_ns is None, local_ns
         if source.order.held and (is_first or source.order.newest_ns > local_ns + SOON_NS):
@@ -384,7 +382,7 @@ class ProcessDecoder:
         until = min(tick.ranges_until_ns, open_since, tick.mono_ns)
         self.ranges.until_ns = until if until > tick.mono_ns - FAR_NS else NO_TIME
 
-    def _sources(self) -> list[ClockBacklog]:
+    def _sources(self) -> list[_ClockBacklog]:
         return [each for each in (self.events, self.ranges) if each.clock.is_set]
 
     def _until_unix_ns(self) -> int | None:
@@ -440,7 +438,7 @@ class ProcessDecoder:
         if self.operators is None:  # else they wait in `operators`, and are counted when those are given
             self.account.give(kinds)
 
-    def _tables(self, rows: Rows, source: ClockBacklog, rank: RankSpool, until_ns: int) -> dict[str, pl.DataFrame]:
+    def _tables(self, rows: Rows, source: _ClockBacklog, rank: RankSpool, until_ns: int) -> dict[str, pl.DataFrame]:
         start = np.clip(source.clock.to_unix(rows["start_ns"]), self.watermark_ns, until_ns - 1)  # a shift of a few ns
         end = np.maximum(source.clock.to_unix(rows["end_ns"]), start)
         ids = self.process_names.ids(rows["name"], rank)
@@ -461,13 +459,13 @@ def word_of(reason: Reason, *, opened: bool) -> str:
     return "lost" if opened else NOT_COLLECTED
 
 
-def is_possible(device_ns: int, mono_ns: int, unix_ns: int) -> bool:
+def _is_possible(device_ns: int, mono_ns: int, unix_ns: int) -> bool:
     """Return whether a tick's readings of three clocks are possible."""
     has_device = device_ns == NO_TIME or 0 <= device_ns < LATEST_NS
     return has_device and 0 <= mono_ns < LATEST_NS and 0 <= unix_ns < LATEST_NS
 
 
-def judge(rows: Rows, now_ns: int | None, ahead_ns: int = AHEAD_NS) -> Iterator[tuple[str, npt.NDArray[np.bool_]]]:
+def _judge(rows: Rows, now_ns: int | None, ahead_ns: int = AHEAD_NS) -> Iterator[tuple[str, npt.NDArray[np.bool_]]]:
     """Yield reasons to leave records out, each with the rows to which it does not apply.
 
     Without the clock's last reading `now_ns` times are not checked; no record may end more than `ahead_ns` after it.

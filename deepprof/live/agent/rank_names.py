@@ -11,8 +11,6 @@ import polars as pl
 from deepprof.live.wire.limits import LIMITS, WireLimits
 from deepprof.live.wire.naming import NewNames, shorten_names
 
-__all__ = ["RankNameTable"]
-
 OTHERS = "(names beyond the limit)"
 
 

@@ -21,8 +21,6 @@ from deepprof.live.wire.kinds import count_kinds
 from deepprof.live.wire.records import KINDS
 from deepprof.v1 import records_pb2 as pb
 
-__all__ = ["RankSpool"]
-
 NO_WATERMARK = -(2**62)
 BATCH_RECORDS = 32_768  # at most: with fewer messages each record costs less to send
 
@@ -118,7 +116,7 @@ class RankSpool:
 
     def end(self, dropped: Mapping[str, int] | None = None, flagged: Mapping[str, int] | None = None) -> None:
         """Report that nothing follows; `dropped` and `flagged` count records by reason."""
-        self.ending = pb.End(dropped=positive(dropped), flagged=positive(flagged), await_account=True)
+        self.ending = pb.End(dropped=_positive(dropped), flagged=_positive(flagged), await_account=True)
         self.rank_names = RankNameTable()  # no record needs a name any more, and an ended rank is shown for long
         self.settle()
 
@@ -129,6 +127,6 @@ class RankSpool:
             self.uplink.wake()
 
 
-def positive(counts: Mapping[str, int] | None) -> dict[str, int]:
+def _positive(counts: Mapping[str, int] | None) -> dict[str, int]:
     """Return the counts that are not zero."""
     return {reason: count for reason, count in (counts or {}).items() if count}

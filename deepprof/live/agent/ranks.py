@@ -18,8 +18,6 @@ from deepprof.live.process.supervision import FirstFailure
 from deepprof.live.wire.errors import WireError
 from deepprof.v1.records_pb2 import Hello
 
-__all__ = ["AgentRanks", "EndedRank", "ProcessRefusedError"]
-
 log = logging.getLogger(__name__)
 
 MOST_RANKS = 1024  # on one node, at one time
@@ -35,7 +33,7 @@ class ProcessRefusedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class EndedRank:
+class _EndedRank:
     """What became of a rank that has ended."""
 
     job: str
@@ -45,7 +43,7 @@ class EndedRank:
 
 
 @dataclass(slots=True, eq=False)
-class ActiveRank:
+class _ActiveRank:
     """A rank that is being sent, and the task that sends it; `rank` is None while its process has not come back."""
 
     spool: Spool
@@ -65,11 +63,11 @@ class AgentRanks:
     root: Path
     budget: SpoolBudget = field(default_factory=SpoolBudget)
     notice: Callable[[str], None] = lambda _: None
-    active: dict[Key, ActiveRank] = field(default_factory=dict)
-    former: list[ActiveRank] = field(
+    active: dict[Key, _ActiveRank] = field(default_factory=dict)
+    former: list[_ActiveRank] = field(
         default_factory=list
     )  # have ended and are still sent; the rank that has the place now is sent after them
-    sent: list[EndedRank] = field(default_factory=list)
+    sent: list[_EndedRank] = field(default_factory=list)
     awaits: Callable[[str], bool] = lambda _: False
     ended: dict[str, int] = field(default_factory=dict)  # the latest ended collectors, and after how many records
     has_put_off: bool = False  # whether spools wait because their rank's place was taken
@@ -97,7 +95,7 @@ class AgentRanks:
         left = [active for active in self.active.values() if active.rank is None]
         for active in left:
             if not self.awaits(active.spool.hello.collector):
-                end_left(active)
+                _end_left(active)
         if any(not active.spool.ended for active in left):
             self._look_later()
 
@@ -105,7 +103,7 @@ class AgentRanks:
         """End the ranks left by a collector whose process has ended."""
         for active in self.active.values():
             if active.rank is None and is_run_of(active.spool.hello.collector, collector):
-                end_left(active)
+                _end_left(active)
 
     def open(self, identity: CollectorRun) -> RankSpool:
         """Return the rank of `identity`, new or continued. Raises `ProcessRefusedError`."""
@@ -172,15 +170,15 @@ class AgentRanks:
         active.spool.close()
         return None
 
-    def _carry(self, key: Key, spool: Spool, before: asyncio.Task[None] | None = None) -> ActiveRank:
+    def _carry(self, key: Key, spool: Spool, before: asyncio.Task[None] | None = None) -> _ActiveRank:
         uplink = Uplink(self.endpoint, spool, notice=self.notice)
-        active = ActiveRank(spool, uplink, asyncio.get_running_loop().create_task(send_behind(before, uplink)))
+        active = _ActiveRank(spool, uplink, asyncio.get_running_loop().create_task(_send_behind(before, uplink)))
         self.active[key] = active
         close = self.vitals.guard("what closes ranks", self._close)
         active.task.add_done_callback(partial(close, key, active))
         return active
 
-    def _close(self, key: Key, active: ActiveRank, task: asyncio.Task[None]) -> None:
+    def _close(self, key: Key, active: _ActiveRank, task: asyncio.Task[None]) -> None:
         """Drop a rank whose sending has ended."""
         if active not in self.all or task.cancelled():
             return
@@ -191,7 +189,7 @@ class AgentRanks:
             lost = active.rank.lost if active.rank else 0
             extra = {"job": key[0], "rank": key[1], "records": active.uplink.state.durable, "lost": lost}
             log.info("arrived", extra=extra)
-            self.sent = [*self.sent, EndedRank(key[0], key[1], active.uplink.state.durable, lost)][-REMEMBERED:]
+            self.sent = [*self.sent, _EndedRank(key[0], key[1], active.uplink.state.durable, lost)][-REMEMBERED:]
             ended = self.ended | {active.spool.hello.collector: active.spool.source_next}
             self.ended = dict(list(ended.items())[-MOST_ENDED:])
             active.spool.remove()
@@ -212,7 +210,7 @@ class AgentRanks:
                 active.rank.settle()
 
     @property
-    def all(self) -> list[ActiveRank]:
+    def all(self) -> list[_ActiveRank]:
         """All ranks that are being sent, or wait for a former one to be sent."""
         return [*self.former, *self.active.values()]
 
@@ -238,14 +236,14 @@ class AgentRanks:
         self.former.clear()
 
 
-async def send_behind(before: asyncio.Task[None] | None, uplink: Uplink) -> None:
+async def _send_behind(before: asyncio.Task[None] | None, uplink: Uplink) -> None:
     """Send a rank once the former one of its place is sent: a daemon that gets a new one closes the former."""
     if before is not None:
         await asyncio.wait([before])
     await uplink.run()
 
 
-def end_left(active: ActiveRank) -> None:
+def _end_left(active: _ActiveRank) -> None:
     """End a rank whose process does not come back."""
     if not active.spool.ended:
         RankSpool(CollectorRun(job="", collector=""), 0, active.spool, active.uplink).end()

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["find_remaining"]
-
 PROC = Path("/proc")
 STATE, GROUP = 0, 2  # fields of /proc/PID/stat, after the name
 OVER = (b"Z", b"X")
@@ -21,10 +19,10 @@ def find_remaining(job: str, socket: Path, run: str, proc: Path = PROC) -> list[
     """
     wanted = {f"DEEPPROF_JOB={job}".encode(), f"DEEPPROF_RUN={run}".encode()}
     wanted |= {b"DEEPPROF_SOCKET=" + os.fsencode(socket)}
-    return sorted(pid for pid in list_group(os.getpgrp(), proc) if pid != os.getpid() and has(proc, pid, wanted))
+    return sorted(pid for pid in _list_group(os.getpgrp(), proc) if pid != os.getpid() and _has(proc, pid, wanted))
 
 
-def list_group(group: int, proc: Path) -> Iterator[int]:
+def _list_group(group: int, proc: Path) -> Iterator[int]:
     """Yield the living processes of a group."""
     for name in os.listdir(proc):
         if not name.isdecimal():
@@ -35,7 +33,7 @@ def list_group(group: int, proc: Path) -> Iterator[int]:
                 yield int(name)
 
 
-def has(proc: Path, pid: int, wanted: set[bytes]) -> bool:
+def _has(proc: Path, pid: int, wanted: set[bytes]) -> bool:
     """Whether a process was started with all the `wanted` variables."""
     with suppress(OSError):
         return wanted <= set((proc / str(pid) / "environ").read_bytes().split(b"\0"))

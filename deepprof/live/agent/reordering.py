@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["ReorderBuffer", "Rows"]
-
 Rows = npt.NDArray[Any]
 """Structured records with `start_ns` and `end_ns`."""
 
@@ -81,7 +79,7 @@ class ReorderBuffer:
                 kept.append((int(rest["start_ns"].min()), last, rest))
         self.chunks = kept
         self.nbytes = sum(rows.nbytes for _, _, rows in kept)
-        return by_start(given) if given else None
+        return _by_start(given) if given else None
 
     def early_ns(self) -> int:
         """Return a time before which about a quarter of the held records began."""
@@ -99,7 +97,7 @@ class ReorderBuffer:
         return sum(len(rows) for _, _, rows in self.chunks)
 
 
-def by_start(parts: list[Rows]) -> Rows:
+def _by_start(parts: list[Rows]) -> Rows:
     """Return the rows of all parts by start; rows of one time stay in the order in which they came."""
     rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
     starts = rows["start_ns"]

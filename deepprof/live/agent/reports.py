@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from deepprof.collectors.trace import Trace
     from deepprof.live.agent.notices import NoticeLog
 
-__all__ = ["ReportFile", "ReportMemory", "ReportShipment", "ReportSource", "read_report", "sender_to"]
-
 log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
@@ -66,7 +64,7 @@ class ReportFile:
 
 
 @dataclass(frozen=True, slots=True)
-class ReportShipment:
+class _ReportShipment:
     """The content of a report: ranks of the job `job`, and files beside it with the same content."""
 
     job: str
@@ -74,24 +72,24 @@ class ReportShipment:
     covered: Sequence[Path] = ()
 
 
-Send = Callable[[ReportShipment], Awaitable[int]]
+Send = Callable[[_ReportShipment], Awaitable[int]]
 
 
 def sender_to(endpoint: Endpoint, notices: NoticeLog, clock: Clock = CLOCK) -> Send:
     """Return a function that sends a shipment to a daemon and returns how many records are durable there."""
 
-    async def send(shipment: ReportShipment) -> int:
+    async def send(shipment: _ReportShipment) -> int:
         sending = ReplayRun(endpoint, shipment.traces, TraceReplay(shipment.job), clock, None, notices.say)
         try:
             return sum(sent.durable for sent in await sending.run())
         except UsageError:
-            check_files(endpoint)
+            _check_files(endpoint)
             raise
 
     return send
 
 
-def check_files(endpoint: Endpoint) -> None:
+def _check_files(endpoint: Endpoint) -> None:
     """Raise a passing `DaemonError` if a token or certificate does not work: that is no fault of a report."""
     try:
         endpoint.metadata()
@@ -100,7 +98,7 @@ def check_files(endpoint: Endpoint) -> None:
         raise DaemonError(endpoint.address, f"cannot be shown who asks ({error})", "mend it", passing=True) from error
 
 
-def read_report(path: Path, job: str) -> ReportShipment | None:
+def read_report(path: Path, job: str) -> _ReportShipment | None:
     """Return the content of a file, None for one that is no report. Raises `TraceError` for one that cannot be read.
 
     A file that names its rank, inside or by its name, is that rank of `job`. Any other file is a job of its own,
@@ -111,16 +109,16 @@ def read_report(path: Path, job: str) -> ReportShipment | None:
     head = look_at(path)
     importer = recognise(head, path)
     if importer is None and is_archive(head):
-        return ReportShipment(alone, read_unaligned([path]))
+        return _ReportShipment(alone, read_unaligned([path]))
     if importer is None and not path.name.endswith(REPORTS):
         return None
     trace = read(path)
     beside = tuple(covers(importer, path)) if importer else ()
     parts = split_processes(trace)
     if len(parts) > 1:
-        return ReportShipment(alone, number_ranks(parts), beside)
+        return _ReportShipment(alone, number_ranks(parts), beside)
     rank = trace.rank if trace.rank is not None else rank_in_name(str(path))
-    return ReportShipment(alone if rank is None else job, [replace(trace, rank=rank or 0)], beside)
+    return _ReportShipment(alone if rank is None else job, [replace(trace, rank=rank or 0)], beside)
 
 
 def name_of(path: Path) -> str:
@@ -218,7 +216,7 @@ class ReportSource:
             return {}
         if len(listed) > ENTRIES:
             self.notices.say(f"{self.folder}: has more than {ENTRIES:,} entries, of which the others are not looked at")
-        return {entry.name: report for entry in listed[:ENTRIES] if (report := look_up(entry)) is not None}
+        return {entry.name: report for entry in listed[:ENTRIES] if (report := _look_up(entry)) is not None}
 
     def find_settled(self, now_s: float) -> list[str]:
         """Return the files that are done and new, oldest first."""
@@ -281,7 +279,7 @@ class ReportSource:
             self.notices.say(f"cannot write down what was sent: {error}; another agent would send it again")
 
 
-def look_up(entry: os.DirEntry[str]) -> ReportFile | None:
+def _look_up(entry: os.DirEntry[str]) -> ReportFile | None:
     """Return an entry's report, None if it is hidden, empty or no regular file."""
     try:
         if entry.name.startswith(".") or not entry.is_file(follow_symlinks=False):

@@ -18,17 +18,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
-__all__ = [
-    "CannotRunError",
-    "deaf_threads",
-    "leave",
-    "replace",
-    "signals_blocked",
-    "spawn",
-    "wait",
-    "wait_for_request",
-]
-
 PASSED = [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT]
 REQUESTS = {signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT}  # to end
 # Signals that Python ignores and that a command expects to end it.
@@ -128,7 +117,7 @@ def wait(child: int, tick: Callable[[Mapping[int, int]], None]) -> int:
                 with suppress(PermissionError):  # under sudo it is root's, and only root may signal it
                     os.kill(child, info.si_signo)  # not reaped yet: the pid is its own
             continue
-        ended = dict(reap())
+        ended = dict(_reap())
         if child in ended:
             return ended[child]
         tick(ended)
@@ -149,7 +138,7 @@ def read_name(pid: int) -> str:
         return ""
 
 
-def reap() -> Iterator[tuple[int, int]]:
+def _reap() -> Iterator[tuple[int, int]]:
     """Yield pid and status of every child that ended; a container's first process inherits other children too."""
     while True:
         try:

@@ -27,8 +27,6 @@ from deepprof.live.agent.packet_stream import make_packet, read_packets
 from deepprof.live.client.retrying import Clock
 from deepprof.ownership import find_fault, find_peer
 
-__all__ = ["AgentServer", "bind"]
-
 log = logging.getLogger(__name__)
 
 GREETING_S = 10.0  # for a new connection to identify itself
@@ -47,7 +45,7 @@ def bind(path: Path, *, for_all: bool = False) -> socket.socket:
             raise UsageError(f"{path}: an agent listens there already; use it, or give another --socket")
         if path.is_socket():
             path.unlink()
-        return listen(path, for_all=for_all)
+        return _listen(path, for_all=for_all)
 
 
 @contextlib.contextmanager
@@ -61,7 +59,7 @@ def alone(path: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def listen(path: Path, *, for_all: bool) -> socket.socket:
+def _listen(path: Path, *, for_all: bool) -> socket.socket:
     """Return a socket that listens at `path`, where no file is. Raises `UsageError`."""
     endpoint = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -112,7 +110,7 @@ class AgentServer:
                 log.warning("not-admitted", extra={"pid": peer.pid, "uid": peer.uid, "why": "it is another user's"})
                 return
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_NBYTES)
-            conversation = ProcessConnection(self, connection, peer)
+            conversation = _ProcessConnection(self, connection, peer)
             try:
                 await conversation.hold()
             except ProtocolError as error:
@@ -127,7 +125,7 @@ class AgentServer:
     async def close(self) -> None:
         """End all connections, and listen no longer; a second call does nothing more."""
         if self.endpoint.fileno() >= 0:
-            unlink_own(self.endpoint)
+            _unlink_own(self.endpoint)
             self.endpoint.close()
         for task in self.connections:
             task.cancel()
@@ -135,7 +133,7 @@ class AgentServer:
 
 
 @dataclass(slots=True)
-class ProcessConnection:
+class _ProcessConnection:
     """The packets of one connection."""
 
     server: AgentServer
@@ -192,7 +190,7 @@ class ProcessConnection:
             self.server.members.leave(self.member, self.server.clock.now_s())
 
 
-def unlink_own(endpoint: socket.socket) -> None:
+def _unlink_own(endpoint: socket.socket) -> None:
     """Remove a listening socket's file, while it listens: until then no other agent can take its place."""
     with contextlib.suppress(OSError):
         os.unlink(endpoint.getsockname())

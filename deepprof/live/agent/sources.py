@@ -20,8 +20,6 @@ from deepprof.live.agent.reports import ReportMemory, ReportSource, sender_to
 from deepprof.live.agent.rpd.rpd_source import RpdSource
 from deepprof.live.client.endpoint import Endpoint
 
-__all__ = ["AgentSource", "SourceOptions", "make_sources"]
-
 SOCKETS = "KINETO_IPC_SOCKET_DIR"
 WINDOWS, SENT = "kineto-windows", "reports-sent.json"
 
@@ -67,16 +65,16 @@ def make_sources(
     if source_options.tail is not None:
         sources.append(
             RpdSource(
-                source_options.tail, source_options.job or name_after(source_options.tail.stem), open_rank, notices
+                source_options.tail, source_options.job or _name_after(source_options.tail.stem), open_rank, notices
             )
         )
     if source_options.watch is not None:
-        job = source_options.job or name_after(source_options.watch.resolve().name)
+        job = source_options.job or _name_after(source_options.watch.resolve().name)
         send = sender_to(endpoint, notices)
         sources.append(ReportSource(source_options.watch, job, send, notices, ReportMemory(home / SENT)))
     return sources
 
 
-def name_after(name: str) -> str:
+def _name_after(name: str) -> str:
     """Return the name of a job after that of a file or directory, which may have characters that no job's name has."""
     return clean_name(name) or "job"

@@ -10,8 +10,6 @@ from deepprof.live.wire.limits import COUNT_LIMIT, LIMITS, NOTICE_CHARS, OVERHEA
 from deepprof.render.plain import printable, shorten
 from deepprof.v1 import records_pb2 as pb
 
-__all__ = ["CollectionStatus", "CollectorLevel", "to_message"]
-
 CollectorLevel = Literal["full", "duty", "off"]
 LEVELS: tuple[CollectorLevel, ...] = get_args(CollectorLevel)  # by the protocol's numbers, from 1 on
 
@@ -41,8 +39,8 @@ def to_message(status: CollectionStatus) -> pb.Status:
         level=LEVELS.index(status.level) + 1,  # type: ignore[arg-type]
         reason=shorten(printable(status.reason), LIMITS.reason_chars),
         since_unix_ns=min(max(status.since_unix_ns, 0), COUNT_LIMIT),
-        duty_ratio=bound(status.duty_ratio, 1.0),
-        overhead_ratio=bound(status.overhead_ratio, OVERHEAD_LIMIT),
+        duty_ratio=_bound(status.duty_ratio, 1.0),
+        overhead_ratio=_bound(status.overhead_ratio, OVERHEAD_LIMIT),
         spool_nbytes=min(max(status.spool_nbytes, 0), COUNT_LIMIT),
         lost=min(max(status.lost, 0), COUNT_LIMIT),
         level_changes=min(max(status.level_changes, 0), COUNT_LIMIT),
@@ -50,6 +48,6 @@ def to_message(status: CollectionStatus) -> pb.Status:
     )
 
 
-def bound(ratio: float, most: float) -> float:
+def _bound(ratio: float, most: float) -> float:
     """Return a ratio from 0 to `most`, 0 for one that is no number."""
     return min(max(ratio, 0.0), most) if math.isfinite(ratio) else 0.0

@@ -10,8 +10,6 @@ from deepprof.live.agent.answers import CUT, AgentStatus, ProcessStatus
 from deepprof.plurals import counted
 from deepprof.render.plain import printable, shorten
 
-__all__ = ["AWAY", "FinishedCommand", "RunAccount", "add_up", "describe", "list_missing", "select"]
-
 SHOWN = 3  # refusals and notices in one line
 SAID_CHARS = 120  # of the daemon's text on records that it refused
 REFUSED = "refused"  # the reason of missing records that the daemon did not take
@@ -95,24 +93,24 @@ def describe(answer: AgentStatus, run: FinishedCommand, processes: list[ProcessS
     """Return the line that a run ends with."""
     is_another = run.since_unix_ns is not None and answer.began_unix_ns > run.since_unix_ns
     if account.ranks:
-        said = list_numbers(answer, account, is_another=is_another)
+        said = _list_numbers(answer, account, is_another=is_another)
     elif is_another and not processes:
         said = "the agent ended on the way; what it had taken is on disk, and is sent by the one started again"
     elif run.going:
         said = "nothing was collected so far"
     else:
-        said = f"nothing was collected: {explain_nothing(answer, processes)}"
-    rest = [f"refused: {why}" for why in list_refusals(answer, processes)] if account.ranks else []
+        said = f"nothing was collected: {_explain_nothing(answer, processes)}"
+    rest = [f"refused: {why}" for why in _list_refusals(answer, processes)] if account.ranks else []
     rest += [f"its process {min(run.going)} runs on"] if run.going else []
     if account.waiting and not answer.connected and answer.trouble in AWAY:
         how = " (deepprof serve)" if answer.to.startswith("unix:") else ""  # another machine's cannot be started here
         rest.append(f"they are sent once the daemon runs{how}")
     elif account.ranks or rest:
-        rest.append(f"deepprof watch {name_daemon(answer, run)}--job {run.job}")
+        rest.append(f"deepprof watch {_name_daemon(answer, run)}--job {run.job}")
     return "; ".join([f"job {run.job}: {said}", *rest])
 
 
-def name_daemon(answer: AgentStatus, run: FinishedCommand) -> str:
+def _name_daemon(answer: AgentStatus, run: FinishedCommand) -> str:
     """Return the address for `deepprof watch`, empty if that takes it by default.
 
     The records are where the agent sends them, whatever address this command was given.
@@ -121,9 +119,9 @@ def name_daemon(answer: AgentStatus, run: FinishedCommand) -> str:
     return f"{at} " if at and (run.to or run.usual not in {None, at}) else ""
 
 
-def list_numbers(answer: AgentStatus, account: RunAccount, *, is_another: bool) -> str:
+def _list_numbers(answer: AgentStatus, account: RunAccount, *, is_another: bool) -> str:
     """Return what became of the records; `is_another`: the agent was started again meanwhile."""
-    parts = [counted(account.ranks, "rank"), *list_kept(answer, account)]
+    parts = [counted(account.ranks, "rank"), *_list_kept(answer, account)]
     parts += ["since the agent was started again"] if is_another else []
     unsent = account.waiting - account.uncounted
     if unsent:
@@ -131,10 +129,10 @@ def list_numbers(answer: AgentStatus, account: RunAccount, *, is_another: bool) 
         parts.append(f"{unsent:,} wait on disk ({why})")
     parts += [f"{account.uncounted:,} not yet looked at"] if account.uncounted else []
     parts += list_missing(account.missing, account.said) or ["0 lost"]
-    return ", ".join(parts) + describe_cut(account.cut)
+    return ", ".join(parts) + _describe_cut(account.cut)
 
 
-def list_kept(answer: AgentStatus, account: RunAccount) -> list[str]:
+def _list_kept(answer: AgentStatus, account: RunAccount) -> list[str]:
     """Return how many records there were and how many of them the daemon has: one number where it has all."""
     word, count = ("acknowledged", account.acknowledged) if account.kept is None else ("kept", account.kept)
     to = answer.to or "the daemon"
@@ -150,7 +148,7 @@ def list_missing(missing: Mapping[str, int], said: str = "") -> list[str]:
     return [f"{count:,} {reason}{why.get(reason, '')}" for reason, count in order if count]
 
 
-def describe_cut(count: int) -> str:
+def _describe_cut(count: int) -> str:
     """Return the text on what the numbers leave out, for `count` processes that did not send END."""
     if not count:
         return ""
@@ -158,17 +156,17 @@ def describe_cut(count: int) -> str:
     return f" but what {who} had not sent"
 
 
-def list_refusals(answer: AgentStatus, processes: list[ProcessStatus]) -> list[str]:
+def _list_refusals(answer: AgentStatus, processes: list[ProcessStatus]) -> list[str]:
     """Return why processes were refused, except those of other jobs or runs."""
     ours = {each.pid for each in processes}
     others = {each.pid for each in answer.processes} - ours
     return list(dict.fromkeys(each.why for each in answer.refused if each.why and each.pid not in others))[:SHOWN]
 
 
-def explain_nothing(answer: AgentStatus, processes: list[ProcessStatus]) -> str:
+def _explain_nothing(answer: AgentStatus, processes: list[ProcessStatus]) -> str:
     """Return why no record came, as far as refusals and notices state it."""
     notices = [notice.text for each in processes for notice in each.notices if notice.text]
-    said = list(dict.fromkeys([*list_refusals(answer, processes), *notices]))[:SHOWN]
+    said = list(dict.fromkeys([*_list_refusals(answer, processes), *notices]))[:SHOWN]
     if said:
         return "; ".join(said)
     if processes:

@@ -9,8 +9,6 @@ import polars as pl
 
 from deepprof.metrics.operators import MIN_OPERATORS, PLACE, Place
 
-__all__ = ["ProcessThreads"]
-
 # Longer than a training thread usually waits for data, or than a checkpoint takes: after it the thread ended or hangs.
 SILENT_NS = 10_000_000_000
 COLUMNS = (*PLACE, "trains", "operators", "spent", "end_ns")
@@ -18,7 +16,7 @@ MAX_REMEMBERED_THREADS = 1024  # threads that are remembered; a server may begin
 
 
 @dataclass(slots=True)
-class ThreadActivity:
+class _ThreadActivity:
     """What a thread has done: whether it ran a backward pass, its operators and their time, when the last one ended."""
 
     trains: bool = False
@@ -31,7 +29,7 @@ class ProcessThreads:
     """The threads of a process: all of them before one is chosen, then those seen since that one was last active."""
 
     def __init__(self) -> None:
-        self.seen: dict[Place, ThreadActivity] = {}
+        self.seen: dict[Place, _ThreadActivity] = {}
 
     @property
     def trains(self) -> bool:
@@ -41,7 +39,7 @@ class ProcessThreads:
     def take(self, times: pl.DataFrame, chosen: Place | None = None) -> None:
         """Add the `thread_times` of a window; the `chosen` thread is not forgotten."""
         for process, thread, trains, operators, spent_ns, end_ns in times.select(COLUMNS).rows():
-            seen = self.seen.setdefault((process, thread), ThreadActivity())
+            seen = self.seen.setdefault((process, thread), _ThreadActivity())
             seen.trains, seen.last_ns = seen.trains or trains, max(seen.last_ns, end_ns)
             seen.operators, seen.spent_ns = seen.operators + operators, seen.spent_ns + spent_ns
         for place in [place for place in self.seen if place != chosen][:-MAX_REMEMBERED_THREADS]:

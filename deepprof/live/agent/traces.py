@@ -16,8 +16,6 @@ from deepprof.collectors.errors import TraceError
 from deepprof.collectors.trace import RECORD_TABLES, Trace
 from deepprof.live.agent.pieces import Tables, count_records, cut_tables
 
-__all__ = ["EARLIEST", "RankReceiver", "TraceReceipt", "send_trace"]
-
 EARLIEST = -(2**62)
 RECORDS = 1 << 16  # given at once: between two pieces the agent does its other work
 Ids = npt.NDArray[np.uint32]
@@ -67,19 +65,19 @@ async def send_trace(
     not state its offset. Stacks and operands are left out: their ids are valid in one trace only. Raises `TraceError`
     for a trace whose clock is not known.
     """
-    trace = on_unix(trace, offset_ns)
-    tables, late = leave_late(trace, watermark_ns)
+    trace = _on_unix(trace, offset_ns)
+    tables, late = _leave_late(trace, watermark_ns)
     records = count_records(tables)
-    ending = max(watermark_ns, last_start(tables) + 1 if until_ns is None else until_ns)
+    ending = max(watermark_ns, _last_start(tables) + 1 if until_ns is None else until_ns)
     if records or ending > watermark_ns:
-        renamed = rename(rank, tables, trace.names)
+        renamed = _rename(rank, tables, trace.names)
         for piece, border_ns in cut_tables(renamed, ending, RECORDS):
             rank.send(piece, border_ns)
             await asyncio.sleep(0)
     return TraceReceipt(records, late, ending)
 
 
-def on_unix(trace: Trace, offset_ns: int | None) -> Trace:
+def _on_unix(trace: Trace, offset_ns: int | None) -> Trace:
     """Return the trace on Unix time. Raises `TraceError` if the offset is not known."""
     moved = to_unix(trace)
     if moved is not None:
@@ -92,9 +90,9 @@ def on_unix(trace: Trace, offset_ns: int | None) -> Trace:
         raise TraceError(trace.path, f"its times are impossible ({error})", "record it again") from error
 
 
-def leave_late(trace: Trace, watermark_ns: int) -> tuple[dict[str, pl.DataFrame], int]:
+def _leave_late(trace: Trace, watermark_ns: int) -> tuple[dict[str, pl.DataFrame], int]:
     """Return the tables from `watermark_ns` on, without those that have no rows, and how many records came before."""
-    skipped = {t: first_row(getattr(trace, t), watermark_ns) for t in RECORD_TABLES}
+    skipped = {t: _first_row(getattr(trace, t), watermark_ns) for t in RECORD_TABLES}
     tables = {t: getattr(trace, t)[rows:] for t, rows in skipped.items()}
     if "host_events" in tables:
         tables["host_events"] = tables["host_events"].with_columns(stack_id=pl.lit(None, pl.UInt32))
@@ -105,19 +103,19 @@ def leave_late(trace: Trace, watermark_ns: int) -> tuple[dict[str, pl.DataFrame]
     return {t: rows for t, rows in tables.items() if rows.height}, sum(skipped.values())
 
 
-def first_row(rows: pl.DataFrame, time_ns: int) -> int:
+def _first_row(rows: pl.DataFrame, time_ns: int) -> int:
     """Return the number of the first row that starts at `time_ns` or later."""
     return int(np.searchsorted(rows.to_series(0).to_numpy(), time_ns))
 
 
-def last_start(tables: Tables) -> int:
+def _last_start(tables: Tables) -> int:
     """Return the last start of all records, Unix ns."""
     columns = (rows.to_series(0) for table, rows in tables.items() if table in RECORD_TABLES)
     lasts: list[Any] = [column[-1] for column in columns]
     return max(lasts, default=EARLIEST - 1)
 
 
-def rename(rank: RankReceiver, tables: Tables, names: pl.Series) -> Tables:
+def _rename(rank: RankReceiver, tables: Tables, names: pl.Series) -> Tables:
     """Return the tables with the rank's own ids; it gets only names that a record uses."""
     named = [table for table, rows in tables.items() if "name_id" in rows.columns]
     if not named:

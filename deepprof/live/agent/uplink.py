@@ -28,8 +28,6 @@ from deepprof.live.wire.records import TABLE_OF
 from deepprof.v1 import records_pb2 as pb
 from deepprof.v1.ingest_pb2 import SendRequest
 
-__all__ = ["POLICY", "Uplink", "UplinkState"]
-
 log = logging.getLogger(__name__)
 
 POLICY = SendPolicy(window_nbytes=8 << 20, patience_s=None, reach_s=None, counted=True)
@@ -39,7 +37,7 @@ REFUSALS = 3  # of the message at the same record: so many are not from a daemon
 
 
 @dataclass(frozen=True, slots=True)
-class UplinkState:
+class _UplinkState:
     """The state of an uplink: `problem` in one line if there is one, `since_s` (of its clock) when this state began.
 
     `durable` is the number below which the daemon has all records; `ended`: everything has arrived.
@@ -53,7 +51,7 @@ class UplinkState:
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class _LeftOut:
     """Records before the number `end`, by kind, in whose place a gap is sent."""
 
     end: int
@@ -87,20 +85,20 @@ class Uplink:
         self.patience = RetrySchedule(clock)
         self._sender: Sender | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._state = UplinkState(since_s=clock.now_s())
+        self._state = _UplinkState(since_s=clock.now_s())
         self._broken_at = 0  # how many connections there had been at the last failure
         self._refused = (-1, 0)  # the record at which messages were refused, and how often
         self._status: pb.Status | None = None
         self._cursor = SpoolCursor()
         self._ends_bare = False  # the End's counts were refused
-        self._leaving: list[LeftOut] = []  # their gaps are not durable yet
+        self._leaving: list[_LeftOut] = []  # their gaps are not durable yet
         self.left_out: dict[str, Counter[str]] = {}  # records by reason and kind that will not arrive
         self.refusal = ""  # the daemon's text on the message that it refused last
         self.account: pb.Account | None = None  # the daemon's latest; None: it sends none
         self.counted = 0  # all records below this number are in the account
 
     @property
-    def state(self) -> UplinkState:
+    def state(self) -> _UplinkState:
         """The present state."""
         self._look()
         return self._state
@@ -193,13 +191,13 @@ class Uplink:
                 break
             known, self._cursor = (message.end, message.names), message.after
             if message.count:
-                self._note_left_out(message.end, REFUSED, count_kinds_in(message))
+                self._note_left_out(message.end, REFUSED, _count_kinds_in(message))
                 break
         return known
 
     def _note_left_out(self, end: int, reason: str, kinds: Counter[str]) -> None:
         """Note records before the number `end` in whose place a gap is sent."""
-        self._leaving.append(LeftOut(end, reason, kinds))
+        self._leaving.append(_LeftOut(end, reason, kinds))
 
     def _settle_left_out(self, durable: int) -> None:
         """Count records that were left out once the daemon has the gap that reports them."""
@@ -287,7 +285,7 @@ class Uplink:
         """Set the state; `since_s` stays while only numbers change."""
         old = self._state
         same = (old.connected, old.problem, old.ended) == (connected, problem, ended)
-        self._state = UplinkState(connected, durable, problem, old.since_s if same else self.clock.now_s(), ended)
+        self._state = _UplinkState(connected, durable, problem, old.since_s if same else self.clock.now_s(), ended)
 
     def _to_entry(self, message: SpoolMessage) -> WindowEntry:
         """Return a message as the sender's window keeps it."""
@@ -297,7 +295,7 @@ class Uplink:
         return WindowEntry(request, message.first, message.count, len(message.payload), message.is_end)
 
 
-def count_kinds_in(message: SpoolMessage) -> Counter[str]:
+def _count_kinds_in(message: SpoolMessage) -> Counter[str]:
     """Return the records of a spooled batch by kind; of unknown kind if they cannot be read."""
     tables = {table.kind: table.arrow for table in message.parse().batch.tables}
     try:

@@ -9,8 +9,6 @@ from deepprof.live.client.extra import require_grpc
 if TYPE_CHECKING:
     from deepprof.live.client.daemon import Daemon
 
-__all__ = ["connect"]
-
 
 def connect(  # noqa: PLR0913 - where it is, and what is shown there
     address: str | None = None,

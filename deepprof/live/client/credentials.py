@@ -11,8 +11,6 @@ from dataclasses import dataclass, replace
 from deepprof.collectors.errors import UsageError
 from deepprof.live.wire.addresses import DaemonAddress
 
-__all__ = ["Credentials", "check_secrecy", "choose_credentials", "read_certificate", "read_token"]
-
 VARIABLES = {
     "token_file": "DEEPPROF_TOKEN_FILE",
     "ca": "DEEPPROF_CA",
@@ -62,7 +60,7 @@ def check_secrecy(credentials: Credentials, address: DaemonAddress) -> None:
 
 def read_token(path: str) -> str:
     """Return the token, the only line of a file; warns where other users can read the file. Raises `UsageError`."""
-    content, mode = read_small(path, "a token", TOKEN_CHARS)
+    content, mode = _read_small(path, "a token", TOKEN_CHARS)
     token = content.decode("ascii", "replace").strip()
     if not token or not token.isprintable() or not token.isascii() or " " in token:
         raise UsageError(f"{path}: holds no token; write one line of ASCII without blanks into it")
@@ -75,16 +73,16 @@ def read_certificate(path: str | None) -> bytes | None:
     """Return certificates or a key in PEM, None for no path. Raises `UsageError`."""
     if path is None:
         return None
-    content, _ = read_small(path, "a certificate", CERTIFICATE_NBYTES)
+    content, _ = _read_small(path, "a certificate", CERTIFICATE_NBYTES)
     if b"-----BEGIN " not in content:
         raise UsageError(f"{path}: holds no certificate or key in PEM; give the file that begins with -----BEGIN")
     return content
 
 
-def read_small(path: str, what: str, most: int) -> tuple[bytes, int]:
+def _read_small(path: str, what: str, most: int) -> tuple[bytes, int]:
     """Return a file's content and mode; raises `UsageError` for no regular file or more than `most` bytes."""
     try:
-        with open(path, "rb", opener=open_at_once) as file:
+        with open(path, "rb", opener=_open_at_once) as file:
             mode = os.fstat(file.fileno()).st_mode
             content = file.read(most + 1) if stat.S_ISREG(mode) else b""
     except (OSError, ValueError) as error:
@@ -95,6 +93,6 @@ def read_small(path: str, what: str, most: int) -> tuple[bytes, int]:
     return content, mode
 
 
-def open_at_once(path: str, flags: int) -> int:
+def _open_at_once(path: str, flags: int) -> int:
     """Open a file without waiting, so that a pipe without a writer does not block."""
     return os.open(path, flags | os.O_NONBLOCK)

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from deepprof.job.part import Between
     from deepprof.live.client.replay import ReplayTotals
 
-__all__ = ["Daemon"]
-
 Value = TypeVar("Value")
 PAGE = 1000  # jobs, ranks or loops of one page
 PAGES = 100_000  # of one list: no daemon has more

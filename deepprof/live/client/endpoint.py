@@ -18,8 +18,6 @@ from deepprof.live.client.credentials import (
 )
 from deepprof.live.wire.addresses import DaemonAddress, default_address, parse_address
 
-__all__ = ["Endpoint", "Metadata", "find_endpoint"]
-
 Metadata = tuple[tuple[str, str], ...]
 DAEMON = "DEEPPROF_DAEMON"
 MESSAGE_NBYTES = 64 << 20  # of an answer: more than a page of iterations or a batch of records
@@ -72,7 +70,7 @@ def find_endpoint(
     """
     variables = os.environ if environ is None else environ
     text = address or variables.get(DAEMON)
-    where = parse_address(text) if text else find_default(variables)
+    where = parse_address(text) if text else _find_default(variables)
     if not where.is_unix and not where.port:
         raise UsageError(f"address {where} has port 0, on which nothing listens; name the daemon's own")
     chosen = choose_credentials(credentials or Credentials(), variables)
@@ -80,13 +78,13 @@ def find_endpoint(
     return Endpoint(where, chosen)
 
 
-def find_default(variables: Mapping[str, str]) -> DaemonAddress:
+def _find_default(variables: Mapping[str, str]) -> DaemonAddress:
     """Return the socket of the user's own daemon, or that of the machine's daemon where only that exists."""
     own = default_address(variables)
     shared = default_address({name: value for name, value in variables.items() if name != "XDG_RUNTIME_DIR"})
-    return shared if not exists(own) and exists(shared) else own
+    return shared if not _exists(own) and _exists(shared) else own
 
 
-def exists(address: DaemonAddress) -> bool:
+def _exists(address: DaemonAddress) -> bool:
     """Return whether `address` is a unix socket whose file exists."""
     return address.path is not None and os.path.exists(address.path)

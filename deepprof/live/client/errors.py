@@ -13,8 +13,6 @@ from deepprof.render.plain import shorten
 if TYPE_CHECKING:
     from deepprof.live.wire.addresses import DaemonAddress
 
-__all__ = ["CallFailure", "DaemonError", "explain", "is_passing"]
-
 MAX_DETAIL_CHARS = 300  # characters of the daemon's own text
 # Codes after which the same call may succeed later: the daemon is away, drains, or has no space now.
 PASSING = frozenset(
@@ -62,15 +60,15 @@ def is_passing(failure: CallFailure) -> bool:
 def explain(failure: CallFailure, address: DaemonAddress) -> DaemonError:
     """Return `failure` of a call to the daemon at `address` as an error with a problem and an advice."""
     details = shorten(" ".join((failure.details() or "").split()), MAX_DETAIL_CHARS)
-    problem, advice = find_words(failure.code(), details, address)
+    problem, advice = _find_words(failure.code(), details, address)
     absent = failure.code() is StatusCode.NOT_FOUND
     return DaemonError(address, problem, advice, passing=is_passing(failure), absent=absent)
 
 
-def find_words(code: StatusCode, details: str, address: DaemonAddress) -> tuple[str, str]:
+def _find_words(code: StatusCode, details: str, address: DaemonAddress) -> tuple[str, str]:
     """Return the problem and the advice."""
     if code is StatusCode.UNAVAILABLE:
-        return find_reason(details, address)
+        return _find_reason(details, address)
     if code is StatusCode.RESOURCE_EXHAUSTED and "larger than max" in details:
         return f"takes no message of this size ({details})", "send fewer records at once"
     said, advice = WORDS.get(code, (f"failed with {code.name}", "its log says more"))
@@ -95,7 +93,7 @@ WORDS = {
 }
 
 
-def find_reason(details: str, address: DaemonAddress) -> tuple[str, str]:
+def _find_reason(details: str, address: DaemonAddress) -> tuple[str, str]:
     """Return why a daemon is not available, as far as the details of the connection show, and the advice."""
     for pattern, problem, advice in REASONS:
         if re.search(pattern, details):

@@ -7,8 +7,6 @@ from importlib.util import find_spec
 
 from deepprof.collectors.errors import UsageError
 
-__all__ = ["INSTALL", "explain_missing", "require_grpc"]
-
 INSTALL = 'pip install "deepprof[service]"'
 NEEDED = {"grpc": "grpcio", "google.protobuf": "protobuf"}
 # What the daemon itself needs besides these, by the package that is imported.
@@ -23,7 +21,7 @@ def require_grpc() -> None:
 
     gRPC's own log is switched off unless GRPC_VERBOSITY sets it: DeepProf writes one line to stderr.
     """
-    missing = [name for module, name in NEEDED.items() if not is_there(module)]
+    missing = [name for module, name in NEEDED.items() if not _is_there(module)]
     if missing:
         raise UsageError(f"talking to a daemon needs {' and '.join(missing)}; {INSTALL}")
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
@@ -38,7 +36,7 @@ def explain_missing(error: ImportError) -> UsageError:
     return UsageError(f"the daemon needs {known[package]}; {INSTALL}")
 
 
-def is_there(module: str) -> bool:
+def _is_there(module: str) -> bool:
     """Return whether `module` can be imported, without importing it (its parents are)."""
     try:
         return find_spec(module) is not None

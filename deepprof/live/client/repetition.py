@@ -15,8 +15,6 @@ from deepprof.live.wire.cutting import cut_with_gaps
 from deepprof.live.wire.heads import make_end
 from deepprof.v1.records_pb2 import Batch, End, Gap
 
-__all__ = ["cut_repeated", "end_repeated", "measure_period"]
-
 PAUSE_NS = 1_000_000  # between the end of one repetition and the start of the next
 # Columns that share one numbering; rows of two repetitions must not be joined by it.
 NUMBERINGS = (("correlation", "external_id"), ("span_id", "parent_id"), ("sequence",))
@@ -34,7 +32,7 @@ def cut_repeated(trace: Trace, times: int, records: int) -> Iterator[tuple[Batch
         raise UsageError(f"{times:,} repetitions of {trace.path} reach beyond the year 2262; repeat it less often")
     first = 0
     for number in range(times):
-        part = shift(trace, number * period) if number == 0 else later(trace, number, period)
+        part = shift(trace, number * period) if number == 0 else _later(trace, number, period)
         for batch in cut_with_gaps(part, records=records):
             if isinstance(batch, Gap):
                 yield Gap(first=first, reason=batch.reason), 0
@@ -48,25 +46,25 @@ def cut_repeated(trace: Trace, times: int, records: int) -> Iterator[tuple[Batch
                 yield batch, count
 
 
-def later(trace: Trace, number: int, period_ns: int) -> Trace:
+def _later(trace: Trace, number: int, period_ns: int) -> Trace:
     """Return the repetition `number`: later, with its own link numbers, and without devices and stacks, sent before."""
     moved = shift(trace, number * period_ns)
-    tables = {table: renumber(moved, table, number) for table in LINKED}
+    tables = {table: _renumber(moved, table, number) for table in LINKED}
     return replace(moved, **tables, devices=empty_table(DEVICES), stacks=empty_table(STACKS))  # type: ignore[arg-type]
 
 
-def renumber(trace: Trace, table: str, number: int) -> pl.DataFrame:
+def _renumber(trace: Trace, table: str, number: int) -> pl.DataFrame:
     """Return a table with its links renumbered to follow those of the repetitions before."""
     rows: pl.DataFrame = getattr(trace, table)
     for columns in NUMBERINGS:
-        step = count_links(trace, columns)
+        step = _count_links(trace, columns)
         present = [name for name in columns if name in rows.columns]
         if step * (number + 1) < 2**63:  # else they stay unchanged: a wrong link is better than a number that overflows
             rows = rows.with_columns((pl.col(name) + step * number).cast(rows.schema[name]) for name in present)
     return rows
 
 
-def count_links(trace: Trace, columns: tuple[str, ...]) -> int:
+def _count_links(trace: Trace, columns: tuple[str, ...]) -> int:
     """Return a number above all values of `columns` in the trace."""
     tables = [getattr(trace, table) for table in LINKED]
     found = [rows[name].max() for rows in tables for name in columns if name in rows.columns]

@@ -23,8 +23,6 @@ from deepprof.live.wire.heads import make_hello
 from deepprof.live.wire.limits import WireLimits
 from deepprof.v1.records_pb2 import CLOCK_UNIX, Gap, Hello
 
-__all__ = ["Progress", "ReplayTotals", "TraceReplay", "check_words", "replay"]
-
 Result = TypeVar("Result")
 AT_ONCE = 8  # ranks that send at the same time; more would not be faster, because they share one daemon
 BATCH_RECORDS, MIN_BATCH_RECORDS = 8192, 64
@@ -85,7 +83,7 @@ def replay(  # noqa: PLR0913 - what is sent, how, and who is told
     """
     began = clock.now_s()
     sending = ReplayRun(endpoint, traces, how, clock, watch, notice)
-    sent = finish(sending.run())
+    sent = _finish(sending.run())
     totals = {name: sum(getattr(each, name) for each in sent) for name in ("records", "durable", "present")}
     return ReplayTotals(len(sent), **totals, seconds=clock.now_s() - began)
 
@@ -197,7 +195,7 @@ def name_sending(trace: Trace, how: TraceReplay) -> str:
     return f"send-{digest.hexdigest()[:24]}"
 
 
-def finish(work: Coroutine[Any, Any, Result]) -> Result:
+def _finish(work: Coroutine[Any, Any, Result]) -> Result:
     """Return the result of `work`, run in its own event loop; in a new thread where this one already runs a loop."""
     try:
         asyncio.get_running_loop()

@@ -9,8 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-__all__ = ["CLOCK", "Clock", "RetrySchedule"]
-
 FIRST_S, LONGEST_S = 0.1, 10.0
 
 
@@ -26,7 +24,7 @@ class Clock(Protocol):
         ...
 
 
-class SystemClock:
+class _SystemClock:
     """The machine's own clock."""
 
     def now_s(self) -> float:
@@ -38,7 +36,7 @@ class SystemClock:
         await asyncio.sleep(seconds)
 
 
-CLOCK: Clock = SystemClock()
+CLOCK: Clock = _SystemClock()
 
 
 @dataclass(slots=True)

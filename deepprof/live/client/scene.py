@@ -14,22 +14,20 @@ from deepprof.render.live import LiveScene
 if TYPE_CHECKING:
     from deepprof.live.client.values import JobState, RankState
 
-__all__ = ["look", "look_on"]
-
 JOBS = 8  # number of first jobs whose ranks are queried
 
 
 def look(daemon: Daemon, job: str = "") -> LiveScene:
     """Return the state of all jobs of the daemon, or of one, with the ranks of the first `JOBS` jobs."""
     state = daemon.look(job)
-    jobs = sort_jobs(each for each in state.jobs if not job or each.job == job)
-    found = {each.job: find_ranks(daemon, each.job, asked=bool(job)) for each in jobs[:JOBS]}
+    jobs = _sort_jobs(each for each in state.jobs if not job or each.job == job)
+    found = {each.job: _find_ranks(daemon, each.job, asked=bool(job)) for each in jobs[:JOBS]}
     ranks = {name: each for name, each in found.items() if each is not None}
     here = [each for each in jobs if found.get(each.job, ()) is not None]
     return LiveScene(str(daemon.endpoint.address), here, ranks, state.now_unix_ns)
 
 
-def find_ranks(daemon: Daemon, job: str, *, asked: bool) -> tuple[RankState, ...] | None:
+def _find_ranks(daemon: Daemon, job: str, *, asked: bool) -> tuple[RankState, ...] | None:
     """Return the ranks of a job; None for a job removed since it was listed, which raises if it was `asked` for."""
     try:
         return daemon.ranks(job)
@@ -39,7 +37,7 @@ def find_ranks(daemon: Daemon, job: str, *, asked: bool) -> tuple[RankState, ...
         return None
 
 
-def sort_jobs(jobs: Iterable[JobState]) -> list[JobState]:
+def _sort_jobs(jobs: Iterable[JobState]) -> list[JobState]:
     """Return the jobs in the order in which they are shown: those with a rank connected first, then the newest."""
     return sorted(jobs, key=lambda job: (not job.connected, -job.first_seen_unix_ns, job.job))
 

@@ -26,8 +26,6 @@ from deepprof.live.wire.naming import NewNames
 from deepprof.v1.ingest_pb2 import SendRequest, SendResponse
 from deepprof.v1.records_pb2 import Account, Batch, End, Gap, Hello, Status
 
-__all__ = ["SendPolicy", "Sender", "SentTotals"]
-
 REASON = "buffer-full"
 
 

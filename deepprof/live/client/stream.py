@@ -22,8 +22,6 @@ from deepprof.v1.ingest_pb2 import SendRequest, SendResponse
 from deepprof.v1.ingest_pb2_grpc import IngestStub
 from deepprof.v1.records_pb2 import Hello
 
-__all__ = ["IngestStream", "StreamBrokenError"]
-
 CLOSING_S = 2.0  # that a daemon may take to close a stream that has ended
 LATEST = SendRequest()  # placeholder in the queue for `latest`, a message of a kind of which only the newest counts
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from deepprof.collectors.trace import Trace
     from deepprof.live.wire.addresses import DaemonAddress
 
-__all__ = ["read_traces"]
-
 
 def read_traces(
     answers: Iterable[ReadWindowResponse], address: DaemonAddress, job: str, between: Between | None = None

@@ -13,24 +13,6 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-__all__ = [
-    "Account",
-    "ActiveFinding",
-    "Capture",
-    "CollectorStatus",
-    "DeviceState",
-    "Findings",
-    "FollowedLoop",
-    "JobState",
-    "KindAccount",
-    "LoopFigures",
-    "RankState",
-    "SenderState",
-    "Share",
-    "WatchState",
-    "build",
-]
-
 Kind = TypeVar("Kind")
 MinerState = Literal["unknown", "learning", "locked", "lost"]
 CollectorLevel = Literal["unknown", "full", "duty", "off"]
@@ -251,17 +233,17 @@ class WatchState:
 
 def build(kind: type[Kind], message: Any) -> Kind:
     """Return a protobuf message as the value `kind`, whose fields have the message's names."""
-    return kind(**{name: read_field(hint, message, name) for name, hint in find_fields(kind)})  # type: ignore[arg-type]
+    return kind(**{name: _read_field(hint, message, name) for name, hint in _find_fields(kind)})  # type: ignore[arg-type]
 
 
 @cache
-def find_fields(kind: type) -> tuple[tuple[str, Any], ...]:
+def _find_fields(kind: type) -> tuple[tuple[str, Any], ...]:
     """Return the names and types of a value's fields."""
     hints = get_type_hints(kind)
     return tuple((each.name, hints[each.name]) for each in dataclasses.fields(kind))
 
 
-def read_field(hint: Any, message: Any, name: str) -> Any:
+def _read_field(hint: Any, message: Any, name: str) -> Any:
     """Return one field of a message as the type `hint`."""
     if type(None) in get_args(hint):
         if not message.HasField(name):
@@ -272,10 +254,10 @@ def read_field(hint: Any, message: Any, name: str) -> Any:
         words = get_args(hint)
         return words[value] if 0 <= value < len(words) else words[0]
     if get_origin(hint) is tuple:
-        return tuple(convert(get_args(hint)[0], each) for each in value)
-    return MappingProxyType(dict(value)) if hint == Mapping[str, int] else convert(hint, value)
+        return tuple(_convert(get_args(hint)[0], each) for each in value)
+    return MappingProxyType(dict(value)) if hint == Mapping[str, int] else _convert(hint, value)
 
 
-def convert(hint: Any, value: Any) -> Any:
+def _convert(hint: Any, value: Any) -> Any:
     """Return a message as the value `hint`, and anything else unchanged."""
     return build(hint, value) if dataclasses.is_dataclass(hint) and isinstance(hint, type) else value

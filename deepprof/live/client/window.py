@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 
 from deepprof.v1.ingest_pb2 import SendRequest
 
-__all__ = ["SendWindow", "WindowEntry"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WindowEntry:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import resource
 from contextlib import suppress
 
-__all__ = ["raise_file_limit"]
-
 
 def raise_file_limit() -> None:
     """Raise the limit on open files as far as the system allows."""

@@ -9,8 +9,6 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
-__all__ = ["stop_on_signals", "wake"]
-
 Handler = Callable[[int, FrameType | None], Any] | signal.Handlers
 WANTED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -26,7 +24,7 @@ def stop_on_signals() -> Iterator[asyncio.Event]:
     stopping, loop = asyncio.Event(), asyncio.get_running_loop()
 
     def stop(number: int, _: FrameType | None) -> None:
-        signal.signal(number, usual(number))
+        signal.signal(number, _usual(number))
         loop.call_soon_threadsafe(stopping.set)
 
     taken = [number for number in WANTED if signal.getsignal(number) is not signal.SIG_IGN]
@@ -35,7 +33,7 @@ def stop_on_signals() -> Iterator[asyncio.Event]:
         yield stopping
     finally:
         for number, handler in before.items():
-            signal.signal(number, usual(number) if handler is None else handler)  # None: set by C
+            signal.signal(number, _usual(number) if handler is None else handler)  # None: set by C
 
 
 def wake(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
@@ -44,6 +42,6 @@ def wake(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
         loop.call_soon_threadsafe(event.set)
 
 
-def usual(number: int) -> Handler:
+def _usual(number: int) -> Handler:
     """Return Python's usual handler of a signal, which ends the process."""
     return signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL

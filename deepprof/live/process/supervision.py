@@ -14,8 +14,6 @@ from typing import Any, ParamSpec
 from deepprof.collectors.errors import DeepProfError, escaped
 from deepprof.render.plain import shorten
 
-__all__ = ["FirstFailure", "ProcessFailedError"]
-
 log = logging.getLogger(__name__)
 
 P = ParamSpec("P")

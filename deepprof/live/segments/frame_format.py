@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-__all__ = ["PAYLOAD_NBYTES", "FrameFormat", "FrameHeader", "matches"]
-
 CRC = struct.Struct("<I")
 KEY = struct.Struct("<QQ")
 PAYLOAD_NBYTES = 64 << 20  # four times the largest message that the wire accepts by default
@@ -55,12 +53,12 @@ class FrameFormat:
 
     def pack(self, header: FrameHeader, payload: bytes, salt: int, offset: int) -> bytes:
         """Return the bytes of a header before its payload at `offset`."""
-        key = key_of(salt, offset)
+        key = _key_of(salt, offset)
         return self._sealed(header, zlib.crc32(payload, key), key)
 
     def seal(self, header: FrameHeader, salt: int, offset: int) -> bytes:
         """Return the bytes of a header as it is."""
-        return self._sealed(header, header.crc, key_of(salt, offset))
+        return self._sealed(header, header.crc, _key_of(salt, offset))
 
     def _sealed(self, header: FrameHeader, crc: int, key: int) -> bytes:
         fields = self.fields.pack(self.magic, header.kind, *header.numbers, header.length, crc)
@@ -72,7 +70,7 @@ class FrameFormat:
         if len(view) < self.header_nbytes or view[: len(self.magic)] != self.magic:
             return None
         fields = view[: self.fields.size]
-        if CRC.pack(zlib.crc32(fields, key_of(salt, offset))) != view[self.fields.size :]:
+        if CRC.pack(zlib.crc32(fields, _key_of(salt, offset))) != view[self.fields.size :]:
             return None
         _, kind, *numbers, length, crc = self.fields.unpack(fields)
         is_known = kind == self.blank or (kind < self.kinds and length <= PAYLOAD_NBYTES)
@@ -81,9 +79,9 @@ class FrameFormat:
 
 def matches(header: FrameHeader, payload: bytes, salt: int, offset: int) -> bool:
     """Return whether `payload` is what was written after `header` at `offset`."""
-    return len(payload) == header.length and zlib.crc32(payload, key_of(salt, offset)) == header.crc
+    return len(payload) == header.length and zlib.crc32(payload, _key_of(salt, offset)) == header.crc
 
 
-def key_of(salt: int, offset: int) -> int:
+def _key_of(salt: int, offset: int) -> int:
     """Return the initial value of a frame's checksums."""
     return zlib.crc32(KEY.pack(salt, offset))

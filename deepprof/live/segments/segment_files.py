@@ -12,17 +12,6 @@ from dataclasses import dataclass
 
 from deepprof.live.segments.frame_format import FrameFormat, FrameHeader, matches
 
-__all__ = [
-    "HEAD_NBYTES",
-    "FrameScanner",
-    "HeadFormat",
-    "ScannedFrame",
-    "SegmentWriter",
-    "find_numbers",
-    "name_of",
-    "write_all",
-]
-
 NAME = re.compile(r"(\d{12})\.seg")
 HEAD_NBYTES = 40
 PEEK_NBYTES = 1 << 14  # read at once to get a header; it often contains many small frames

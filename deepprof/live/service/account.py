@@ -10,8 +10,6 @@ from types import MappingProxyType
 from deepprof.live.client.values import Account, KindAccount
 from deepprof.live.wire.kinds import UNKNOWN_KIND
 
-__all__ = ["Accounts"]
-
 MOST_REASONS, OTHER = 64, "other"  # collectors name the reasons, and the exporter has a series for each
 
 

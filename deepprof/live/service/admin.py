@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from deepprof.live.service.engine import Engine
     from deepprof.live.service.examiner import Examiner
 
-__all__ = ["AdminServicer"]
-
 log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
 

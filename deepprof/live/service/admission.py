@@ -15,11 +15,9 @@ if TYPE_CHECKING:
     from deepprof.live.service.config.sections import IngestLimits
     from deepprof.live.service.daemon_rank import DaemonRank
 
-__all__ = ["Admission"]
-
 
 @dataclass(slots=True, eq=False)
-class WaitingStream:
+class _WaitingStream:
     """A stream with a message for which there is no space yet."""
 
     rank: DaemonRank
@@ -41,12 +39,12 @@ class Admission:
         self.limits = limits
         self.nbytes = 0  # waiting, of all ranks
         self._owners, self._jobs = Counter[str](), Counter[tuple[str, str]]()
-        self._turns = FairQueue[WaitingStream]()
+        self._turns = FairQueue[_WaitingStream]()
 
     @asynccontextmanager
     async def room(self, rank: DaemonRank, nbytes: int, check: Callable[[], None]) -> AsyncIterator[None]:
         """Wait for space for a message and hold it until the block ends; `check` may raise during the wait."""
-        waiting = WaitingStream(rank, rank.owner, nbytes)
+        waiting = _WaitingStream(rank, rank.owner, nbytes)
         self._turns.add(waiting.owner, rank.hello.job, waiting)
         self.admit()
         try:
@@ -58,7 +56,7 @@ class Admission:
         finally:
             self._leave(waiting)
 
-    def _leave(self, waiting: WaitingStream) -> None:
+    def _leave(self, waiting: _WaitingStream) -> None:
         """Give back the space that was held for a message, or its place in the queue."""
         if waiting.admitted:
             waiting.rank.reserved_nbytes -= waiting.nbytes
@@ -113,7 +111,7 @@ class Admission:
     def _most(self) -> int:
         return 2 * self.limits.queue_nbytes
 
-    def _fits(self, waiting: WaitingStream) -> bool:
+    def _fits(self, waiting: _WaitingStream) -> bool:
         """Return whether there is space for a message whose owner and job may have some."""
         rank, nbytes, limits = waiting.rank, waiting.nbytes, self.limits
         if not rank.waiting_nbytes:

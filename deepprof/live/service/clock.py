@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
-__all__ = ["DaemonClock", "DaemonSystemClock"]
-
 
 class DaemonClock(Protocol):
     """Both clocks that the daemon reads."""

@@ -44,11 +44,9 @@ if TYPE_CHECKING:
     from deepprof.live.service.clock import DaemonClock
     from deepprof.live.service.config import Config
 
-__all__ = ["serve"]
-
 
 @dataclass(frozen=True, slots=True)
-class OpenStore:
+class _OpenStore:
     """The parts of a store."""
 
     folder: Path
@@ -66,7 +64,7 @@ SERVICES = tuple(
 
 
 @dataclass(slots=True)
-class DaemonServer:
+class _DaemonServer:
     """The gRPC server, its addresses and its health."""
 
     server: grpc.aio.Server
@@ -91,19 +89,19 @@ async def serve(config: Config) -> None:
         engine.notice = examiner.notice
         state = Health(engine, examiner, clock)
         metrics = stack.enter_context(exporting(config, state))
-        doors = await stack.enter_async_context(opened(config, engine, examiner))
+        doors = await stack.enter_async_context(_opened(config, engine, examiner))
         engine.vitals.failed = partial(wake, asyncio.get_running_loop(), stopping)
         if engine.vitals.problem:
             stopping.set()
-        heeding = asyncio.create_task(heed(stopping, engine))
+        heeding = asyncio.create_task(_heed(stopping, engine))
         stack.callback(heeding.cancel)
         await begin(engine, examiner, doors, metrics)
-        await work(engine, examiner, heeding)
+        await _work(engine, examiner, heeding)
     engine.vitals.check("the daemon")
     log.info("stopped")
 
 
-async def work(engine: Engine, examiner: Examiner, heeding: asyncio.Task[None]) -> None:
+async def _work(engine: Engine, examiner: Examiner, heeding: asyncio.Task[None]) -> None:
     """Run the tasks beside the calls until the daemon is to stop. Raises the error that stops one of them."""
     watch = partial(engine.vitals.watch, "the daemon's house")
     tasks = [asyncio.create_task(watch(each)) for each in (examiner.run(), keep_house(engine))]
@@ -118,14 +116,14 @@ async def work(engine: Engine, examiner: Examiner, heeding: asyncio.Task[None]) 
             raise result
 
 
-async def heed(stopping: asyncio.Event, engine: Engine) -> None:
+async def _heed(stopping: asyncio.Event, engine: Engine) -> None:
     """Notify the engine as soon as the daemon is to stop, whatever the daemon is doing."""
     await stopping.wait()
     engine.stopping = True
     engine.stop_taking()
 
 
-async def begin(engine: Engine, examiner: Examiner, doors: DaemonServer, metrics: str) -> None:
+async def begin(engine: Engine, examiner: Examiner, doors: _DaemonServer, metrics: str) -> None:
     """Recover the ranks from before the start, then take records."""
     log.info("listening", extra={"addresses": " ".join(doors.listening.addresses), "metrics": metrics})
     found = await asyncio.to_thread(recover, engine)
@@ -140,7 +138,7 @@ async def begin(engine: Engine, examiner: Examiner, doors: DaemonServer, metrics
 
 
 @asynccontextmanager
-async def opened(config: Config, engine: Engine, examiner: Examiner) -> AsyncIterator[DaemonServer]:
+async def _opened(config: Config, engine: Engine, examiner: Examiner) -> AsyncIterator[_DaemonServer]:
     """Give the listening server; at the end calls get `GRACE_S` to finish, and then the received records are saved."""
     guard = AccessGuard(config)
     engine.senders.share_of = guard.share_of
@@ -160,7 +158,7 @@ async def opened(config: Config, engine: Engine, examiner: Examiner) -> AsyncIte
     listening = open_ports(server, config)
     try:
         await server.start()
-        yield DaemonServer(server, listening, servicer)
+        yield _DaemonServer(server, listening, servicer)
     finally:
         await servicer.enter_graceful_shutdown()
         await server.stop(GRACE_S)
@@ -169,7 +167,7 @@ async def opened(config: Config, engine: Engine, examiner: Examiner) -> AsyncIte
 
 
 @contextmanager
-def opened_store(config: Config, clock: DaemonClock) -> Iterator[OpenStore]:
+def opened_store(config: Config, clock: DaemonClock) -> Iterator[_OpenStore]:
     """Give the store that the configuration names, created if it is missing. Raises `StoreError` and `OSError`."""
     folder = find_store(config)
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -177,16 +175,16 @@ def opened_store(config: Config, clock: DaemonClock) -> Iterator[OpenStore]:
     with lock_store(folder):
         history = History.open(folder, clock=clock.unix_ns)
         try:
-            journal = open_journal(folder, config, history)
+            journal = _open_journal(folder, config, history)
             try:
-                yield OpenStore(folder, journal, history)
+                yield _OpenStore(folder, journal, history)
             finally:
                 journal.close()
         finally:
             history.close()
 
 
-def open_journal(folder: Path, config: Config, history: History) -> Journal:
+def _open_journal(folder: Path, config: Config, history: History) -> Journal:
     """Return the journal, which never assigns a position that the history has noted already."""
     sizes = config.journal
     journal = Journal.open(

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from deepprof.live.wire.records import CheckedRecords
     from deepprof.v1 import records_pb2 as pb
 
-__all__ = ["DaemonRank", "QueuedMessage", "SavedRank", "waiting_nbytes"]
-
 VERSION = 1
 BEGINNING = JournalPlace(0, 0, 0)  # of any journal
 NO_GAPS: tuple[int, frozenset[str]] = (-1, frozenset())
@@ -328,7 +326,7 @@ class DaemonRank:
             number,
             hello,
             session,
-            Accounts(restore_account(saved)),
+            Accounts(_restore_account(saved)),
             saved.first_seen_unix_ns,
             saved.last_record_unix_ns,
             saved.last_iteration_unix_ns,
@@ -351,7 +349,7 @@ class DaemonRank:
         )
 
 
-def restore_account(saved: SavedRank) -> Account:
+def _restore_account(saved: SavedRank) -> Account:
     """Return the account in a state; records that were counted without their kind keep an unknown kind."""
     kinds = saved.kinds.keys() | saved.dropped_kinds.keys()
     return Account(

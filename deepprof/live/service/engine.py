@@ -32,10 +32,8 @@ if TYPE_CHECKING:
     from deepprof.live.service.session import SessionEvent
     from deepprof.v1 import records_pb2 as pb
 
-__all__ = ["Engine"]
 
-
-class OpenStreams:
+class _OpenStreams:
     """Counts the streams, each known by its connection; for the event loop only.
 
     To free a place, the oldest stream that has sent no Hello yet is ended; else the one that `spare` returns, whose
@@ -112,7 +110,7 @@ class Engine:
         self.worker.noticed = self._notice
         self.worker.ranks = lambda: iter(self.roster)
         self.senders = Senders(self.roster, clock)
-        self.streams = OpenStreams(config.limits.streams, self._find_idle)
+        self.streams = _OpenStreams(config.limits.streams, self._find_idle)
         self.refusals = Refusals()
         self.history_nbytes = 0  # as last measured
         self.ready = self.draining = self.stopping = False

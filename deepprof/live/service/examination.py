@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from deepprof.metrics.loop import Loop
     from deepprof.v1 import query_pb2 as wire
 
-__all__ = ["LENGTH", "ExaminationResult", "FindingSummary", "FoundLoop", "main"]
-
 LENGTH = 4  # bytes, little endian, before each message
 CPU_S = 600
 
@@ -73,16 +71,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--from", dest="start", type=int)
     parser.add_argument("--to", dest="end", type=int)
     args = parser.parse_args(argv)
-    limit_resources(args.data)
-    traces = assemble(read_messages(sys.stdin.buffer))
+    _limit_resources(args.data)
+    traces = _assemble(_read_messages(sys.stdin.buffer))
     if args.keep is not None:
-        keep(traces, args.keep, (args.start, args.end))
+        _keep(traces, args.keep, (args.start, args.end))
     else:
-        sys.stdout.buffer.write(msgspec.msgpack.encode(examine(traces)))
+        sys.stdout.buffer.write(msgspec.msgpack.encode(_examine(traces)))
     return 0
 
 
-def limit_resources(nbytes: int) -> None:
+def _limit_resources(nbytes: int) -> None:
     """Bound memory and CPU time, and give other processes priority."""
     import os
     import resource
@@ -92,7 +90,7 @@ def limit_resources(nbytes: int) -> None:
         resource.setrlimit(limit, (value, value))
 
 
-def read_messages(stream: BinaryIO) -> Iterator[wire.ReadWindowResponse]:
+def _read_messages(stream: BinaryIO) -> Iterator[wire.ReadWindowResponse]:
     """Yield the messages of a stream."""
     from deepprof.v1 import query_pb2 as wire
 
@@ -100,7 +98,7 @@ def read_messages(stream: BinaryIO) -> Iterator[wire.ReadWindowResponse]:
         yield wire.ReadWindowResponse.FromString(stream.read(int.from_bytes(head, "little")))
 
 
-def assemble(messages: Iterator[wire.ReadWindowResponse]) -> list[Trace]:
+def _assemble(messages: Iterator[wire.ReadWindowResponse]) -> list[Trace]:
     """Return the traces of the ranks, whose messages come one rank after the other."""
     from deepprof.live.wire.assembly import assemble_all
     from deepprof.live.wire.limits import WIDEST
@@ -108,7 +106,7 @@ def assemble(messages: Iterator[wire.ReadWindowResponse]) -> list[Trace]:
     return assemble_all(messages, WIDEST)
 
 
-def examine(traces: list[Trace]) -> ExaminationResult:
+def _examine(traces: list[Trace]) -> ExaminationResult:
     """Analyse the ranks of a job; a single rank keeps its own clock."""
     from deepprof.analysis import analyze
     from deepprof.job.alignment import align
@@ -121,8 +119,8 @@ def examine(traces: list[Trace]) -> ExaminationResult:
             FindingSummary(f.rule, f.severity, f.title, f.summary, f.advice, f.rank, f.confidence)
             for f in analysis.findings
         ],
-        figures=[figures_of(number, loop) for number, loop in enumerate(analysis.loops)],
-        iterations=iterations_of(analysis),
+        figures=[_figures_of(number, loop) for number, loop in enumerate(analysis.loops)],
+        iterations=_iterations_of(analysis),
         loops=[
             FoundLoop(loop.device, number, loop.period, loop.confidence, loop.evidence, loop.boundary_source)
             for number, loop in enumerate(analysis.loops)
@@ -130,7 +128,7 @@ def examine(traces: list[Trace]) -> ExaminationResult:
     )
 
 
-def figures_of(number: int, loop: Loop) -> LoopFigures:
+def _figures_of(number: int, loop: Loop) -> LoopFigures:
     """Return the figures of one loop: those that the protocol has."""
     spread = loop.metrics.iteration_ns
     known: dict[str, Any] = {
@@ -146,7 +144,7 @@ def figures_of(number: int, loop: Loop) -> LoopFigures:
     return LoopFigures(**{each.name: known[each.name] for each in fields(LoopFigures)})
 
 
-def iterations_of(analysis: Analysis) -> bytes:
+def _iterations_of(analysis: Analysis) -> bytes:
     """Return the iterations with the columns of the history, as an Arrow IPC stream."""
     from deepprof.live.service.views import HISTORY
 
@@ -156,7 +154,7 @@ def iterations_of(analysis: Analysis) -> bytes:
     return buffer.getvalue()
 
 
-def keep(traces: list[Trace], folder: Path, within: tuple[int | None, int | None]) -> None:
+def _keep(traces: list[Trace], folder: Path, within: tuple[int | None, int | None]) -> None:
     """Write the ranks to a store, cut to the range of time `within`."""
     from deepprof.collectors.store import replace_store, write_index
     from deepprof.collectors.store.rank import write_rank

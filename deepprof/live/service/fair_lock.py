@@ -8,8 +8,6 @@ from contextlib import asynccontextmanager
 
 from deepprof.live.service.fair_queue import FairQueue
 
-__all__ = ["FairLock"]
-
 
 class FairLock:
     """A lock that one task holds at a time; for the event loop only."""

@@ -6,12 +6,10 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
-__all__ = ["FairQueue"]
-
 T = TypeVar("T")
 
 
-def always(*_: Any) -> bool:
+def _always(*_: Any) -> bool:
     """Return True for any arguments."""
     return True
 
@@ -44,9 +42,9 @@ class FairQueue(Generic[T]):
 
     def take(
         self,
-        fits: Callable[[T], bool] = always,
-        owner_fits: Callable[[str], bool] = always,
-        job_fits: Callable[[str, str], bool] = always,
+        fits: Callable[[T], bool] = _always,
+        owner_fits: Callable[[str], bool] = _always,
+        job_fits: Callable[[str, str], bool] = _always,
     ) -> T | None:
         """Remove and return the item whose turn it is among those that fit; None where there is none."""
         for owner in filter(owner_fits, self._owners):

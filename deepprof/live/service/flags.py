@@ -5,8 +5,6 @@ from __future__ import annotations
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Mapping
 
-__all__ = ["add_flags", "read_flags"]
-
 SHORT: Mapping[str, tuple[str, str, str]] = {
     "listen.addresses": ("--listen", "ADDRESS", "unix:PATH or HOST:PORT; with commas for several"),
     "metrics.address": ("--metrics", "HOST:PORT", "of /metrics, /healthz and /readyz; empty: none"),
@@ -27,7 +25,7 @@ def add_flags(parser: ArgumentParser) -> None:
     insecure = "listen on other than loopback addresses without TLS and credentials"
     parser.add_argument("--insecure", dest="insecure", action="store_const", const="true", help=insecure)
     anything = "any key of the configuration, such as history.keep_for=7d; may be repeated"
-    parser.add_argument("--set", dest="set", metavar="KEY=VALUE", type=parse_setting, action="append", help=anything)
+    parser.add_argument("--set", dest="set", metavar="KEY=VALUE", type=_parse_setting, action="append", help=anything)
 
 
 def read_flags(args: Namespace) -> dict[str, str]:
@@ -37,7 +35,7 @@ def read_flags(args: Namespace) -> dict[str, str]:
     return dict(given.get("set") or ()) | own
 
 
-def parse_setting(text: str) -> tuple[str, str]:
+def _parse_setting(text: str) -> tuple[str, str]:
     """Return key and value of `KEY=VALUE`."""
     key, equals, value = text.partition("=")
     if not (key and equals):

@@ -13,21 +13,6 @@ from pathlib import Path
 from deepprof.collectors.errors import DeepProfError, escaped
 from deepprof.ownership import find_fault
 
-__all__ = [
-    "CAPTURES_LIST",
-    "CHECK",
-    "PRIVATE_DIR",
-    "PRIVATE_FILE",
-    "StoreError",
-    "lock_store",
-    "make_folder",
-    "naming",
-    "open_plain",
-    "prepare_folder",
-    "require_kind",
-    "sync_folder",
-]
-
 PRIVATE_DIR, PRIVATE_FILE = 0o700, 0o600
 CAPTURES_LIST = "captures.json"  # in the folder of the captures: the data of each capture
 CHECK = "run `deepprof fsck` on the store"

@@ -14,8 +14,6 @@ from deepprof.live.service.history.sealed import SEALED
 from deepprof.live.service.journal.journal_checks import inspect_journal
 from deepprof.live.service.store_problem import FsckContext, StoreProblem
 
-__all__ = ["check_store"]
-
 JOURNAL, CAPTURES = "journal", "captures"
 
 
@@ -25,16 +23,16 @@ def check_store(store: Path, *, repair: bool = False) -> list[StoreProblem]:
     A repair moves the parts that it takes out to `lost+found` in the store. Raises `UsageError` where there is no
     store, `StoreError` where a daemon runs on it or it is of a newer version, and `OSError`.
     """
-    require_store(store)
+    _require_store(store)
     with lock_store(store):
         bench = FsckContext(store, repair=repair)
         facts = inspect_journal(bench, store / JOURNAL)
         inspect_history(bench, facts.end, facts.highest_session)
-        inspect_captures(bench, store / CAPTURES)
+        _inspect_captures(bench, store / CAPTURES)
         return bench.problems
 
 
-def require_store(store: Path) -> None:
+def _require_store(store: Path) -> None:
     """Raise `UsageError` unless the directory holds a part of a daemon's store."""
     if not store.is_dir():
         raise UsageError(f"{store}: is no directory; name the store of `deepprof serve`")
@@ -44,7 +42,7 @@ def require_store(store: Path) -> None:
         raise UsageError(f"{store}: is no store of a daemon; name the one of `deepprof serve`")
 
 
-def inspect_captures(bench: FsckContext, folder: Path) -> None:
+def _inspect_captures(bench: FsckContext, folder: Path) -> None:
     """Check that each capture is a store of traces, as far as its manifests show."""
     try:
         if not require_kind(folder, folder=True):

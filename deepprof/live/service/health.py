@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from deepprof.live.service.engine import Engine
     from deepprof.live.service.examiner import Examiner
 
-__all__ = ["Health", "exporting"]
-
 STALE_NS = 60 * 10**9  # if a record waits longer to be mined, the daemon's views are stale
 
 

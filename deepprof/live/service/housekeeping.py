@@ -16,8 +16,6 @@ from deepprof.live.service.refusal import RefusedError
 if TYPE_CHECKING:
     from deepprof.live.service.engine import Engine
 
-__all__ = ["keep_house"]
-
 log = logging.getLogger(__name__)
 
 EVERY_S = 10.0
@@ -60,16 +58,16 @@ def identify(engine: Engine) -> Identity | None:
 
 async def tidy(engine: Engine) -> None:
     """Do every task once; one that fails does not keep the others from being done, which may free space."""
-    for chore in (retain, seal, release, expire, try_again, take_measure, give_back):
+    for chore in (_retain, seal, _release, _expire, _try_again, take_measure, _give_back):
         try:
             await chore(engine)
         except (OSError, StoreError, RefusedError) as error:
-            log.warning("housekeeping-failed", extra={"chore": chore.__name__, "problem": str(error)[:200]})
+            log.warning("housekeeping-failed", extra={"chore": chore.__name__.lstrip("_"), "problem": str(error)[:200]})
         except Exception:  # a bug with one job's data must not stop the tasks for the other jobs
-            log.exception("housekeeping-failed", extra={"chore": chore.__name__})
+            log.exception("housekeeping-failed", extra={"chore": chore.__name__.lstrip("_")})
 
 
-async def retain(engine: Engine) -> None:
+async def _retain(engine: Engine) -> None:
     """Remove iterations that are too old, or too many."""
     keep = engine.config.history
     await asyncio.to_thread(engine.history.retain, keep.keep_for_ns, keep.keep_nbytes, engine.clock.unix_ns())
@@ -80,19 +78,19 @@ async def seal(engine: Engine) -> None:
     await asyncio.to_thread(engine.history.seal, engine.clock.unix_ns() - engine.config.history.seal_after_ns)
 
 
-async def release(engine: Engine) -> None:
+async def _release(engine: Engine) -> None:
     """Have the journal's oldest segments removed, when everything in them is saved."""
     engine.writer.release(await engine.order(engine.worker.needed))
     if not any(rank.unsaved for rank in engine.roster):  # the history was just synced, and no rank waits to be saved
         engine.worker.problem = ""
 
 
-async def expire(engine: Engine) -> None:
+async def _expire(engine: Engine) -> None:
     """Let go of ranks that have been silent for long."""
     await engine.expire()
 
 
-async def try_again(engine: Engine) -> None:
+async def _try_again(engine: Engine) -> None:
     """Check whether the disk can be written again."""
     if engine.writer.problem:
         await asyncio.to_thread(try_disk, engine)
@@ -100,12 +98,12 @@ async def try_again(engine: Engine) -> None:
 
 async def take_measure(engine: Engine) -> None:
     """Measure the bytes of the history, and of each rank in it."""
-    engine.history_nbytes = await asyncio.to_thread(measure, engine.history.path.parent)
+    engine.history_nbytes = await asyncio.to_thread(_measure, engine.history.path.parent)
     kept, senders = await asyncio.to_thread(lambda: (engine.history.kept_nbytes(), engine.history.senders()))
     engine.senders.note_kept(kept, senders)
 
 
-async def give_back(engine: Engine) -> None:
+async def _give_back(engine: Engine) -> None:
     """Return free memory to the system while no messages wait; glibc would keep it."""
     if not engine.queued_nbytes and TRIM is not None:
         await asyncio.to_thread(TRIM, 0)
@@ -121,7 +119,7 @@ def try_disk(engine: Engine) -> None:
         probe.unlink(missing_ok=True)
 
 
-def measure(store: Path) -> int:
+def _measure(store: Path) -> int:
     """Return the bytes of the database and of the sealed files."""
     size = 0
     for file in (*store.glob("history.db*"), *(store / "sealed").glob("*")):

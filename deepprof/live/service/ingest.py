@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from deepprof.live.service.journal import Kind
     from deepprof.live.wire.records import CheckedRecords
 
-__all__ = ["INVALID", "IngestServicer"]
-
 log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[wire.SendRequest, wire.SendResponse]
 
@@ -66,7 +64,7 @@ class IngestServicer:
         hello = pb.Hello()
         try:
             async with self.engine.stream(context):
-                hello = await read_hello(context, self.engine)
+                hello = await _read_hello(context, self.engine)
                 rank = await self.engine.attach(hello, context, CALLER.get())
                 await IngestConnection(self.engine, rank, context).run()
         except RefusedError as refusal:
@@ -84,7 +82,7 @@ class IngestServicer:
         log.warning(event, extra={**who, "reason": reason, "problem": str(problem)})
 
 
-async def read_hello(context: Context, engine: Engine) -> pb.Hello:
+async def _read_hello(context: Context, engine: Engine) -> pb.Hello:
     """Return the stream's first message, a Hello. Raises `RefusedError` or `WireError` without one."""
     try:
         async with asyncio.timeout(HELLO_S):

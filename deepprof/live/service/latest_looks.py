@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 if TYPE_CHECKING:
     from deepprof.live.service.clock import DaemonClock
 
-__all__ = ["LatestLooks"]
-
 T = TypeVar("T")
 
 AGE_NS = 10**8  # for which a look is good enough: the shortest interval that clients may ask for

@@ -7,13 +7,11 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["LogRateLimiter"]
-
 BURST, WINDOW_S, MAX_LOGGED_EVENTS = 10, 60.0, 1024
 
 
 @dataclass(slots=True)
-class RateWindow:
+class _RateWindow:
     """One event's current minute."""
 
     began_s: float
@@ -33,7 +31,7 @@ class LogRateLimiter:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock = clock
-        self._windows: OrderedDict[str, RateWindow] = OrderedDict()  # by their begin
+        self._windows: OrderedDict[str, _RateWindow] = OrderedDict()  # by their begin
         self._unsaid: dict[str, int] = {}
 
     def admit(self, key: str, level: int) -> int | None:
@@ -69,7 +67,7 @@ class LogRateLimiter:
         former = self._windows.pop(key, None)
         if len(self._windows) >= MAX_LOGGED_EVENTS:
             self._forget(next(iter(self._windows)))
-        self._windows[key] = RateWindow(now, 1)
+        self._windows[key] = _RateWindow(now, 1)
         return former.suppressed if former else 0
 
     def _forget(self, key: str) -> None:

@@ -25,8 +25,6 @@ from deepprof.live.service.config.sections import LogSection
 from deepprof.live.service.log_rate import LogRateLimiter
 from deepprof.render.plain import shorten
 
-__all__ = ["JsonLines", "LogHandler", "TextLines", "quiet_grpc", "writing_logs"]
-
 OURS = "deepprof"
 FIELDS, FIELD_CHARS, TRACEBACK_CHARS = 32, 1000, 8000
 WIDEST = 1 << 63  # larger integers are written as texts: readers of JSON keep 64 bits at most
@@ -36,15 +34,15 @@ STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "
 @contextmanager
 def writing_logs(
     config: LogSection, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
-) -> Iterator[LogHandler]:
+) -> Iterator[_LogHandler]:
     """Write logs, warnings, and exceptions that end threads to `stream` (stderr), until the block ends.
 
     `clock` (seconds) is used only to limit repeated events.
     """
     quiet_grpc()
     out = sys.stderr if stream is None else stream
-    handler = LogHandler(out, make_lines(config, out), LogRateLimiter(clock))
-    with as_only_handler(handler, config.level), threads_heard():
+    handler = _LogHandler(out, _make_lines(config, out), LogRateLimiter(clock))
+    with _as_only_handler(handler, config.level), _threads_heard():
         try:
             yield handler
         finally:
@@ -56,14 +54,14 @@ def quiet_grpc() -> None:
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 
-def make_lines(config: LogSection, stream: TextIO) -> logging.Formatter:
+def _make_lines(config: LogSection, stream: TextIO) -> logging.Formatter:
     """Return the formatter that the configuration asks for."""
     text = config.format == "text" or (config.format == "auto" and stream.isatty())
-    return TextLines() if text else JsonLines()
+    return _TextLines() if text else _JsonLines()
 
 
 @contextmanager
-def as_only_handler(handler: logging.Handler, level: str) -> Iterator[None]:
+def _as_only_handler(handler: logging.Handler, level: str) -> Iterator[None]:
     """Give every record to `handler`: ours from `level` on, those of libraries from warnings on (debug: all)."""
     root, ours = logging.getLogger(), logging.getLogger(OURS)
     before = root.handlers[:], root.level, ours.level
@@ -81,7 +79,7 @@ def as_only_handler(handler: logging.Handler, level: str) -> Iterator[None]:
 
 
 @contextmanager
-def threads_heard() -> Iterator[None]:
+def _threads_heard() -> Iterator[None]:
     """Log an exception that ends a thread, which otherwise prints a traceback of many lines."""
     before = threading.excepthook
 
@@ -97,7 +95,7 @@ def threads_heard() -> Iterator[None]:
         threading.excepthook = before
 
 
-class LogHandler(logging.Handler):
+class _LogHandler(logging.Handler):
     """Writes records as lines, of repeated ones only some; a stream that is closed or full causes no error."""
 
     def __init__(self, stream: TextIO, lines: logging.Formatter, repeats: LogRateLimiter) -> None:
@@ -108,7 +106,7 @@ class LogHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Write the record, and before it the counts of earlier ones that were left out."""
         try:
-            suppressed = self.repeats.admit(key_of(record), record.levelno)
+            suppressed = self.repeats.admit(_key_of(record), record.levelno)
             self.tell(self.repeats.expired())
             if suppressed is not None:
                 self.write(record, suppressed)
@@ -139,50 +137,50 @@ class LogHandler(logging.Handler):
         self.stream.flush()
 
 
-class JsonLines(logging.Formatter):
+class _JsonLines(logging.Formatter):
     """A record as one line of JSON, all ASCII: `time` (UTC), `level`, `event`, then the fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
-        values = head(record) | fields(record) | head(record)  # a field never takes the place of the event
+        values = head(record) | _fields(record) | head(record)  # a field never takes the place of the event
         line = json.dumps(values, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
         return line.replace("\x7f", "\\u007f")  # JSON does not escape it, but a terminal interprets it
 
 
-class TextLines(logging.Formatter):
+class _TextLines(logging.Formatter):
     """A record as one line of text: time, level, event, then the fields as key=value."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
-        words = [*head(record).values(), *(f"{key}={show(value)}" for key, value in fields(record).items())]
+        words = [*head(record).values(), *(f"{key}={_show(value)}" for key, value in _fields(record).items())]
         return escaped(" ".join(words))
 
 
 def head(record: logging.LogRecord) -> dict[str, str]:
     """Return the values that every line begins with."""
     at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-    return {"time": at.replace("+00:00", "Z"), "level": record.levelname.lower(), "event": event_of(record)}
+    return {"time": at.replace("+00:00", "Z"), "level": record.levelname.lower(), "event": _event_of(record)}
 
 
-def event_of(record: logging.LogRecord) -> str:
+def _event_of(record: logging.LogRecord) -> str:
     """Return the event's word; `foreign` for records of other libraries."""
-    return shorten(say(record), FIELD_CHARS) if is_ours(record) else "foreign"
+    return shorten(_say(record), FIELD_CHARS) if _is_ours(record) else "foreign"
 
 
-def key_of(record: logging.LogRecord) -> str:
+def _key_of(record: logging.LogRecord) -> str:
     """Return a key that repeated records share: the event and its token, or the line of the foreign code that logs."""
-    if not is_ours(record):
+    if not _is_ours(record):
         return f"{record.name}:{record.module}:{record.lineno}"
     token = getattr(record, "token", "")  # many refusals of one sender must not hide those of others
-    return f"{event_of(record)} {token}" if token else event_of(record)
+    return f"{_event_of(record)} {token}" if token else _event_of(record)
 
 
-def is_ours(record: logging.LogRecord) -> bool:
+def _is_ours(record: logging.LogRecord) -> bool:
     """Return whether one of DeepProf's own loggers logs it."""
     return record.name.partition(".")[0] == OURS
 
 
-def say(record: logging.LogRecord) -> str:
+def _say(record: logging.LogRecord) -> str:
     """Return the record's message, whatever its arguments are."""
     try:
         return record.getMessage()
@@ -190,18 +188,18 @@ def say(record: logging.LogRecord) -> str:
         return str(record.msg)
 
 
-def fields(record: logging.LogRecord) -> dict[str, Any]:
+def _fields(record: logging.LogRecord) -> dict[str, Any]:
     """Return the fields of a record beside its event, bounded."""
     own = {key: value for key, value in vars(record).items() if key not in STANDARD}
-    found = {shorten(escaped(key)): bound(value) for key, value in list(own.items())[:FIELDS]}
-    if not is_ours(record):
-        found |= {"logger": shorten(record.name), "message": shorten(say(record), FIELD_CHARS)}
+    found = {shorten(escaped(key)): _bound(value) for key, value in list(own.items())[:FIELDS]}
+    if not _is_ours(record):
+        found |= {"logger": shorten(record.name), "message": shorten(_say(record), FIELD_CHARS)}
     if record.exc_info and record.exc_info[0] is not None:
         found["traceback"] = "".join(traceback.format_exception(*record.exc_info))[-TRACEBACK_CHARS:]
     return found
 
 
-def bound(value: object) -> Any:
+def _bound(value: object) -> Any:
     """Return the value as one that JSON can hold and that is not long."""
     if value is None or isinstance(value, bool):
         return value
@@ -209,10 +207,10 @@ def bound(value: object) -> Any:
         return value
     if isinstance(value, float) and abs(value) < float("inf"):
         return value
-    return shorten(describe(value), FIELD_CHARS)
+    return shorten(_describe(value), FIELD_CHARS)
 
 
-def describe(value: object) -> str:
+def _describe(value: object) -> str:
     """Return a value as text, even if its `__str__` raises."""
     try:
         return str(value)
@@ -220,7 +218,7 @@ def describe(value: object) -> str:
         return type(value).__name__
 
 
-def show(value: object) -> str:
+def _show(value: object) -> str:
     """Return a field's value for a text line: in quotes where it would otherwise look like several."""
     text = str(value)
     return text if text and text.isprintable() and not set(text) & set(" \"'=") else json.dumps(text)

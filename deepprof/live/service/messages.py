@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from deepprof.live.service.senders import SenderView
     from deepprof.live.service.views import DeviceView, Level, LoopView, RankView
 
-__all__ = ["NOBODY", "Kept", "account_of", "job_of", "loop_of", "past_job_of", "rank_of", "sender_of", "view_status"]
-
 Kept = tuple[str, int]
 """The sender of a job, and how many bytes are kept of it."""
 
@@ -57,7 +55,7 @@ def account_of(account: Account) -> records.Account:
     )
 
 
-def sum_accounts(accounts: Sequence[Account]) -> records.Account:
+def _sum_accounts(accounts: Sequence[Account]) -> records.Account:
     """Return the account of several ranks together."""
     total = records.Account()
     for account in accounts:
@@ -66,11 +64,11 @@ def sum_accounts(accounts: Sequence[Account]) -> records.Account:
         for counts, more in ((total.dropped, account.dropped), (total.missing, account.missing)):
             for reason, count in more.items():
                 counts[reason] += count
-    total.kinds.extend(sum_kinds(each for account in accounts for each in account.kinds))
+    total.kinds.extend(_sum_kinds(each for account in accounts for each in account.kinds))
     return total
 
 
-def sum_kinds(kinds: Iterable[KindAccount]) -> list[records.KindAccount]:
+def _sum_kinds(kinds: Iterable[KindAccount]) -> list[records.KindAccount]:
     """Return the accounts of several ranks by kind, those of one kind together."""
     totals: dict[str, records.KindAccount] = {}
     for each in kinds:
@@ -126,7 +124,7 @@ def job_of(name: str, ranks: Sequence[RankView], kept: Kept = NOBODY, order: Seq
         first_seen_unix_ns=min((rank.first_seen_unix_ns for rank in ranks), default=0),
         last_record_unix_ns=max((rank.last_record_unix_ns for rank in ranks), default=0),
         iterations=sum(device.iterations_total for rank in ranks for device in rank.devices),
-        account=sum_accounts([rank.account for rank in ranks]),
+        account=_sum_accounts([rank.account for rank in ranks]),
         active_findings=[*told, *sorted(loud.difference(told))],
         sender=next((rank.sender for rank in ranks if rank.sender), kept[0]),
         kept_nbytes=kept[1],
@@ -148,12 +146,12 @@ def rank_of(rank: RankView) -> wire.Rank:
         last_record_unix_ns=rank.last_record_unix_ns,
         clock_offset_ns=rank.clock_offset_ns,
         account=account_of(rank.account),
-        devices=[device_of(device) for device in rank.devices],
-        status=None if rank.status is None else status_of(rank.status),
+        devices=[_device_of(device) for device in rank.devices],
+        status=None if rank.status is None else _status_of(rank.status),
     )
 
 
-def status_of(status: CollectorView) -> records.Status:
+def _status_of(status: CollectorView) -> records.Status:
     """Return the status of a collector."""
     return records.Status(level=LEVELS[status.level], **{name: getattr(status, name) for name in STATUS})
 
@@ -163,10 +161,10 @@ def view_status(message: records.Status) -> CollectorView:
     return CollectorView(level=NAMES_OF_LEVELS[message.level], **{name: getattr(message, name) for name in STATUS})
 
 
-def device_of(device: DeviceView) -> wire.DeviceState:
+def _device_of(device: DeviceView) -> wire.DeviceState:
     """Return a device."""
     loop = device.loop
-    followed: dict[str, Any] = {} if loop is None else followed_of(loop)
+    followed: dict[str, Any] = {} if loop is None else _followed_of(loop)
     return wire.DeviceState(
         device=device.device,
         stream=device.stream,
@@ -182,7 +180,7 @@ def device_of(device: DeviceView) -> wire.DeviceState:
     )
 
 
-def followed_of(loop: LoopView) -> dict[str, Any]:
+def _followed_of(loop: LoopView) -> dict[str, Any]:
     """Return the fields of a loop that a device and a list of loops share."""
     return {
         "loop": loop.number,
@@ -195,4 +193,4 @@ def followed_of(loop: LoopView) -> dict[str, Any]:
 
 def loop_of(rank: int, device: int, loop: LoopView) -> wire.Loop:
     """Return a loop."""
-    return wire.Loop(rank=rank, device=device, iterations=loop.iterations, **followed_of(loop))
+    return wire.Loop(rank=rank, device=device, iterations=loop.iterations, **_followed_of(loop))

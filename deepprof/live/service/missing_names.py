@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from deepprof.live.wire.records import CheckedRecords
     from deepprof.v1 import records_pb2 as pb
 
-__all__ = ["check_after_loss"]
-
 
 def check_after_loss(batch: pb.Batch, limits: WireLimits, known: int, nbytes: int = 0) -> CheckedRecords:
     """Return the records of a batch of a rank that has lost records, and perhaps names. Raises `WireError`.
@@ -23,7 +21,7 @@ def check_after_loss(batch: pb.Batch, limits: WireLimits, known: int, nbytes: in
     """
     needed = batch.first_name
     if not batch.names:
-        needed = highest_name(check_batch(batch, limits, limits.names, nbytes)) + 1
+        needed = _highest_name(check_batch(batch, limits, limits.names, nbytes)) + 1
     records = check_batch(batch, limits, max(needed, known), nbytes)
     if needed <= known:
         return records
@@ -31,7 +29,7 @@ def check_after_loss(batch: pb.Batch, limits: WireLimits, known: int, nbytes: in
     return replace(records, names=lost + records.names, first_name=known)
 
 
-def highest_name(records: CheckedRecords) -> int:
+def _highest_name(records: CheckedRecords) -> int:
     """Return the highest name id that the records use, -1 for none."""
     used = [
         rows[column].max() for rows in records.tables.values() for column in rows.columns if column.endswith("name_id")

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from deepprof.live.service.history.values import JobSummary
     from deepprof.live.service.views import RankView
 
-__all__ = ["QueryServicer"]
-
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
@@ -62,13 +60,13 @@ class QueryServicer(query_pb2_grpc.QueryServicer):
             here = {job.job for job in jobs}
             jobs += [past_job_of(job, self.kept(job.job)) for job in await self.past(context) if job.job not in here]
         jobs.sort(key=lambda job: (-job.first_seen_unix_ns, job.job))
-        page, token = await cut_page(jobs, request.page_size, request.page_token, context)
+        page, token = await _cut_page(jobs, request.page_size, request.page_token, context)
         return wire.ListJobsResponse(jobs=page, next_page_token=token)
 
     async def ListRanks(self, request: wire.ListRanksRequest, context: Context) -> wire.ListRanksResponse:  # noqa: N802
         """List the ranks of a job."""
         ranks = await self.ranks(request.job, context)
-        page, token = await cut_page(ranks, request.page_size, request.page_token, context)
+        page, token = await _cut_page(ranks, request.page_size, request.page_token, context)
         views = await self.take_turn(lambda: [rank_of(rank.view) for rank in page])
         return wire.ListRanksResponse(ranks=views, next_page_token=token)
 
@@ -76,8 +74,8 @@ class QueryServicer(query_pb2_grpc.QueryServicer):
         """List the loops that were followed."""
         wanted = request.rank if request.HasField("rank") else None
         ranks = [each for each in await self.ranks(request.job, context) if wanted in (None, each.hello.rank)]
-        loops = await self.take_turn(lambda: list(loops_of(ranks)))
-        page, token = await cut_page(loops, request.page_size, request.page_token, context)
+        loops = await self.take_turn(lambda: list(_loops_of(ranks)))
+        page, token = await _cut_page(loops, request.page_size, request.page_token, context)
         return wire.ListLoopsResponse(loops=page, next_page_token=token)
 
     async def ListIterations(  # noqa: N802
@@ -85,7 +83,7 @@ class QueryServicer(query_pb2_grpc.QueryServicer):
     ) -> wire.ListIterationsResponse:
         """List iterations, a page as an Arrow IPC stream."""
         ranks = await self.ranks(request.job, context, past=True)
-        limit = await check_size(request.page_size, ROWS, LARGEST_ROWS, context)
+        limit = await _check_size(request.page_size, ROWS, LARGEST_ROWS, context)
         rank = request.rank if request.HasField("rank") else None
         device = request.device if request.HasField("device") else None
 
@@ -224,7 +222,7 @@ class QueryServicer(query_pb2_grpc.QueryServicer):
             await context.abort(grpc.StatusCode.UNAVAILABLE, f"the history cannot be read: {str(error)[:200]}")
 
 
-def loops_of(ranks: Iterable[DaemonRank]) -> Iterator[wire.Loop]:
+def _loops_of(ranks: Iterable[DaemonRank]) -> Iterator[wire.Loop]:
     """Yield the loops that were followed on ranks."""
     for rank in ranks:
         for device in rank.view.devices:
@@ -246,16 +244,16 @@ async def write(context: Context, message: wire.ReadWindowResponse) -> asyncio.T
     return None
 
 
-async def check_size(size: int, usual: int, largest: int, context: Context) -> int:
+async def _check_size(size: int, usual: int, largest: int, context: Context) -> int:
     """Return the page size that the call asks for, or the usual one; ends the call if it is too large."""
     if size > largest:
         await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"page_size: {size} is above {largest}")
     return size or usual
 
 
-async def cut_page(items: Sequence[T], size: int, token: str, context: Context) -> tuple[Sequence[T], str]:
+async def _cut_page(items: Sequence[T], size: int, token: str, context: Context) -> tuple[Sequence[T], str]:
     """Return the page that begins at `token`, the number of its first item, and the next one's token."""
-    limit = await check_size(size, PAGE, LARGEST_PAGE, context)
+    limit = await _check_size(size, PAGE, LARGEST_PAGE, context)
     if token and not (token.isascii() and token.isdecimal() and len(token) <= 9):
         await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "page_token: is none of ours; begin without one")
     first = int(token or 0)

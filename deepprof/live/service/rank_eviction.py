@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from deepprof.live.service.daemon_rank import DaemonRank
 
-__all__ = ["LimitReached", "RankPriority", "choose_spare", "find_standing", "name_most"]
-
 ABANDONED_NS = 15 * 60 * 10**9  # that a collector needs at most to connect again
 NAMED = 3  # senders or jobs in a message: those that hold most
 
@@ -60,13 +58,13 @@ def choose_spare(full: LimitReached, now_ns: int) -> list[DaemonRank]:
 
     `now_ns` is the daemon's monotonic clock.
     """
-    parts = [part for part in find_parts(full, now_ns) if part[0] < RankPriority.NEEDED]
+    parts = [part for part in _find_parts(full, now_ns) if part[0] < RankPriority.NEEDED]
     held = Counter(ranks[0].owner for _, ranks in parts)
     order = [(standing, -held[ranks[0].owner], min(rank.number for rank in ranks), ranks) for standing, ranks in parts]
     return min(order, key=lambda each: each[:3])[3] if order else []
 
 
-def find_parts(full: LimitReached, now_ns: int) -> Iterable[tuple[RankPriority, list[DaemonRank]]]:
+def _find_parts(full: LimitReached, now_ns: int) -> Iterable[tuple[RankPriority, list[DaemonRank]]]:
     """Yield the ranks that may only go together, and their priority."""
     jobs = defaultdict[str, defaultdict[RankPriority, list["DaemonRank"]]](lambda: defaultdict(list))
     for rank in full.ranks:

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from deepprof.live.service.daemon_rank import DaemonRank
 
-__all__ = ["DaemonRanks"]
-
 
 @dataclass(slots=True)
 class DaemonRanks:

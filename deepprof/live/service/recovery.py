@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from deepprof.live.service.history import StoredSession
     from deepprof.live.service.journal import JournalFrame, JournalPlace
 
-__all__ = ["RecoveryResult", "recover"]
-
 log = logging.getLogger(__name__)
 
 PIECE = 16  # items of a rank mined at a time
@@ -48,48 +46,48 @@ def recover(engine: Engine) -> RecoveryResult:
     """
     found = RecoveryResult()
     open_ones = [stored for stored in engine.history.restore() if not stored.closed]
-    ranks = {stored.session: rank for stored in open_ones if (rank := bring_back(engine, stored))}
+    ranks = {stored.session: rank for stored in open_ones if (rank := _bring_back(engine, stored))}
     senders = engine.history.senders()
     for rank in ranks.values():
         rank.owner = senders.get(rank.key, "")
         engine.roster.put(rank)
     found.ranks = len(ranks)
-    for place, frame in engine.journal.replay(first_needed(engine, list(ranks.values()))):
+    for place, frame in engine.journal.replay(_first_needed(engine, list(ranks.values()))):
         if engine.stopping:
             break
         rank = ranks.get(frame.session)
         if rank is not None and (rank.saved is None or place > rank.saved):
             take_again(engine, rank, place, frame, found)
     for rank in ranks.values():
-        catch_up(engine, rank)
+        _catch_up(engine, rank)
     engine.worker.save(ranks.values())
     return found
 
 
-def bring_back(engine: Engine, stored: StoredSession) -> DaemonRank | None:
+def _bring_back(engine: Engine, stored: StoredSession) -> DaemonRank | None:
     """Return a rank as it was last saved; None, with a log event, where not even its Hello can be read."""
     try:
         hello = pb.Hello.FromString(stored.hello)
     except DecodeError as error:
-        log_damage(stored, error)
+        _log_damage(stored, error)
         return None
     if stored.state and stored.position is not None:
         try:
             rank = DaemonRank.restore(stored.session, hello, stored.state)
         except ValueError as error:
-            log_damage(stored, error)
-            rank = without_state(engine, stored, hello)
+            _log_damage(stored, error)
+            rank = _without_state(engine, stored, hello)
         rank.position = rank.saved = rank.latest = stored.position
         return rank
     return DaemonRank(stored.session, hello, RankSession(), first_seen_unix_ns=stored.begun_unix_ns)
 
 
-def log_damage(stored: StoredSession, error: Exception) -> None:
+def _log_damage(stored: StoredSession, error: Exception) -> None:
     """Log that a rank cannot be restored as it was."""
     log.error("state-damaged", extra={"job": stored.job, "rank": stored.rank, "problem": str(error)[:200]})
 
 
-def without_state(engine: Engine, stored: StoredSession, hello: pb.Hello) -> DaemonRank:
+def _without_state(engine: Engine, stored: StoredSession, hello: pb.Hello) -> DaemonRank:
     """Return a rank whose state cannot be read: it starts again after the mined messages, which the history has.
 
     Acknowledged records stay acknowledged if the journal still has the last of them: the client continues where it was.
@@ -98,20 +96,20 @@ def without_state(engine: Engine, stored: StoredSession, hello: pb.Hello) -> Dae
     places = engine.journal.window(stored.session)
     for place in places:
         if stored.position is not None and place <= stored.position:
-            follow(engine, rank, place)
+            _follow(engine, rank, place)
     if rank.durable and not rank.ended:
-        add_gap(rank)
+        _add_gap(rank)
     rank.note_counted()
     return rank
 
 
-def follow(engine: Engine, rank: DaemonRank, place: JournalPlace) -> None:
+def _follow(engine: Engine, rank: DaemonRank, place: JournalPlace) -> None:
     """Note a message that was mined, and the names in it."""
     try:
         frame = engine.journal.read(place)
     except JournalError:
         return
-    item = read_item(rank, frame)
+    item = _read_item(rank, frame)
     if item is None:
         return
     if item.first > rank.next:  # messages before are not kept or damaged: then not all records can be examined together
@@ -124,13 +122,13 @@ def follow(engine: Engine, rank: DaemonRank, place: JournalPlace) -> None:
         rank.session.take_names(item.records.names, item.records.first_name)
 
 
-def add_gap(rank: DaemonRank) -> None:
+def _add_gap(rank: DaemonRank) -> None:
     """Separate the records mined before from those that follow, so that no result spans both."""
     rank.session.gap(None)
     rank.accounts.gap(0)
 
 
-def first_needed(engine: Engine, ranks: list[DaemonRank]) -> JournalPlace | None:
+def _first_needed(engine: Engine, ranks: list[DaemonRank]) -> JournalPlace | None:
     """Return the place after which the journal has to be read; None: from its beginning."""
     saved = [rank.saved for rank in ranks]
     return None if not saved or None in saved else min(place for place in saved if place is not None)
@@ -140,20 +138,20 @@ def take_again(
     engine: Engine, rank: DaemonRank, place: JournalPlace, frame: JournalFrame, found: RecoveryResult
 ) -> None:
     """Queue a message that was durable; if it cannot be read, the rank gets a gap."""
-    item = read_item(rank, frame)
+    item = _read_item(rank, frame)
     if item is None:
         found.damaged += 1
         missing = max(0, frame.first + frame.count - rank.next)
         item = QueuedMessage("gap", b"", rank.next, missing, lost=frame.count or None, missing={DAMAGED: frame.count})
     elif frame.first > rank.next:  # the messages between were damaged
         lost = frame.first - rank.next
-        add(engine, rank, place, QueuedMessage("gap", b"", rank.next, lost, lost=lost, missing={DAMAGED: lost}))
-    add(engine, rank, place, item)
+        _add(engine, rank, place, QueuedMessage("gap", b"", rank.next, lost, lost=lost, missing={DAMAGED: lost}))
+    _add(engine, rank, place, item)
     found.messages += 1
     found.records += item.count if item.kind == "batch" else 0
 
 
-def add(engine: Engine, rank: DaemonRank, place: JournalPlace, item: QueuedMessage) -> None:
+def _add(engine: Engine, rank: DaemonRank, place: JournalPlace, item: QueuedMessage) -> None:
     """Put a message into the rank's queue, and mine when enough messages wait."""
     rank.note_submitted(item)
     rank.note_durable(item)
@@ -162,20 +160,20 @@ def add(engine: Engine, rank: DaemonRank, place: JournalPlace, item: QueuedMessa
     engine.worker.put(rank, item, place)
     engine.admission.count(rank)
     if len(rank.queue) >= PIECE:
-        catch_up(engine, rank)
+        _catch_up(engine, rank)
     if engine.queued_nbytes >= PIECE_NBYTES:
         for other in list(engine.roster):
-            catch_up(engine, other)
+            _catch_up(engine, other)
 
 
-def catch_up(engine: Engine, rank: DaemonRank) -> None:
+def _catch_up(engine: Engine, rank: DaemonRank) -> None:
     """Mine all waiting messages of a rank."""
     while rank.queue:
         engine.worker.mine(rank)
     engine.admission.count(rank)
 
 
-def read_item(rank: DaemonRank, frame: JournalFrame) -> QueuedMessage | None:
+def _read_item(rank: DaemonRank, frame: JournalFrame) -> QueuedMessage | None:
     """Return the message that a frame holds, None where it cannot be read any more.
 
     It was checked when it came, but perhaps against other limits.
@@ -188,7 +186,7 @@ def read_item(rank: DaemonRank, frame: JournalFrame) -> QueuedMessage | None:
             return None
         return QueuedMessage("batch", frame.payload, records.first, records.count, records, find_devices(batch))
     lost = frame.count or None if frame.kind == "gap" else None
-    missing = read_missing(frame)
+    missing = _read_missing(frame)
     return (
         None
         if missing is None
@@ -196,7 +194,7 @@ def read_item(rank: DaemonRank, frame: JournalFrame) -> QueuedMessage | None:
     )
 
 
-def read_missing(frame: JournalFrame) -> dict[str, int] | None:
+def _read_missing(frame: JournalFrame) -> dict[str, int] | None:
     """Return the counts, by reason, of records not sent that a gap or an End reports, None where it cannot be read."""
     try:
         if frame.kind == "gap":

@@ -6,8 +6,6 @@ import threading
 from collections import Counter
 from collections.abc import Mapping
 
-__all__ = ["Refusals", "RefusedError"]
-
 
 class RefusedError(Exception):
     """A refusal: `code` is the name of a gRPC status, the text states why and what to do.

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from deepprof.live.service.clock import DaemonClock
     from deepprof.live.service.ranks import DaemonRanks
 
-__all__ = ["SenderView", "Senders"]
-
 BURST_NS = 10**9  # that a sender may be ahead of its rate
 
 

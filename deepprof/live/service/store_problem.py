@@ -9,8 +9,6 @@ from pathlib import Path
 from deepprof.collectors.errors import escaped
 from deepprof.live.service.folder import make_folder, sync_folder
 
-__all__ = ["LOST", "FsckContext", "StoreProblem"]
-
 LOST = "lost+found"
 NOTHING = "nothing"
 

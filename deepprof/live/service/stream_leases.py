@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from deepprof.live.service.rank_eviction import name_most
 from deepprof.live.service.refusal import RefusedError
 
-__all__ = ["StreamLeases"]
-
 
 class StreamLeases:
     """Counts the leases by the caller's name; for the event loop only.

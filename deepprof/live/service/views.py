@@ -12,17 +12,6 @@ import polars as pl
 from deepprof.live.client.values import Account
 from deepprof.metrics.iteration import ITERATIONS
 
-__all__ = [
-    "BUCKETS_S",
-    "HISTORY",
-    "CollectorView",
-    "DeviceView",
-    "Level",
-    "LoopView",
-    "RankView",
-    "State",
-]
-
 State = Literal["learning", "locked", "lost"]
 Level = Literal["full", "duty", "off"]
 

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from deepprof.live.service.journal import Journal, JournalPlace
     from deepprof.live.service.session import SessionEvent
 
-__all__ = ["SessionWorker"]
-
 log = logging.getLogger(__name__)
 
 TURN, TURN_RECORDS = 32, 65_536  # items and records of one rank that are mined at a time while other ranks wait
@@ -160,7 +158,7 @@ class SessionWorker:
         with self._wake:
             turn = next_turn(rank)
         items = [item for item, _ in turn]
-        kinds, before = add_kinds(items), rank.mined_items
+        kinds, before = _add_kinds(items), rank.mined_items
         try:
             rank.accounts.take(kinds, self.take(rank, items))
         except Exception:
@@ -178,7 +176,7 @@ class SessionWorker:
         if rank.failed:
             for item in items:
                 rank.follow(item)
-            return {FAILED: add_kinds(items)}
+            return {FAILED: _add_kinds(items)}
         before = {reason: Counter(kinds) for reason, kinds in rank.session.dropped_kinds.items()}
         for item in items:
             rank.take(item)
@@ -222,8 +220,8 @@ class SessionWorker:
             self._save_together(dirty[first : first + TURN])
 
     def _save_together(self, dirty: list[DaemonRank]) -> None:
-        rows = [take_rows(rank) for rank in dirty]
-        saved = [checkpoint_of(rank, new) for rank, new in zip(dirty, rows, strict=True)]
+        rows = [_take_rows(rank) for rank in dirty]
+        saved = [_checkpoint_of(rank, new) for rank, new in zip(dirty, rows, strict=True)]
         try:
             self.history.checkpoint(saved)
         except (OSError, StoreError) as error:
@@ -285,12 +283,12 @@ def next_turn(rank: DaemonRank) -> list[tuple[QueuedMessage, JournalPlace]]:
     return turn
 
 
-def add_kinds(items: Iterable[QueuedMessage]) -> Counter[str]:
+def _add_kinds(items: Iterable[QueuedMessage]) -> Counter[str]:
     """Return how many records of each kind the batches among the items have."""
     return sum((count_kinds(item.records.tables) for item in items if item.records is not None), Counter[str]())
 
 
-def take_rows(rank: DaemonRank) -> pl.DataFrame:
+def _take_rows(rank: DaemonRank) -> pl.DataFrame:
     """Return a rank's new iterations; if a bug prevents that, the rank is mined no more."""
     try:
         return rank.take_rows()
@@ -300,7 +298,7 @@ def take_rows(rank: DaemonRank) -> pl.DataFrame:
         return rank.take_rows()
 
 
-def checkpoint_of(rank: DaemonRank, rows: pl.DataFrame) -> Checkpoint:
+def _checkpoint_of(rank: DaemonRank, rows: pl.DataFrame) -> Checkpoint:
     """Return the checkpoint of a rank that was mined, for the history."""
     if rank.position is None:
         raise ValueError(f"rank {rank.key} has mined nothing")

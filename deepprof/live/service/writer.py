@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from deepprof.live.service.daemon_rank import DaemonRank, QueuedMessage
     from deepprof.live.service.journal import Journal, JournalPlace
 
-__all__ = ["JournalWriter", "WriteResult"]
-
 log = logging.getLogger(__name__)
 
 GROUP_NBYTES = 64 << 20  # appended before a sync at most

@@ -12,8 +12,6 @@ from urllib.parse import quote
 
 from deepprof.collectors.errors import UsageError, escaped
 
-__all__ = ["DaemonAddress", "default_address", "parse_address"]
-
 UNIX = "unix:"
 PATH_NBYTES = 107  # longest path that the kernel can store in a socket's address
 HOST_CHARS, PORTS = 253, 1 << 16
@@ -66,46 +64,46 @@ class DaemonAddress:
 
 def parse_address(text: str) -> DaemonAddress:
     """Return the address that `text` names; raises `UsageError` for anything else. No name is looked up."""
-    return parse_path(text) if text.startswith(UNIX) else parse_host(text)
+    return _parse_path(text) if text.startswith(UNIX) else _parse_host(text)
 
 
-def parse_path(text: str) -> DaemonAddress:
+def _parse_path(text: str) -> DaemonAddress:
     """Return `unix:PATH` as an address; a relative path counts from the current directory."""
     path = text.removeprefix(UNIX)
     if path.startswith("//"):  # gRPC's other way to write an absolute path
         path = path[2:]
     if not path or path.endswith("/") or not path.isprintable():
-        raise wrong(text, "names no socket file")
+        raise _wrong(text, "names no socket file")
     absolute = os.path.abspath(path)
     if len(os.fsencode(absolute)) > PATH_NBYTES:
-        raise wrong(text, f"is longer than the {PATH_NBYTES} bytes of a socket's address", "choose a shorter path")
+        raise _wrong(text, f"is longer than the {PATH_NBYTES} bytes of a socket's address", "choose a shorter path")
     return DaemonAddress(path=absolute)
 
 
-def parse_host(text: str) -> DaemonAddress:
+def _parse_host(text: str) -> DaemonAddress:
     """Return `HOST:PORT` as an address."""
     host, colon, port = text.rpartition(":")
     if not (colon and port.isascii() and port.isdecimal() and len(port) <= 5 and int(port) < PORTS):
-        raise wrong(text, "is no address of a daemon")
+        raise _wrong(text, "is no address of a daemon")
     if host.startswith("[") and host.endswith("]"):
-        return DaemonAddress(host=parse_ipv6(text, host[1:-1]), port=int(port))
+        return DaemonAddress(host=_parse_ipv6(text, host[1:-1]), port=int(port))
     if len(host) > HOST_CHARS or not HOST.fullmatch(host):
-        raise wrong(text, "has no host name or IP address in front of its port")
+        raise _wrong(text, "has no host name or IP address in front of its port")
     return DaemonAddress(host=host, port=int(port))
 
 
-def parse_ipv6(text: str, inner: str) -> str:
+def _parse_ipv6(text: str, inner: str) -> str:
     """Return `inner`, the text between the brackets, which must be an IPv6 address."""
     try:
         address = ip_address(inner)
     except ValueError:
-        raise wrong(text, "has no IPv6 address in its brackets") from None
+        raise _wrong(text, "has no IPv6 address in its brackets") from None
     if address.version != 6 or "%" in inner:  # an address to connect to has no zone
-        raise wrong(text, "has no IPv6 address in its brackets")
+        raise _wrong(text, "has no IPv6 address in its brackets")
     return inner
 
 
-def wrong(text: str, problem: str, advice: str = FORMS) -> UsageError:
+def _wrong(text: str, problem: str, advice: str = FORMS) -> UsageError:
     """Return the error for a wrong address."""
     shown = text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
     return UsageError(f"address {escaped(shown)!r} {problem}; {advice}")

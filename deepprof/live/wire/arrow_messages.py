@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from deepprof.live.wire.errors import MalformedArrowError
 from deepprof.live.wire.flatbuffer import FlatTable, read_root
 
-__all__ = ["DICTIONARY", "END", "ROWS", "SCHEMA", "ArrowMessage", "frame_head", "split_stream"]
-
 SCHEMA, DICTIONARY, ROWS = 1, 2, 3
 VERSION_5 = 4  # Arrow's metadata version V5, since 2020
 CONTINUES = 0xFFFFFFFF
@@ -46,13 +44,13 @@ def split_stream(data: bytes) -> Iterator[ArrowMessage]:
             if at != len(data):
                 raise MalformedArrowError(f"{len(data) - at} bytes stand behind the end of the Arrow stream")
             return
-        message = open_message(view, at, length)
+        message = _open_message(view, at, length)
         at += length + len(message.body)
         yield message
     raise MalformedArrowError(f"the Arrow stream has more than {MESSAGES} messages")
 
 
-def open_message(view: memoryview, at: int, length: int) -> ArrowMessage:
+def _open_message(view: memoryview, at: int, length: int) -> ArrowMessage:
     """Return the message whose head of `length` bytes is at `at`, and whose body follows it."""
     if length > min(HEAD_NBYTES, len(view) - at):
         raise MalformedArrowError(f"a message's head claims {length} bytes")

@@ -17,8 +17,6 @@ from deepprof.live.wire.arrow_schema import TEXT_VIEW
 from deepprof.live.wire.errors import MalformedArrowError
 from deepprof.live.wire.flatbuffer import FlatTable
 
-__all__ = ["Piece", "measure_rows", "read_texts", "write_head"]
-
 LENGTH, NODES, BUFFERS, COMPRESSION, PARTS = 0, 1, 2, 3, 4  # fields of a batch of rows
 OFFSET_NBYTES, VIEW_NBYTES = 8, 16  # size of an offset and of a view, the two ways to locate a text
 INLINE_NBYTES = 12  # bytes of a text that fit into its view; no category is longer
@@ -51,21 +49,21 @@ def measure_rows(batch: FlatTable, body: memoryview, widths: Sequence[int], text
     if batch.place(COMPRESSION):
         raise MalformedArrowError("is compressed")
     rows, nodes = batch.number(LENGTH, "q"), batch.numbers(NODES, "q", 2)
-    check_nodes(rows, nodes, len(widths))
-    buffers = pair(batch.numbers(BUFFERS, "q", 2))
+    _check_nodes(rows, nodes, len(widths))
+    buffers = _pair(batch.numbers(BUFFERS, "q", 2))
     parts = batch.numbers(PARTS, "q") if text == TEXT_VIEW else ()
-    check_places(buffers, len(body))
-    columns = tuple(group(buffers, count_buffers(widths, text, parts)))
+    _check_places(buffers, len(body))
+    columns = tuple(group(buffers, _count_buffers(widths, text, parts)))
     for number, (column, width) in enumerate(zip(columns, widths, strict=True)):
-        needed = (rows * width + 7) // 8 if width else text_places(rows, text)
+        needed = (rows * width + 7) // 8 if width else _text_places(rows, text)
         if column[1][1] < needed or (nodes[2 * number + 1] and 8 * column[0][1] < rows):
             raise MalformedArrowError(f"column {number} has fewer values than the {rows} rows claimed")
     texts = [column for column, width in zip(columns, widths, strict=True) if not width]
-    nbytes = sum(measure_views(body, column, rows) if text == TEXT_VIEW else column[2][1] for column in texts)
+    nbytes = sum(_measure_views(body, column, rows) if text == TEXT_VIEW else column[2][1] for column in texts)
     return Piece(rows, nodes, columns, parts, body, nbytes)
 
 
-def check_nodes(rows: int, nodes: Sequence[int], columns: int) -> None:
+def _check_nodes(rows: int, nodes: Sequence[int], columns: int) -> None:
     """Raise `MalformedArrowError` unless every column has `rows` rows and at most as many nulls."""
     if len(nodes) != 2 * columns:
         raise MalformedArrowError(f"rows of {len(nodes) // 2} columns, there are {columns}")
@@ -75,12 +73,12 @@ def check_nodes(rows: int, nodes: Sequence[int], columns: int) -> None:
         raise MalformedArrowError("claims more nulls than rows")
 
 
-def pair(numbers: Sequence[int]) -> list[Buffer]:
+def _pair(numbers: Sequence[int]) -> list[Buffer]:
     """Return alternating offsets and lengths as pairs."""
     return list(zip(numbers[::2], numbers[1::2], strict=True))
 
 
-def check_places(buffers: Sequence[Buffer], nbytes: int) -> None:
+def _check_places(buffers: Sequence[Buffer], nbytes: int) -> None:
     """Raise `MalformedArrowError` unless the buffers lie one after another, without overlap, in a body of `nbytes`."""
     end = 0
     for offset, length in buffers:
@@ -91,7 +89,7 @@ def check_places(buffers: Sequence[Buffer], nbytes: int) -> None:
         end = offset + length
 
 
-def count_buffers(widths: Sequence[int], text: str, parts: Sequence[int]) -> list[int]:
+def _count_buffers(widths: Sequence[int], text: str, parts: Sequence[int]) -> list[int]:
     """Return how many buffers each column has: nulls and values, or for a text nulls, locations and bytes (`parts`)."""
     if text == TEXT_VIEW and (len(parts) != widths.count(0) or min(parts, default=0) < 0):
         raise MalformedArrowError("does not say in how many parts its texts lie")
@@ -109,12 +107,12 @@ def group(buffers: Sequence[Buffer], counts: Sequence[int]) -> Iterator[tuple[Bu
         at += count
 
 
-def text_places(rows: int, text: str) -> int:
+def _text_places(rows: int, text: str) -> int:
     """Return the size in bytes of the offsets or views that locate the texts of `rows` rows."""
     return VIEW_NBYTES * rows if text == TEXT_VIEW else OFFSET_NBYTES * (rows + 1) if rows else 0
 
 
-def measure_views(body: memoryview, column: tuple[Buffer, ...], rows: int) -> int:
+def _measure_views(body: memoryview, column: tuple[Buffer, ...], rows: int) -> int:
     """Return the bytes of the texts that `rows` views refer to; a shared text counts for each view."""
     return int(np.frombuffer(body, "<u4", 4 * rows, column[1][0])[::4].sum(dtype=np.int64)) if rows else 0
 

@@ -13,8 +13,6 @@ from deepprof.collectors.trace import TABLES
 from deepprof.live.wire.errors import MalformedArrowError
 from deepprof.live.wire.flatbuffer import FlatTable, read_root
 
-__all__ = ["TEXT", "TEXT_VIEW", "Layout", "read_layout"]
-
 ENDIANNESS, FIELDS = 0, 1  # fields of a schema
 NAME, TYPE_KIND, TYPE, DICTIONARY, CHILDREN = 0, 2, 3, 4, 5  # of a column
 BITS, SIGNED = 0, 1  # of an integer
@@ -56,51 +54,51 @@ def read_layout(raw: bytes, table: str) -> Layout:
     expected = TABLES[table]
     if len(columns) != len(expected):
         raise MalformedArrowError(f"{len(columns)} columns, {table} has {len(expected)}")
-    text = text_layout(columns)
-    kinds = [describe_dtype(dtype, text) for dtype in expected.values()]
+    text = _text_layout(columns)
+    kinds = [_describe_dtype(dtype, text) for dtype in expected.values()]
     for number, (column, name, kind) in enumerate(zip(columns, expected, kinds, strict=True)):
-        found = column.text(NAME), describe_column(column)
+        found = column.text(NAME), _describe_column(column)
         if found != (name, kind):
             raise MalformedArrowError(f"column {number} is {found[0]} ({found[1]}), {table} has {name} ({kind}) there")
-    return Layout(tuple(width(kind) for kind in kinds), MappingProxyType(map_codes(columns, expected)), text)
+    return Layout(tuple(_width(kind) for kind in kinds), MappingProxyType(_map_codes(columns, expected)), text)
 
 
-def text_layout(columns: Iterable[FlatTable]) -> str:
+def _text_layout(columns: Iterable[FlatTable]) -> str:
     """Return the text type of the first text or dictionary column; TEXT where there is none."""
     found = (WORDS.get(column.number(TYPE_KIND, "B")) for column in columns)
     return next((kind for kind in found if kind in {TEXT, TEXT_VIEW}), TEXT)
 
 
-def describe_dtype(dtype: pl.DataType, text: str) -> str:
+def _describe_dtype(dtype: pl.DataType, text: str) -> str:
     """Return in words how a column of `dtype` is stored in a stream whose texts are stored as `text`."""
     if isinstance(dtype, pl.Enum):
         return CODE + text
     return text if dtype == pl.String else INTEGERS.get(str(dtype), "bool")
 
 
-def describe_column(column: FlatTable) -> str:
+def _describe_column(column: FlatTable) -> str:
     """Return in words the type of a column of a schema."""
     kind, details, dictionary = column.number(TYPE_KIND, "B"), column.table(TYPE), column.table(DICTIONARY)
     if column.vector(CHILDREN)[1] or details is None:
         return "a nested type"
-    word = integer(details) if kind == 2 else WORDS.get(kind, f"Arrow type {kind}")
+    word = _integer(details) if kind == 2 else WORDS.get(kind, f"Arrow type {kind}")
     if dictionary is None:
         return word
     index = dictionary.table(INDEX)
-    return f"dictionary of {integer(index) if index else 'int32'} to {word}"
+    return f"dictionary of {_integer(index) if index else 'int32'} to {word}"
 
 
-def integer(details: FlatTable) -> str:
+def _integer(details: FlatTable) -> str:
     """Return the name of an integer type."""
     return f"{'' if details.number(SIGNED, 'B') else 'u'}int{details.number(BITS, 'i')}"
 
 
-def width(kind: str) -> int:
+def _width(kind: str) -> int:
     """Return the bits of a value, 0 for a text."""
     return 8 if kind.startswith(CODE) else WIDTHS.get(kind, 0)
 
 
-def map_codes(columns: Iterable[FlatTable], expected: pl.Schema) -> dict[int, str]:
+def _map_codes(columns: Iterable[FlatTable], expected: pl.Schema) -> dict[int, str]:
     """Return the column of every dictionary, by its id."""
     pairs = [(column.table(DICTIONARY), name) for column, name in zip(columns, expected, strict=True)]
     codes = {dictionary.number(DICTIONARY_ID, "q"): name for dictionary, name in pairs if dictionary is not None}

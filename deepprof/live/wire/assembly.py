@@ -20,8 +20,6 @@ from deepprof.plurals import counted, verb
 from deepprof.v1 import query_pb2
 from deepprof.v1 import records_pb2 as pb
 
-__all__ = ["TraceAssembly", "assemble_all"]
-
 WORK = ("device_events", "host_events")  # tables that iterations are found in: host events where there is no device
 PAUSES = ("duty-cycle", INTERRUPTED)  # reasons of intended gaps, in which nothing was to be recorded
 NEVER_NS = -(2**62)
@@ -101,12 +99,12 @@ class TraceAssembly:
 
     def trace(self) -> Trace:
         """Return the trace of all messages added; raises `ValueError` where they do not make one."""
-        parts = self.parts | {table: drop_repeated(self.parts[table], key) for table, key in DESCRIBED.items()}
-        tables = {table: concat(table, pieces) for table, pieces in parts.items()}
+        parts = self.parts | {table: _drop_repeated(self.parts[table], key) for table, key in DESCRIBED.items()}
+        tables = {table: _concat(table, pieces) for table, pieces in parts.items()}
         for side, of in SIDE_TABLES.items():
-            tables[side] = shift(tables[side], self.parts[side], self.offsets[side])
-            tables[side] = renumber(tables[side], tables[of])
-        tables = {table: sort(rows) for table, rows in tables.items()}
+            tables[side] = _shift(tables[side], self.parts[side], self.offsets[side])
+            tables[side] = _renumber(tables[side], tables[of])
+        tables = {table: _sort(rows) for table, rows in tables.items()}
         kept = sum(tables[table].height for table in RECORD_TABLES)
         hello = self.hello
         return Trace(
@@ -168,12 +166,12 @@ def assemble_all(answers: Iterable[query_pb2.ReadWindowResponse], limits: WireLi
     return [ranks[rank].trace() for rank in sorted(ranks)]
 
 
-def concat(table: str, parts: Iterable[pl.DataFrame]) -> pl.DataFrame:
+def _concat(table: str, parts: Iterable[pl.DataFrame]) -> pl.DataFrame:
     """Return the parts of a table as one table in one chunk."""
     return pl.concat([empty_table(TABLES[table]), *parts]).rechunk()
 
 
-def drop_repeated(parts: Sequence[pl.DataFrame], key: str) -> list[pl.DataFrame]:
+def _drop_repeated(parts: Sequence[pl.DataFrame], key: str) -> list[pl.DataFrame]:
     """Return the parts without the rows that an earlier part has: a batch without numbered records may come twice."""
     if len(parts) < 2:
         return list(parts)
@@ -181,13 +179,13 @@ def drop_repeated(parts: Sequence[pl.DataFrame], key: str) -> list[pl.DataFrame]
     return [rows.filter(pl.col("part") == pl.col("part").min().over(key)).drop("part")]
 
 
-def shift(rows: pl.DataFrame, parts: list[pl.DataFrame], offsets: list[int]) -> pl.DataFrame:
+def _shift(rows: pl.DataFrame, parts: list[pl.DataFrame], offsets: list[int]) -> pl.DataFrame:
     """Return a side table whose `event` counts from the first row of the trace, not from that of its batch."""
     added = np.repeat(np.array(offsets, np.uint32), [part.height for part in parts])
     return rows.with_columns(event=rows["event"] + pl.Series(added, dtype=pl.UInt32))
 
 
-def renumber(side: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
+def _renumber(side: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     """Return a side table with the row numbers that its events have after `rows` are sorted."""
     times = rows.to_series(0)
     if times.is_sorted() or not side.height:
@@ -197,6 +195,6 @@ def renumber(side: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     return side.with_columns(event=pl.Series(places[side["event"].to_numpy()], dtype=pl.UInt32))
 
 
-def sort(rows: pl.DataFrame) -> pl.DataFrame:
+def _sort(rows: pl.DataFrame) -> pl.DataFrame:
     """Return a table sorted by its first column, as every table of a trace is."""
     return rows if rows.to_series(0).is_sorted() else rows.sort(rows.columns[0], maintain_order=True)

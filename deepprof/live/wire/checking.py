@@ -23,8 +23,6 @@ from deepprof.live.wire.records import TABLE_OF, CheckedRecords
 from deepprof.live.wire.values import check_values
 from deepprof.v1 import records_pb2 as pb
 
-__all__ = ["check_batch", "check_end", "check_gap", "check_hello", "check_status", "count_records"]
-
 NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.:/-]*[A-Za-z0-9])?")
 CLOCKS = (pb.CLOCK_UNIX, pb.CLOCK_SESSION)
 LEVELS = (pb.COLLECTOR_LEVEL_FULL, pb.COLLECTOR_LEVEL_DUTY, pb.COLLECTOR_LEVEL_OFF)
@@ -34,51 +32,51 @@ def check_hello(message: pb.Hello, limits: WireLimits) -> None:
     """Raise `WireError` unless the message describes its sender with valid values."""
     check_name("job", message.job, limits.job_chars)
     check_name("collector", message.collector, limits.collector_chars)
-    within("rank", message.rank, 0, limits.rank)
-    within("world_size", message.world_size, 0, limits.rank + 1)
+    _within("rank", message.rank, 0, limits.rank)
+    _within("world_size", message.world_size, 0, limits.rank + 1)
     if message.world_size and message.rank >= message.world_size:
         raise WireError("rank", f"{message.rank} of a job of {message.world_size}")
     if message.clock not in CLOCKS:
         raise WireError("clock", f"{message.clock} is no clock")
-    within("epoch_unix_ns", message.epoch_unix_ns, -TIME_LIMIT_NS, TIME_LIMIT_NS)
-    within("clock_offset_ns", message.clock_offset_ns, -limits.clock_offset_ns, limits.clock_offset_ns)
-    check_word("host", message.host, limits.host_chars)
-    check_word("format", message.format, limits.format_chars)
-    check_length("source", message.source, limits.source_chars)
-    within("the number of notes", len(message.notes), 0, limits.notes)
+    _within("epoch_unix_ns", message.epoch_unix_ns, -TIME_LIMIT_NS, TIME_LIMIT_NS)
+    _within("clock_offset_ns", message.clock_offset_ns, -limits.clock_offset_ns, limits.clock_offset_ns)
+    _check_word("host", message.host, limits.host_chars)
+    _check_word("format", message.format, limits.format_chars)
+    _check_length("source", message.source, limits.source_chars)
+    _within("the number of notes", len(message.notes), 0, limits.notes)
     for number, note in enumerate(message.notes):
-        check_length(f"notes[{number}]", note, limits.note_chars)
+        _check_length(f"notes[{number}]", note, limits.note_chars)
 
 
 def check_gap(message: pb.Gap, limits: WireLimits) -> None:
     """Raise `WireError` unless the message's numbers and its reason are possible."""
-    within("first", message.first, 0, COUNT_LIMIT)
-    within("lost", message.lost, 0, min(MESSAGE_RECORDS, COUNT_LIMIT - message.first))
-    check_word("reason", message.reason, limits.reason_chars)
+    _within("first", message.first, 0, COUNT_LIMIT)
+    _within("lost", message.lost, 0, min(MESSAGE_RECORDS, COUNT_LIMIT - message.first))
+    _check_word("reason", message.reason, limits.reason_chars)
 
 
 def check_end(message: pb.End, limits: WireLimits) -> None:
     """Raise `WireError` unless the message's counts and their reasons are possible."""
     for field, counts in (("dropped", message.dropped), ("flagged", message.flagged)):
-        within(f"the number of reasons in {field}", len(counts), 0, limits.reasons)
+        _within(f"the number of reasons in {field}", len(counts), 0, limits.reasons)
         for reason in counts:
-            check_word(f"a reason in {field}", reason, limits.reason_chars)
-        within(f"the sum of {field}", sum(counts.values()), 0, COUNT_LIMIT)
+            _check_word(f"a reason in {field}", reason, limits.reason_chars)
+        _within(f"the sum of {field}", sum(counts.values()), 0, COUNT_LIMIT)
 
 
 def check_status(message: pb.Status, limits: WireLimits) -> None:
     """Raise `WireError` unless the message states a possible state of a collector."""
-    within("the status", message.ByteSize(), 0, STATUS_NBYTES, "bytes")
+    _within("the status", message.ByteSize(), 0, STATUS_NBYTES, "bytes")
     if message.level not in LEVELS:
         raise WireError("level", f"{message.level} is no level")
-    check_word("reason", message.reason, limits.reason_chars)
-    check_word("notice", message.notice, NOTICE_CHARS)
+    _check_word("reason", message.reason, limits.reason_chars)
+    _check_word("notice", message.notice, NOTICE_CHARS)
     for field, most in (("duty_ratio", 1.0), ("overhead_ratio", OVERHEAD_LIMIT)):
         ratio = getattr(message, field)
         if not (math.isfinite(ratio) and 0 <= ratio <= most):
             raise WireError(field, f"{ratio} is not between 0 and {most:g}")
     for field in ("since_unix_ns", "spool_nbytes", "lost", "level_changes"):
-        within(field, getattr(message, field), 0, COUNT_LIMIT)
+        _within(field, getattr(message, field), 0, COUNT_LIMIT)
 
 
 def check_batch(message: pb.Batch, limits: WireLimits, names_known: int, names_nbytes: int = 0) -> CheckedRecords:
@@ -88,12 +86,12 @@ def check_batch(message: pb.Batch, limits: WireLimits, names_known: int, names_n
     check whether names that are sent again are the same, and whether record numbers and watermarks continue the earlier
     ones. Takes a small multiple of the message's size in memory, whatever the message claims.
     """
-    within("the message", message.ByteSize(), 0, limits.message_nbytes, "bytes")
-    within("first", message.first, 0, COUNT_LIMIT - limits.batch_records)
-    within("complete_until_ns", message.complete_until_ns, -TIME_LIMIT_NS, TIME_LIMIT_NS)
-    names = check_names(message, limits, names_known, names_nbytes)
+    _within("the message", message.ByteSize(), 0, limits.message_nbytes, "bytes")
+    _within("first", message.first, 0, COUNT_LIMIT - limits.batch_records)
+    _within("complete_until_ns", message.complete_until_ns, -TIME_LIMIT_NS, TIME_LIMIT_NS)
+    names = _check_names(message, limits, names_known, names_nbytes)
     known = max(names_known, message.first_name + len(names))
-    measured = measure_tables(message.tables, limits)
+    measured = _measure_tables(message.tables, limits)
     places = {table: f"tables[{number}]" for number, table in enumerate(measured)}
     tables = {}
     for table, pieces in measured.items():
@@ -125,7 +123,7 @@ def count_records(message: pb.Batch, limits: WireLimits = LIMITS) -> int:
     return min(count, limits.batch_records)
 
 
-def measure_tables(parts: Iterable[pb.Table], limits: WireLimits) -> Mapping[str, Pieces]:
+def _measure_tables(parts: Iterable[pb.Table], limits: WireLimits) -> Mapping[str, Pieces]:
     """Return the measured tables of a batch by name, in their order; raises `WireError`. Nothing is decoded yet."""
     measured: dict[str, Pieces] = {}
     rows = nbytes = 0
@@ -139,26 +137,26 @@ def measure_tables(parts: Iterable[pb.Table], limits: WireLimits) -> Mapping[str
             raise WireError(f"tables[{number}].arrow", str(error)) from error
         rows += sum(piece.rows for piece in measured[table][1])
         nbytes += sum(piece.text_nbytes for piece in measured[table][1])
-        within(f"the rows up to tables[{number}]", rows, 0, limits.batch_records)
-        within(f"the texts up to tables[{number}]", nbytes, 0, limits.message_nbytes, "bytes")
+        _within(f"the rows up to tables[{number}]", rows, 0, limits.batch_records)
+        _within(f"the texts up to tables[{number}]", nbytes, 0, limits.message_nbytes, "bytes")
     return measured
 
 
-def check_names(message: pb.Batch, limits: WireLimits, known: int, nbytes: int) -> tuple[str, ...]:
+def _check_names(message: pb.Batch, limits: WireLimits, known: int, nbytes: int) -> tuple[str, ...]:
     """Return the batch's names, which continue the `known` ones or repeat some; raises `WireError`."""
-    within("first_name", message.first_name, 0, known)
-    within("the number of names", len(message.names), 0, limits.batch_names)
-    within("the number of the rank's names", message.first_name + len(message.names), 0, limits.names)
+    _within("first_name", message.first_name, 0, known)
+    _within("the number of names", len(message.names), 0, limits.batch_names)
+    _within("the number of the rank's names", message.first_name + len(message.names), 0, limits.names)
     names = tuple(message.names)
     sizes = [len(name.encode()) for name in names]
     longest = max(sizes, default=0)
-    within("a name", longest, 0, limits.name_nbytes, "bytes")
+    _within("a name", longest, 0, limits.name_nbytes, "bytes")
     new = sum(sizes[known - message.first_name :])
-    within("the rank's names", nbytes + new, 0, limits.names_nbytes, "bytes")
+    _within("the rank's names", nbytes + new, 0, limits.names_nbytes, "bytes")
     return names
 
 
-def within(field: str, number: int, least: int, most: int, unit: str = "") -> None:
+def _within(field: str, number: int, least: int, most: int, unit: str = "") -> None:
     """Raise `WireError` unless `least` ≤ `number` ≤ `most`."""
     if not least <= number <= most:
         bound = f"at least {least}" if number < least else f"at most {most}"
@@ -171,13 +169,13 @@ def check_name(field: str, text: str, chars: int) -> None:
         raise WireError(field, f"{text[:40]!r} is not 1 to {chars} letters, digits, and -_.:/ between them")
 
 
-def check_word(field: str, text: str, chars: int) -> None:
+def _check_word(field: str, text: str, chars: int) -> None:
     """Raise `WireError` unless `text` is short and can be printed."""
-    check_length(field, text, chars)
+    _check_length(field, text, chars)
     if not text.isprintable():
         raise WireError(field, f"{text[:40]!r} cannot be printed")
 
 
-def check_length(field: str, text: str, chars: int) -> None:
+def _check_length(field: str, text: str, chars: int) -> None:
     """Raise `WireError` for a text of more than `chars` characters."""
-    within(field, len(text), 0, chars, "characters")
+    _within(field, len(text), 0, chars, "characters")

@@ -18,8 +18,6 @@ from deepprof.live.wire.naming import NewNames
 from deepprof.live.wire.records import KINDS
 from deepprof.v1 import records_pb2 as pb
 
-__all__ = ["INTERRUPTED", "cut", "cut_with_gaps"]
-
 Ends = tuple[int, ...]
 """How many rows of each table come before a place in time."""
 NOTHING: Ends = (0,) * len(RECORD_TABLES)
@@ -36,16 +34,16 @@ def cut(trace: Trace, *, records: int = RECORDS, limits: WireLimits = LIMITS) ->
     together again (`TraceAssembly`) the batches give the same trace. Takes memory for a few batches. Raises `WireError`
     for a record that no message can hold.
     """
-    cutter, names = TraceCutter(trace, limits), NewNames(trace.names, limits)
+    cutter, names = _TraceCutter(trace, limits), NewNames(trace.names, limits)
     first, at = 0, NOTHING
     for until, tables in cutter.parts(max(1, min(records, limits.batch_records))):
         pieces = list(names.take(cutter.names_used(at, until)))
         for piece in pieces[:-1]:
-            yield make_batch(first, cutter.next_start(at), piece)
-        yield make_batch(first, cutter.next_start(until), pieces[-1] if pieces else (names.sent, []), tables)
+            yield _make_batch(first, cutter.next_start(at), piece)
+        yield _make_batch(first, cutter.next_start(until), pieces[-1] if pieces else (names.sent, []), tables)
         first, at = first + sum(until) - sum(at), until
     for piece in names.take(len(trace.names)):
-        yield make_batch(first, cutter.next_start(at), piece)
+        yield _make_batch(first, cutter.next_start(at), piece)
 
 
 def cut_with_gaps(trace: Trace, *, records: int = RECORDS) -> Iterator[pb.Batch | pb.Gap]:
@@ -58,7 +56,7 @@ def cut_with_gaps(trace: Trace, *, records: int = RECORDS) -> Iterator[pb.Batch 
             yield pb.Gap(first=batch.first + count_records(batch), reason=INTERRUPTED)
 
 
-def make_batch(
+def _make_batch(
     first: int, complete_until_ns: int, names: tuple[int, list[str]], tables: Sequence[pb.Table] = ()
 ) -> pb.Batch:
     """Return a batch; `names` are the first id and the texts from that id on."""
@@ -66,7 +64,7 @@ def make_batch(
     return pb.Batch(first=first, complete_until_ns=complete_until_ns, first_name=first_name, names=texts, tables=tables)
 
 
-class TraceCutter:
+class _TraceCutter:
     """A trace's tables and their sorted start times."""
 
     def __init__(self, trace: Trace, limits: WireLimits) -> None:
@@ -75,7 +73,7 @@ class TraceCutter:
         sides = {side: getattr(trace, side).drop_nulls("event") for side in SIDE_TABLES}
         self.sides = {side: (rows, rows["event"].to_numpy()) for side, rows in sides.items()}
         self.breaks = [self.place_of(time) for time in trace.breaks_ns]
-        self.devices, (self.stacks, self.unused) = trace.devices, order_stacks(trace)
+        self.devices, (self.stacks, self.unused) = trace.devices, _order_stacks(trace)
         self.first_use = self.stacks["row"].to_numpy()
         self.most_nbytes = limits.message_nbytes // 4 * 3 - 1024  # the rest is for names
 
@@ -98,12 +96,12 @@ class TraceCutter:
 
     def fit_records(self, since: Ends, until: Ends, records: int) -> Iterator[Part]:
         """Yield the records in stretches of `records`; a stretch that is too large is halved. Raises `WireError`."""
-        for end in find_stretches(self.starts, since, until, records):
+        for end in _find_stretches(self.starts, since, until, records):
             tables = list(self.encode(since, end))
             if sum(table.ByteSize() for table in tables) <= self.most_nbytes:
                 yield end, tables
             else:
-                refuse_single(sum(end) - sum(since), self.most_nbytes)
+                _refuse_single(sum(end) - sum(since), self.most_nbytes)
                 yield from self.fit_records(since, end, (sum(end) - sum(since) + 1) // 2)
             since = end
 
@@ -115,7 +113,7 @@ class TraceCutter:
         if encoded.ByteSize() <= self.most_nbytes:
             yield encoded
             return
-        refuse_single(rows.height, self.most_nbytes)
+        _refuse_single(rows.height, self.most_nbytes)
         for half in (rows.head(rows.height // 2), rows.slice(rows.height // 2)):
             yield from self.fit_rows(table, half)
 
@@ -147,7 +145,7 @@ class TraceCutter:
         return min(after) if after else max((int(times[-1]) + 1 for times in self.starts if len(times)), default=0)
 
 
-def find_stretches(starts: Sequence[NDArray[np.int64]], since: Ends, until: Ends, records: int) -> Iterator[Ends]:
+def _find_stretches(starts: Sequence[NDArray[np.int64]], since: Ends, until: Ends, records: int) -> Iterator[Ends]:
     """Yield where each stretch of `records` rows ends, from `since` to `until`; the last may have fewer.
 
     `starts` are the sorted times of each table. Among rows of the same time those of an earlier table come first. Takes
@@ -156,12 +154,12 @@ def find_stretches(starts: Sequence[NDArray[np.int64]], since: Ends, until: Ends
     at = since
     while at != until:
         rest = [times[a : min(a + records, b)] for times, a, b in zip(starts, at, until, strict=True)]
-        taken = count_taken(rest, records)
+        taken = _count_taken(rest, records)
         at = tuple(a + int(more) for a, more in zip(at, taken, strict=True))
         yield at
 
 
-def count_taken(rest: Sequence[NDArray[np.int64]], records: int) -> Sequence[int]:
+def _count_taken(rest: Sequence[NDArray[np.int64]], records: int) -> Sequence[int]:
     """Return how many rows of each table are among the first `records` rows."""
     sizes = [len(times) for times in rest]
     if sum(sizes) <= records:
@@ -179,13 +177,13 @@ def encode(table: str, rows: pl.DataFrame) -> pb.Table:
     return pb.Table(kind=KINDS[table], arrow=encode_table(rows))
 
 
-def refuse_single(rows: int, nbytes: int) -> None:
+def _refuse_single(rows: int, nbytes: int) -> None:
     """Raise `WireError` for a single row, which cannot be halved."""
     if rows == 1:
         raise WireError("tables", f"one row takes more than {nbytes} bytes, all that a message has for it")
 
 
-def order_stacks(trace: Trace) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _order_stacks(trace: Trace) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the stacks in the order of their first use, with its host event as `row`, and the stacks without a use."""
     row = trace.host_events["stack_id"].to_frame().with_row_index("row").drop_nulls()
     first = row.group_by("stack_id").agg(pl.col("row").min())

@@ -18,8 +18,6 @@ from deepprof.live.wire.arrow_rows import Piece, measure_rows, read_texts, write
 from deepprof.live.wire.arrow_schema import TEXT_VIEW, Layout, read_layout
 from deepprof.live.wire.errors import MalformedArrowError
 
-__all__ = ["Pieces", "decode_table", "encode_table", "measure_table"]
-
 CODES_ID, CODES_ROWS, CODES_DELTA = 0, 1, 2  # fields of a dictionary
 
 Pieces = tuple[str, list[Piece]]
@@ -44,10 +42,10 @@ def measure_table(table: str, data: bytes) -> Pieces:
     if first is None or first.kind != SCHEMA or len(first.body):
         raise MalformedArrowError("does not begin with a schema")
     layout = read_layout(first.raw, table)
-    return layout.text, list(measure_pieces(messages, table, layout))
+    return layout.text, list(_measure_pieces(messages, table, layout))
 
 
-def measure_pieces(messages: Iterable[ArrowMessage], table: str, layout: Layout) -> Iterator[Piece]:
+def _measure_pieces(messages: Iterable[ArrowMessage], table: str, layout: Layout) -> Iterator[Piece]:
     """Yield the pieces of rows; raises `MalformedArrowError` unless all dictionaries come before them, each once."""
     missing = dict(layout.codes)
     for message in messages:
@@ -55,14 +53,14 @@ def measure_pieces(messages: Iterable[ArrowMessage], table: str, layout: Layout)
             column = missing.pop(message.head.number(CODES_ID, "q"), None)
             if column is None:
                 raise MalformedArrowError("a dictionary comes twice, or is no column's")
-            check_codes(message, categories(table, column), layout.text)
+            _check_codes(message, _categories(table, column), layout.text)
         elif message.kind == ROWS and not missing:
             yield measure_rows(message.head, message.body, layout.widths, layout.text)
         else:
             raise MalformedArrowError("its messages are not a schema, its dictionaries, and rows")
 
 
-def check_codes(message: ArrowMessage, expected: pl.Series, text: str) -> None:
+def _check_codes(message: ArrowMessage, expected: pl.Series, text: str) -> None:
     """Raise `MalformedArrowError` unless a dictionary holds exactly the `expected` texts, in their order."""
     rows = message.head.table(CODES_ROWS)
     if rows is None or message.head.number(CODES_DELTA, "B"):
@@ -72,7 +70,7 @@ def check_codes(message: ArrowMessage, expected: pl.Series, text: str) -> None:
         raise MalformedArrowError(f"a dictionary is not {', '.join(expected)}")
 
 
-def categories(table: str, column: str) -> pl.Series:
+def _categories(table: str, column: str) -> pl.Series:
     """Return the categories of a column, in their order."""
     dtype = TABLES[table][column]
     return dtype.categories if isinstance(dtype, pl.Enum) else pl.Series([], dtype=pl.String)
@@ -84,7 +82,7 @@ def decode_table(table: str, pieces: Pieces) -> pl.DataFrame:
     Raises `MalformedArrowError` for impossible values: texts that are not UTF-8, codes without a category.
     """
     text, measured = pieces
-    stream: list[bytes | memoryview] = [beginning(table, text)]
+    stream: list[bytes | memoryview] = [_beginning(table, text)]
     for piece in measured:
         stream += [frame_head(write_head(piece)), piece.body]
     try:
@@ -97,7 +95,7 @@ def decode_table(table: str, pieces: Pieces) -> pl.DataFrame:
 
 
 @lru_cache(maxsize=2 * len(TABLES))
-def beginning(table: str, text: str) -> bytes:
+def _beginning(table: str, text: str) -> bytes:
     """Return the schema and dictionaries of `table` as this version of polars writes them, texts stored as `text`."""
     buffer, level = BytesIO(), pl.CompatLevel.newest() if text == TEXT_VIEW else pl.CompatLevel.oldest()
     empty_table(TABLES[table]).write_ipc_stream(buffer, compression="uncompressed", compat_level=level)

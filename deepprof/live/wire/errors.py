@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from deepprof.collectors.errors import escaped
 
-__all__ = ["MalformedArrowError", "WireError"]
-
 CHARS = 300  # of a problem; bounded because it quotes texts of the sender
 
 

@@ -11,8 +11,6 @@ from deepprof.live.wire.checking import check_hello
 from deepprof.live.wire.limits import LIMITS, WireLimits
 from deepprof.v1 import records_pb2 as pb
 
-__all__ = ["CLOCKS", "make_end", "make_hello"]
-
 CLOCKS: Mapping[str, pb.Clock] = {"unix": pb.CLOCK_UNIX, "session": pb.CLOCK_SESSION}
 OTHER = "other"
 
@@ -35,28 +33,28 @@ def make_hello(  # noqa: PLR0913  options by name
     number = trace.rank if rank is None else rank
     world = trace.world_size or 0
     hello = pb.Hello(
-        job=encodable(job),
-        rank=in_uint32(number or 0),
+        job=_encodable(job),
+        rank=_in_uint32(number or 0),
         rank_known=number is not None,
         world_size=world if (number or 0) < world <= limits.rank + 1 else 0,
-        collector=encodable(collector or f"send-{secrets.token_hex(8)}"),
+        collector=_encodable(collector or f"send-{secrets.token_hex(8)}"),
         clock=CLOCKS[trace.clock],
         epoch_unix_ns=trace.epoch_ns,
-        host=escaped(encodable(host))[: limits.host_chars],
+        host=escaped(_encodable(host))[: limits.host_chars],
         format=escaped(trace.format)[: limits.format_chars],
-        source=encodable(trace.path)[: limits.source_chars],
-        notes=[encodable(note)[: limits.note_chars] for note in trace.notes[: limits.notes]],
+        source=_encodable(trace.path)[: limits.source_chars],
+        notes=[_encodable(note)[: limits.note_chars] for note in trace.notes[: limits.notes]],
     )
     check_hello(hello, limits)
     return hello
 
 
-def in_uint32(number: int) -> int:
+def _in_uint32(number: int) -> int:
     """Return a rank's number, or the greatest uint32 for one that no message can hold, which `check_hello` refuses."""
     return number if 0 <= number < 2**32 else 2**32 - 1
 
 
-def encodable(text: str) -> str:
+def _encodable(text: str) -> str:
     """Return `text` without lone surrogates, which no message can hold."""
     return text.encode("utf-8", "replace").decode()
 
@@ -64,14 +62,14 @@ def encodable(text: str) -> str:
 def make_end(trace: Trace, *, limits: WireLimits = LIMITS) -> pb.End:
     """Return the message that ends `trace`, with the dropped and flagged counts of its accounting."""
     counts = trace.accounting
-    return pb.End(dropped=fit(counts.dropped, limits), flagged=fit(counts.flagged, limits))
+    return pb.End(dropped=_fit(counts.dropped, limits), flagged=_fit(counts.flagged, limits))
 
 
-def fit(counts: Mapping[str, int], limits: WireLimits) -> dict[str, int]:
+def _fit(counts: Mapping[str, int], limits: WireLimits) -> dict[str, int]:
     """Return counts by reason, with at most as many reasons and characters as a message may have; their sum is kept."""
     fitted: dict[str, int] = {}
     for reason, count in counts.items():
-        word = escaped(encodable(reason))[: limits.reason_chars]
+        word = escaped(_encodable(reason))[: limits.reason_chars]
         word = word if word in fitted or len(fitted) < limits.reasons - 1 or len(counts) <= limits.reasons else OTHER
         fitted[word] = fitted.get(word, 0) + count
     return fitted

@@ -10,8 +10,6 @@ import polars as pl
 
 from deepprof.collectors.trace import ACTIVITIES, RECORD_TABLES
 
-__all__ = ["HOST_KINDS", "KINDS_OF_RECORDS", "UNKNOWN_KIND", "count_kinds"]
-
 UNKNOWN_KIND = "unknown"
 HOST_KINDS = tuple(table for table in RECORD_TABLES if table != "device_events")
 KINDS_OF_RECORDS = (*ACTIVITIES, *HOST_KINDS)

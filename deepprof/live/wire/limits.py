@@ -4,17 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = [
-    "COUNT_LIMIT",
-    "LIMITS",
-    "MESSAGE_RECORDS",
-    "NOTICE_CHARS",
-    "OVERHEAD_LIMIT",
-    "STATUS_NBYTES",
-    "WIDEST",
-    "WireLimits",
-]
-
 COUNT_LIMIT = 2**62  # of records and their numbers: sums of two stay inside int64
 MESSAGE_RECORDS = 2**32 - 1  # most records of one message: the greatest count that a frame of the journal can hold
 STATUS_NBYTES = 4096

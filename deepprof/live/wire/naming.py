@@ -10,8 +10,6 @@ import polars as pl
 
 from deepprof.live.wire.limits import WireLimits
 
-__all__ = ["NewNames", "shorten_names"]
-
 NAME_NBYTES = 8  # most bytes that a name takes in a message in addition to its text
 MARK_CHARS = 16
 
@@ -38,11 +36,11 @@ def shorten_names(names: pl.Series, nbytes: int) -> pl.Series:
     """Return the names; one of more than `nbytes` is cut and ends with a mark that keeps different names different."""
     if not len(names) or (names.str.len_bytes().max() or 0) <= nbytes:  # type: ignore[operator]
         return names
-    texts = [text if len(text.encode()) <= nbytes else shorten(text, nbytes) for text in names]
+    texts = [text if len(text.encode()) <= nbytes else _shorten(text, nbytes) for text in names]
     return pl.Series(names.name, texts, dtype=pl.String)
 
 
-def shorten(text: str, nbytes: int) -> str:
+def _shorten(text: str, nbytes: int) -> str:
     """Return the beginning of `text` and a mark, which is a hash of the whole text; together at most `nbytes`."""
     mark = "…" + hashlib.sha256(text.encode()).hexdigest()[:MARK_CHARS]
     return text.encode()[: nbytes - len(mark.encode())].decode("utf-8", "ignore") + mark

@@ -12,8 +12,6 @@ import polars as pl
 from deepprof.collectors.trace import RECORD_TABLES, TABLES
 from deepprof.v1 import records_pb2 as pb
 
-__all__ = ["KINDS", "TABLE_OF", "CheckedRecords"]
-
 KINDS: Mapping[str, pb.TableKind] = MappingProxyType(
     {table: cast("pb.TableKind", pb.TableKind.Value(f"TABLE_KIND_{table.upper()}")) for table in TABLES}
 )

@@ -16,8 +16,6 @@ from deepprof.live.wire.limits import LIMITS, WireLimits
 from deepprof.v1 import ingest_pb2
 from deepprof.v1 import records_pb2 as pb
 
-__all__ = ["read_request"]
-
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # protobuf wire types; no message of this project has groups (3 and 4)
 FIXED = {FIXED64: 8, FIXED32: 4}
 VARINT_NBYTES = 10
@@ -35,8 +33,8 @@ def read_request(data: bytes, limits: WireLimits = LIMITS) -> ingest_pb2.SendReq
     """
     if len(data) > limits.message_nbytes:
         raise WireError("the message", f"{len(data)} bytes, at most {limits.message_nbytes}")
-    most, found = longest_lists(limits), dict[Place, int]()
-    for number, place in enumerate(list_fields(data)):
+    most, found = _longest_lists(limits), dict[Place, int]()
+    for number, place in enumerate(_list_fields(data)):
         found[place] = count = found.get(place, 0) + 1
         if count > most.get(place, limits.batch_names) or number >= limits.batch_names + FIELDS:
             raise WireError("the message", f"a list of more than {count - 1}")
@@ -46,7 +44,7 @@ def read_request(data: bytes, limits: WireLimits = LIMITS) -> ingest_pb2.SendReq
         raise WireError("the message", "cannot be read") from error
 
 
-def longest_lists(limits: WireLimits) -> Mapping[Place, int]:
+def _longest_lists(limits: WireLimits) -> Mapping[Place, int]:
     """Return how long each list of a request may be."""
     request = ingest_pb2.SendRequest
     return {
@@ -58,29 +56,29 @@ def longest_lists(limits: WireLimits) -> Mapping[Place, int]:
     }
 
 
-def list_fields(data: bytes) -> Iterator[Place]:
+def _list_fields(data: bytes) -> Iterator[Place]:
     """Yield every field of the request's parts, in the order of the data; raises `WireError`."""
-    for part, start, end in walk(data, 0, len(data)):
+    for part, start, end in _walk(data, 0, len(data)):
         yield part, 0
         if part in PARTS:
-            for field, *_ in walk(data, start, end):
+            for field, *_ in _walk(data, start, end):
                 yield part, field
 
 
-def walk(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
+def _walk(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
     """Yield the number of each field between two positions, and where its bytes begin and end; empty for no bytes."""
     while at < end:
         # Numbers of one byte, which are most, are read without a call: this blocks the event loop of all streams.
         if (tag := data[at]) < 128:
             at += 1
         else:
-            tag, at = read_varint(data, at, end)
+            tag, at = _read_varint(data, at, end)
         kind = tag & 7
         if kind in {BYTES, VARINT}:
             if at < end and (number := data[at]) < 128:
                 at += 1
             else:
-                number, at = read_varint(data, at, end)
+                number, at = _read_varint(data, at, end)
             size = number if kind == BYTES else 0
         elif not (size := FIXED.get(kind, 0)):
             raise WireError("the message", "cannot be read")
@@ -90,7 +88,7 @@ def walk(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
         at += size
 
 
-def read_varint(data: bytes, at: int, end: int) -> tuple[int, int]:
+def _read_varint(data: bytes, at: int, end: int) -> tuple[int, int]:
     """Return the number at `at`, and the position behind it."""
     number = 0
     for shift in range(min(VARINT_NBYTES, end - at)):

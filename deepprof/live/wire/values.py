@@ -12,8 +12,6 @@ from deepprof.collectors.times import TIME_LIMIT_NS
 from deepprof.collectors.trace import TABLES, check_table
 from deepprof.live.wire.errors import WireError
 
-__all__ = ["check_values"]
-
 LIMITS = {
     "start_ns": TIME_LIMIT_NS,
     "end_ns": TIME_LIMIT_NS,
@@ -34,21 +32,21 @@ def check_values(field: str, table: str, tables: Mapping[str, pl.DataFrame], nam
     except ValueError as error:
         raise WireError(field, str(error)) from error
     for column in LIMITS.keys() & rows.schema.keys():
-        check_amounts(f"{field}.{column}", rows[column], LIMITS[column])
+        _check_amounts(f"{field}.{column}", rows[column], LIMITS[column])
     if "end_ns" in rows.schema:
-        check_ends(f"{field}.end_ns", table, rows)
+        _check_ends(f"{field}.end_ns", table, rows)
     if table in SIDE_TABLES:
-        check_events(f"{field}.event", rows["event"], tables.get(SIDE_TABLES[table]))
+        _check_events(f"{field}.event", rows["event"], tables.get(SIDE_TABLES[table]))
 
 
-def check_amounts(field: str, values: pl.Series, limit: int) -> None:
+def _check_amounts(field: str, values: pl.Series, limit: int) -> None:
     """Raise `WireError` for a value beyond ± `limit`."""
     for extreme in (values.min(), values.max()):
         if isinstance(extreme, int) and not -limit <= extreme <= limit:
             raise WireError(field, f"{extreme} is beyond {limit}")
 
 
-def check_ends(field: str, table: str, rows: pl.DataFrame) -> None:
+def _check_ends(field: str, table: str, rows: pl.DataFrame) -> None:
     """Raise `WireError` for ends that are missing or come before their start."""
     missing = rows["end_ns"].null_count()
     if missing and table != OPEN_ENDED:
@@ -58,7 +56,7 @@ def check_ends(field: str, table: str, rows: pl.DataFrame) -> None:
         raise WireError(field, f"{backward} rows end before they start")
 
 
-def check_events(field: str, events: pl.Series, rows: pl.DataFrame | None) -> None:
+def _check_events(field: str, events: pl.Series, rows: pl.DataFrame | None) -> None:
     """Raise `WireError` unless every event is a row of the table that it refers to; the last event is the greatest."""
     height = rows.height if rows is not None else 0
     last = events.max()

@@ -44,21 +44,21 @@ def write_perfetto(analysis: Analysis, file: BinaryIO, *, flows: bool = False) -
         document.begin_rank(trace.rank or 0)
         streams = []
         for device in devices_of(trace):
-            placed = write_device(document, analysis, trace, device)
+            placed = _write_device(document, analysis, trace, device)
             streams += [placed] if flows else []  # only arrows need the tables once more
-        host = write_host(document, analysis, trace)
+        host = _write_host(document, analysis, trace)
         for stream in streams:
-            document.point(host, stream, find_launches(host, stream))
+            document.point(host, stream, _find_launches(host, stream))
     document.close()
     return document.written
 
 
-def write_device(document: PerfettoDocument, analysis: Analysis, trace: Trace, device: int) -> PlacedLayer:
+def _write_device(document: PerfettoDocument, analysis: Analysis, trace: Trace, device: int) -> PlacedLayer:
     """Write one device, with what was found above what ran, and return its streams."""
     rank = trace.rank or 0
     process = document.add_process(f"rank {rank} {devices_of(trace)[device]}")
     loops = [loop for loop in analysis.loops if (loop.rank, loop.device) == (rank, device)]
-    findings = [f for f in analysis.findings if place_of(f, analysis) == (rank, device)]
+    findings = [f for f in analysis.findings if _place_of(f, analysis) == (rank, device)]
     for layer in found_layers(findings, loops, analysis.timelines.get((rank, device)), trace):
         document.add(process, layer)
     streams = document.add(process, stream_layer(trace, device, analysis.streams))
@@ -67,18 +67,18 @@ def write_device(document: PerfettoDocument, analysis: Analysis, trace: Trace, d
     return streams
 
 
-def write_host(document: PerfettoDocument, analysis: Analysis, trace: Trace) -> PlacedLayer:
+def _write_host(document: PerfettoDocument, analysis: Analysis, trace: Trace) -> PlacedLayer:
     """Write the host of one rank, with the findings on ranks that used no device, and return its threads."""
     rank = trace.rank or 0
     process = document.add_process(f"rank {rank} host")
-    findings = [f for f in analysis.findings if place_of(f, analysis) == (rank, None)]
+    findings = [f for f in analysis.findings if _place_of(f, analysis) == (rank, None)]
     document.add(process, finding_layer(findings, (), extent_of(trace)))
-    threads = document.add(process, host_layer(trace))
-    document.count(process, count_on_host(trace))
+    threads = document.add(process, _host_layer(trace))
+    document.count(process, _count_on_host(trace))
     return threads
 
 
-def place_of(finding: Finding, analysis: Analysis) -> tuple[int, int | None]:
+def _place_of(finding: Finding, analysis: Analysis) -> tuple[int, int | None]:
     """Return the rank and device that a finding is shown with: its own ones, or the first possible ones."""
     ranks = [trace.rank or 0 for trace in analysis.traces]
     rank = finding.rank if finding.rank in ranks else ranks[0]
@@ -87,7 +87,7 @@ def place_of(finding: Finding, analysis: Analysis) -> tuple[int, int | None]:
     return rank, finding.device if finding.device in known else next((d for d in [*loops, *known] if d in known), None)
 
 
-def host_layer(trace: Trace) -> SliceLayer:
+def _host_layer(trace: Trace) -> SliceLayer:
     """Return all host events, and the annotations that are on no device, on their threads.
 
     The threads that call the runtime most come first.
@@ -107,7 +107,7 @@ def host_layer(trace: Trace) -> SliceLayer:
         .with_row_index("track")
     )
     several = threads["process"].n_unique() > 1
-    labels = [name_thread(process, thread, several=several) for _, process, thread, _ in threads.iter_rows()]
+    labels = [_name_thread(process, thread, several=several) for _, process, thread, _ in threads.iter_rows()]
     rows = both.join(threads, on=THREAD, how="left", nulls_equal=True, maintain_order="left")
     args = {
         "correlation": number("correlation"),
@@ -117,18 +117,18 @@ def host_layer(trace: Trace) -> SliceLayer:
     return SliceLayer(labels, rows, trace.names, pl.col("kind"), args)
 
 
-def name_thread(process: int | None, thread: int | None, *, several: bool) -> str:
+def _name_thread(process: int | None, thread: int | None, *, several: bool) -> str:
     """Return a thread's name, with its process where there are several."""
     name = "unknown thread" if thread is None else f"thread {thread}"
     return f"{name} of process {'?' if process is None else process}" if several else name
 
 
-def count_on_host(trace: Trace) -> pl.DataFrame:
+def _count_on_host(trace: Trace) -> pl.DataFrame:
     """Return the host's memory in use, as counters."""
     return count_memory(trace, pl.col("device").is_null() | (pl.col("device") < 0))
 
 
-def find_launches(host: PlacedLayer, device: PlacedLayer) -> tuple[Int64s, Int64s]:
+def _find_launches(host: PlacedLayer, device: PlacedLayer) -> tuple[Int64s, Int64s]:
     """Return the rows of the host's launches and of what each launched, pair by pair; a graph is launched once."""
     calls = host.layer.rows.select("correlation", "kind").with_row_index("call")
     linked = calls.filter((pl.col("kind") == "runtime") & pl.col("correlation").is_not_null())

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from deepprof.collectors.trace import Trace
 
-__all__ = ["PerfettoClock", "choose_clock"]
-
 
 @dataclass(frozen=True, slots=True)
 class PerfettoClock:
@@ -27,13 +25,13 @@ class PerfettoClock:
 def choose_clock(traces: Sequence[Trace]) -> PerfettoClock:
     """Return the clock on which the first record of all traces begins at 0."""
     kinds = sorted({trace.clock for trace in traces})
-    zeros = {trace.rank or 0: first_time(trace) for trace in traces}
+    zeros = {trace.rank or 0: _first_time(trace) for trace in traces}
     known = [zero for zero in zeros.values() if zero is not None]
     each = {rank: zero or 0 for rank, zero in zeros.items()} if len(kinds) > 1 else {}
     return PerfettoClock("/".join(kinds), min(known, default=0), each)
 
 
-def first_time(trace: Trace) -> int | None:
+def _first_time(trace: Trace) -> int | None:
     """Return when the first record begins, None where there is none; tables are sorted by their first column."""
     tables = (trace.device_events, trace.host_events, trace.annotations, trace.memory_events)
     return min((int(table.item(0, 0)) for table in tables if table.height), default=None)

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from deepprof.collectors.trace import Trace
     from deepprof.metrics.loop import Loop
 
-__all__ = ["annotation_layer", "count_on_device", "devices_of", "stream_layer"]
-
 COUNTERS = pl.Schema({"time_ns": pl.Int64(), "name": pl.String(), "value": pl.Float64()})
 
 
@@ -75,7 +73,7 @@ def annotation_layer(trace: Trace, device: int) -> SliceLayer:
 def count_on_device(trace: Trace, device: int, loops: Sequence[Loop]) -> pl.DataFrame:
     """Return the memory in use on a device and how busy it was in each iteration, as counters."""
     return pl.concat(
-        [count_memory(trace, pl.col("device") == device), *(count_busy(loop.iterations) for loop in loops)]
+        [count_memory(trace, pl.col("device") == device), *(_count_busy(loop.iterations) for loop in loops)]
     )
 
 
@@ -85,7 +83,7 @@ def count_memory(trace: Trace, wanted: pl.Expr) -> pl.DataFrame:
     return known.select("time_ns", name=pl.lit("memory in use"), value=pl.col("allocated_nbytes")).cast(COUNTERS)
 
 
-def count_busy(iterations: pl.DataFrame) -> pl.DataFrame:
+def _count_busy(iterations: pl.DataFrame) -> pl.DataFrame:
     """Return the busy ratio of each iteration from its start on, and 0 where none follows."""
     length = pl.col("busy_ns") + pl.col("idle_ns")
     known = iterations.filter(length > 0).with_columns(end=pl.col("start_ns") + length)

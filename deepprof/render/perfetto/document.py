@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from deepprof.render.perfetto.clock import PerfettoClock
     from deepprof.render.perfetto.layers import SliceLayer
 
-__all__ = ["PIECE", "PerfettoDocument", "PerfettoResult", "PlacedLayer"]
-
 Int64s = npt.NDArray[np.int64]
 
 PIECE = 1 << 14  # events that are text at a time: 10 MB with names of 500 characters
@@ -65,7 +63,7 @@ class PerfettoDocument:
     def add_process(self, name: str) -> int:
         """Write a process's name and place, and return its id."""
         self.processes += 1
-        self.write(describe("process", {"pid": self.processes}, name, self.processes))
+        self.write(_describe("process", {"pid": self.processes}, name, self.processes))
         return self.processes
 
     def add(self, process: int, layer: SliceLayer) -> PlacedLayer:
@@ -85,7 +83,7 @@ class PerfettoDocument:
         """Write the rows of a layer, track after track, with their times from the file's zero on."""
         layer, names = placed.layer, as_text(placed.layer.names)
         text = slice_text(placed.process, layer.category, layer.args)
-        for rows in pieces(order_slices(placed.tracks, start, end)):
+        for rows in _pieces(order_slices(placed.tracks, start, end)):
             part = layer.rows[rows].with_columns(
                 tid=pl.Series(placed.tracks[rows]),
                 ts=microseconds(start[rows]),
@@ -104,7 +102,7 @@ class PerfettoDocument:
         texts = []
         for place, key in enumerate(known.tolist(), first):
             name = labels[key // most] + (f" ({key % most + 1})" if key % most else "")
-            texts += describe("thread", {"pid": process, "tid": FIRST_TRACK + place}, name, place)
+            texts += _describe("thread", {"pid": process, "tid": FIRST_TRACK + place}, name, place)
         self.write(texts)
         self.written.tracks += len(known)
         return np.asarray(FIRST_TRACK + first + rows, np.int64)
@@ -140,7 +138,7 @@ class PerfettoDocument:
         self.file.write(b"\n]}\n")
 
 
-def describe(what: str, at: dict[str, int], name: str, place: int) -> list[str]:
+def _describe(what: str, at: dict[str, int], name: str, place: int) -> list[str]:
     """Return the events that name a process or a thread and give its position among others."""
     records: list[dict[str, Any]] = [
         {"ph": "M", "name": f"{what}_name", **at, "args": {"name": name}},
@@ -149,7 +147,7 @@ def describe(what: str, at: dict[str, int], name: str, place: int) -> list[str]:
     return [msgspec.json.encode(record).decode() for record in records]
 
 
-def pieces(order: Int64s) -> Iterator[Int64s]:
+def _pieces(order: Int64s) -> Iterator[Int64s]:
     """Yield `PIECE` rows at a time."""
     for first in range(0, len(order), PIECE):
         yield order[first : first + PIECE]

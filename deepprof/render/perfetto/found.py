@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from deepprof.metrics.breakdown.timeline import Timeline
     from deepprof.metrics.loop import Loop
 
-__all__ = ["extent_of", "finding_layer", "found_layers"]
-
 UNTIL = pl.col("start_ns") + pl.col("busy_ns") + pl.col("idle_ns")  # of an iteration: the next adjacent one's start
 SHOWN = [name for name in ITERATIONS if name not in {"index", "start_ns", "end_ns"}]
 
@@ -33,9 +31,9 @@ def found_layers(
     """Return what was found on one device, from top to bottom."""
     return [
         finding_layer(findings, loops, extent_of(trace)),
-        iteration_layer(loops),
-        nested_layer(loops, trace),
-        idle_layer(timeline),
+        _iteration_layer(loops),
+        _nested_layer(loops, trace),
+        _idle_layer(timeline),
     ]
 
 
@@ -47,7 +45,7 @@ def extent_of(trace: Trace) -> tuple[int, int]:
     return begin or 0, end or 0
 
 
-def iteration_layer(loops: Sequence[Loop]) -> SliceLayer:
+def _iteration_layer(loops: Sequence[Loop]) -> SliceLayer:
     """Return the iterations of a device's loops, a track per loop; their arguments are the per-iteration table."""
     empty = pl.DataFrame(schema={**ITERATIONS, **PARTS})
     tables = [loop.table.select(pl.lit(i, pl.UInt32).alias("track"), *empty.columns) for i, loop in enumerate(loops)]
@@ -62,7 +60,7 @@ def iteration_layer(loops: Sequence[Loop]) -> SliceLayer:
     )
 
 
-def nested_layer(loops: Sequence[Loop], trace: Trace) -> SliceLayer:
+def _nested_layer(loops: Sequence[Loop], trace: Trace) -> SliceLayer:
     """Return the loops inside of complete iterations: each whole, and in it one slice per repetition."""
     tables: list[pl.DataFrame] = [pl.DataFrame(schema=SLICES)]
     names: list[str] = []
@@ -71,24 +69,24 @@ def nested_layer(loops: Sequence[Loop], trace: Trace) -> SliceLayer:
         kinds = placed.select("block", "repeat").unique(maintain_order=True)
         numbered = placed.join(kinds.with_row_index("name_id", offset=len(names)), on=["block", "repeat"])
         tables.append(numbered.select(pl.lit(0, pl.UInt32).alias("track"), "start_ns", "end_ns", "name_id"))
-        names += [name_block(loop, block, repeat) for block, repeat in kinds.iter_rows()]
+        names += [_name_block(loop, block, repeat) for block, repeat in kinds.iter_rows()]
     return SliceLayer(["nested loops"], pl.concat(tables), pl.Series(names, dtype=pl.String), pl.lit("nested"))
 
 
-def name_block(loop: Loop, block: int, repeat: int) -> str:
+def _name_block(loop: Loop, block: int, repeat: int) -> str:
     """Return the name of a repetition of a block, or of all together."""
     found = loop.blocks[block]
     return f"{repeat} of {found.repeats}" if repeat else f"{found.repeats} times {counted(found.events, 'kernel')}"
 
 
-def idle_layer(timeline: Timeline | None) -> SliceLayer:
+def _idle_layer(timeline: Timeline | None) -> SliceLayer:
     """Return why a device is idle: a slice per maximal run of one cause."""
     names = pl.Series([part.removeprefix("idle_").removesuffix("_ns") for part in PART_NAMES])
-    rows = pl.DataFrame(schema=SLICES) if timeline is None else idle_runs(timeline)
+    rows = pl.DataFrame(schema=SLICES) if timeline is None else _idle_runs(timeline)
     return SliceLayer(["idle causes"], rows, names, pl.lit("idle"))
 
 
-def idle_runs(timeline: Timeline) -> pl.DataFrame:
+def _idle_runs(timeline: Timeline) -> pl.DataFrame:
     """Return the runs of segments with one idle part."""
     parts = timeline.parts
     first = np.flatnonzero(np.append(True, parts[1:] != parts[:-1])[: len(parts)])
@@ -102,20 +100,20 @@ def idle_runs(timeline: Timeline) -> pl.DataFrame:
 
 def finding_layer(findings: Sequence[Finding], loops: Sequence[Loop], extent: tuple[int, int]) -> SliceLayer:
     """Return findings over the iterations that they name; those that name none over all of `extent` (start, end)."""
-    spans = [span_of(finding, loops, extent) for finding in findings]
+    spans = [_span_of(finding, loops, extent) for finding in findings]
     columns: dict[str, Any] = {
         "track": [0] * len(spans),
         "start_ns": [start for start, _ in spans],
         "end_ns": [end for _, end in spans],
         "name_id": range(len(spans)),
     }
-    facts = [msgspec.json.encode(describe(finding)).decode() for finding in findings]
+    facts = [msgspec.json.encode(_describe(finding)).decode() for finding in findings]
     rows = pl.DataFrame(columns, schema=SLICES).with_columns(finding=pl.Series(facts, dtype=pl.String))
     names = pl.Series([f"{finding.rule}: {finding.title}" for finding in findings], dtype=pl.String)
     return SliceLayer(["findings"], rows, names, pl.lit("finding"), {"finding": pl.col("finding")})
 
 
-def span_of(finding: Finding, loops: Sequence[Loop], extent: tuple[int, int]) -> tuple[int, int]:
+def _span_of(finding: Finding, loops: Sequence[Loop], extent: tuple[int, int]) -> tuple[int, int]:
     """Return from when to when a finding holds."""
     if finding.iterations is None:
         return extent
@@ -128,7 +126,7 @@ def span_of(finding: Finding, loops: Sequence[Loop], extent: tuple[int, int]) ->
     return extent
 
 
-def describe(finding: Finding) -> dict[str, Any]:
+def _describe(finding: Finding) -> dict[str, Any]:
     """Return what a viewer shows of a finding."""
     shown = ("severity", "summary", "advice", "confidence", "headroom_ns_per_iteration", "caused_by")
     facts = {key: getattr(finding, key) for key in shown} | {"evidence": dict(finding.evidence)}

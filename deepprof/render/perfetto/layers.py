@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 import msgspec
 import polars as pl
 
-__all__ = ["SLICES", "SliceLayer", "as_text", "number", "word"]
-
 SLICES = pl.Schema({"track": pl.UInt32(), "start_ns": pl.Int64(), "end_ns": pl.Int64(), "name_id": pl.UInt32()})
 
 

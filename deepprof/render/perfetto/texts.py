@@ -8,8 +8,6 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-__all__ = ["arrow_text", "counter_text", "microseconds", "slice_text"]
-
 Int64s = npt.NDArray[np.int64]
 
 
@@ -39,12 +37,12 @@ def slice_text(process: int, category: pl.Expr, args: Mapping[str, pl.Expr]) -> 
         pl.lit('","name":'),
         pl.col("name"),
         pl.lit(',"args":{'),
-        arguments(args),
+        _arguments(args),
         pl.lit("}}"),
     ).alias("text")
 
 
-def arguments(args: Mapping[str, pl.Expr]) -> pl.Expr:
+def _arguments(args: Mapping[str, pl.Expr]) -> pl.Expr:
     """Return the members of an object, without those whose value is null."""
     members = [pl.concat_str(pl.lit(f'"{key}":'), value) for key, value in args.items()]
     return pl.concat_str(members, separator=",", ignore_nulls=True) if members else pl.lit("")

@@ -9,8 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from deepprof.live.agent.doctor.file_tree import FileTree
 from deepprof.live.agent.doctor.findings import DoctorFinding, note, ok, wrong
 
-__all__ = ["examine_devices", "find_cupti"]
-
 VERSION = "/proc/driver/nvidia/version"
 NUMBER = re.compile(r"Kernel Module.*?\s(\d+)\.(\d+)(?:\.\d+)?\s")
 # The first driver branch for a CUDA release in NVIDIA's table of minor version compatibility. With a forward
@@ -26,14 +24,14 @@ def examine_devices(
     tree: FileTree, variables: Mapping[str, str], search: Sequence[str], *, is_root: bool
 ) -> list[DoctorFinding]:
     """Return the findings on GPUs; `search` are folders of Python packages, where wheels put CUPTI."""
-    nvidia = list(examine_nvidia(tree, variables, search, is_root=is_root))
-    amd = list(examine_amd(tree))
+    nvidia = list(_examine_nvidia(tree, variables, search, is_root=is_root))
+    amd = list(_examine_amd(tree))
     if not nvidia and not amd:
         return [note("GPU", "none here", "on the CPU PyTorch's operators stand for kernels")]
     return nvidia + amd
 
 
-def examine_nvidia(
+def _examine_nvidia(
     tree: FileTree, variables: Mapping[str, str], search: Sequence[str], *, is_root: bool
 ) -> Iterator[DoctorFinding]:
     """Yield the findings on NVIDIA's driver and CUPTI; none if there is neither driver nor device."""
@@ -41,21 +39,21 @@ def examine_nvidia(
     if version is None and not devices:
         return
     branch = read_branch(version or "")
-    yield ok("NVIDIA driver", f"{branch[0]}.{branch[1]}") if branch else name_driver(version)
+    yield ok("NVIDIA driver", f"{branch[0]}.{branch[1]}") if branch else _name_driver(version)
     if not devices:
         hidden = "this container was not given a GPU" if version else "no device file"
         yield wrong("NVIDIA device", hidden, "start the container with its GPUs (--gpus all), or load the driver")
     elif closed := [path for path in devices if not tree.may_use(path)]:
         yield wrong("NVIDIA device", f"{closed[0]} may not be used by this user", "ask for access to the GPU")
-    if not tree.in_loader_cache(r"libcuda\.so\.1") and not in_library_path(tree, variables, "libcuda.so.1"):
+    if not tree.in_loader_cache(r"libcuda\.so\.1") and not _in_library_path(tree, variables, "libcuda.so.1"):
         yield wrong("libcuda.so.1", "the loader does not know it", "install the driver's libraries, or mount them")
-    yield judge_cupti(find_cupti(tree, variables, search), branch[0] if branch else None)
+    yield judge_cupti(_find_cupti(tree, variables, search), branch[0] if branch else None)
     if ADMINS_ONLY.search(tree.read("/proc/driver/nvidia/params") or "") and not is_root:
         why = "the driver keeps counters for administrators; kernels and copies need none"
         yield note("profiling permission", why, "where CUPTI refuses: NVreg_RestrictProfilingToAdminUsers=0")
 
 
-def name_driver(version: str | None) -> DoctorFinding:
+def _name_driver(version: str | None) -> DoctorFinding:
     """Return the finding on a driver without a version number."""
     if version is None:
         return note("NVIDIA driver", f"{VERSION} is not there", "a container may hide it; what counts is libcuda.so.1")
@@ -68,13 +66,13 @@ def read_branch(version: str) -> tuple[int, int] | None:
     return (int(found[1][:6]), int(found[2][:6])) if found else None
 
 
-def in_library_path(tree: FileTree, variables: Mapping[str, str], name: str) -> bool:
+def _in_library_path(tree: FileTree, variables: Mapping[str, str], name: str) -> bool:
     """Whether a folder of LD_LIBRARY_PATH has a library."""
     folders = [part for part in variables.get("LD_LIBRARY_PATH", "").split(os.pathsep) if part.startswith("/")]
     return any(tree.exists(f"{folder}/{name}") for folder in folders)
 
 
-def find_cupti(tree: FileTree, variables: Mapping[str, str], search: Sequence[str]) -> dict[str, int | None]:
+def _find_cupti(tree: FileTree, variables: Mapping[str, str], search: Sequence[str]) -> dict[str, int | None]:
     """Return the CUPTI libraries of wheels, of the toolkit and of the loader, each with its CUDA release."""
     found = tree.in_loader_cache(LIBRARY)
     homes = [variables[name] for name in ("CUDA_HOME", "CUDA_PATH") if variables.get(name, "").startswith("/")]
@@ -106,7 +104,7 @@ def judge_cupti(found: Mapping[str, int | None], branch: int | None) -> DoctorFi
     return note("CUPTI", why, "where it refuses: update the driver, or install the CUPTI of an older CUDA")
 
 
-def examine_amd(tree: FileTree) -> Iterator[DoctorFinding]:
+def _examine_amd(tree: FileTree) -> Iterator[DoctorFinding]:
     """Yield the findings on AMD's driver."""
     if not tree.exists("/dev/kfd"):
         return

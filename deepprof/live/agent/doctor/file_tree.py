@@ -7,8 +7,6 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["FileTree"]
-
 MOST_NBYTES = 16 << 20
 MOST_FILES = 4096
 

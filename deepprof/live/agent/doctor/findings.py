@@ -9,8 +9,6 @@ from typing import Any
 
 from deepprof.collectors.errors import escaped
 
-__all__ = ["PROCESS", "CheckState", "DoctorFinding", "DoctorReport", "note", "ok", "wrong"]
-
 SCHEMA = "deepprof.doctor/1"
 PROCESS = "process"  # the finding whether the process exists
 NARROWEST = 40
@@ -65,15 +63,15 @@ class DoctorReport:
         first, count = self.wrong[0], len(self.wrong)
         things = "one thing stands" if count == 1 else f"{count} things stand"
         what = "" if first.what == PROCESS else f"{first.what}: "
-        return clean(f"{things} in the way of collecting {whose}: {what}{first.why}"[:CHARS])
+        return _clean(f"{things} in the way of collecting {whose}: {what}{first.why}"[:CHARS])
 
     def write_text(self, width: int, *, plain: bool = False) -> str:
         """Return the report for people, wrapped; `plain`: for a terminal that has only ASCII."""
         signs = PLAIN_SIGNS if plain else SIGNS
-        lines = [self.verdict, *(f"{signs[each.state]} {describe(each)}" for each in self.findings)]
+        lines = [self.verdict, *(f"{signs[each.state]} {_describe(each)}" for each in self.findings)]
         if plain:
             lines = [line.replace(" · ", " - ").encode("ascii", "replace").decode() for line in lines]
-        return "\n".join([wrap(lines[0], width, ""), *(wrap(line, width, "  ") for line in lines[1:])]) + "\n"
+        return "\n".join([_wrap(lines[0], width, ""), *(_wrap(line, width, "  ") for line in lines[1:])]) + "\n"
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as a JSON object."""
@@ -82,17 +80,17 @@ class DoctorReport:
         return head | {"findings": findings}
 
 
-def describe(finding: DoctorFinding) -> str:
+def _describe(finding: DoctorFinding) -> str:
     """Return a finding as one line."""
-    return clean(" · ".join(part[:CHARS] for part in (finding.what, finding.why, finding.advice) if part))
+    return _clean(" · ".join(part[:CHARS] for part in (finding.what, finding.why, finding.advice) if part))
 
 
-def clean(text: str) -> str:
+def _clean(text: str) -> str:
     """Return `text` on one line, with characters escaped that a terminal would obey."""
     return escaped(" ".join(text.split()))
 
 
-def wrap(line: str, width: int, indent: str) -> str:
+def _wrap(line: str, width: int, indent: str) -> str:
     """Return `line` in lines of `width` columns; paths are not broken."""
     options = {"break_long_words": False, "break_on_hyphens": False, "subsequent_indent": indent}
     return "\n".join(textwrap.wrap(line, max(width, NARROWEST), **options))  # type: ignore[arg-type]

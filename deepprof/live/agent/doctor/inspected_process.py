@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from deepprof.live.agent.doctor.file_tree import FileTree
 from deepprof.live.agent.doctor.findings import PROCESS, DoctorFinding, wrong
 
-__all__ = ["InspectedProcess", "read_suspect"]
-
 NAMESPACES = ("mnt", "pid", "user")  # a socket with a path needs the first only
 PYTHON = re.compile(r"(.*/)?python[\d.]*t?d?")
 UNSEEN = 0  # the pid that the kernel gives an agent in a container for a process outside of it
@@ -115,8 +113,8 @@ def read_suspect(
     try:
         environ, maps = tree.read_bytes(f"{own}/environ"), tree.read_bytes(f"{own}/maps")
     except OSError as error:
-        return InspectedProcess(pid, name), explain_closed(pid, name, words.get("Uid", ""), error, is_root=is_root)
-    children = read_children(tree, pid)
+        return InspectedProcess(pid, name), _explain_closed(pid, name, words.get("Uid", ""), error, is_root=is_root)
+    children = _read_children(tree, pid)
     return InspectedProcess(
         pid=pid,
         name=name,
@@ -124,14 +122,14 @@ def read_suspect(
         variables=split(environ),
         maps=list_files(maps.decode("utf-8", "replace")),
         pids=[pid, *(int(number) for number in words.get("NSpid", "").split() if number.isdecimal())],
-        foreign=[kind for kind in NAMESPACES if differs(tree, pid, kind)],
+        foreign=[kind for kind in NAMESPACES if _differs(tree, pid, kind)],
         children=children,
-        watched=[child for child in children if is_prepared(tree, child)],
+        watched=[child for child in children if _is_prepared(tree, child)],
         root_readable=tree.exists(f"{own}/root/"),
     ), None
 
 
-def explain_closed(pid: int, name: str, users: str, error: OSError, *, is_root: bool = False) -> DoctorFinding:
+def _explain_closed(pid: int, name: str, users: str, error: OSError, *, is_root: bool = False) -> DoctorFinding:
     """Return the finding on a process that we cannot examine; `users` are its user ids."""
     if error.errno == errno.ESRCH:
         return wrong(PROCESS, f"{pid} ({name}) has no memory of its own", "it is the kernel's, or ends just now")
@@ -158,18 +156,18 @@ def list_files(maps: str) -> list[str]:
     return list(dict.fromkeys(path.removesuffix(" (deleted)") for path in paths if path.startswith("/")))
 
 
-def differs(tree: FileTree, pid: int, kind: str) -> bool:
+def _differs(tree: FileTree, pid: int, kind: str) -> bool:
     """Whether a process has a namespace of its own; False where that cannot be read."""
     theirs, ours = tree.read_link(f"/proc/{pid}/ns/{kind}"), tree.read_link(f"/proc/self/ns/{kind}")
     return theirs is not None and ours is not None and theirs != ours
 
 
-def read_children(tree: FileTree, pid: int) -> list[int]:
+def _read_children(tree: FileTree, pid: int) -> list[int]:
     """Return the children of a process's first thread."""
     text = tree.read(f"/proc/{pid}/task/{pid}/children") or ""
     return [int(word) for word in text.split() if word.isdecimal()]
 
 
-def is_prepared(tree: FileTree, pid: int) -> bool:
+def _is_prepared(tree: FileTree, pid: int) -> bool:
     """Whether `deepprof run` has put its library into a process's environment; False where that cannot be read."""
     return "\0DEEPPROF_INJECT=" in f"\0{tree.read(f'/proc/{pid}/environ') or ''}"

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from deepprof.live.agent.doctor.findings import DoctorFinding, note, ok, wrong
 from deepprof.live.agent.doctor.inspected_process import InspectedProcess
 
-__all__ = ["examine_libraries"]
-
 LOADER = r"ld-linux|ld64\.so|ld-\d|ld\.so"
 MUSL = r"ld-musl|libc\.musl"
 OTHERS = {  # profilers that may hold the driver, by their libraries
@@ -28,7 +26,7 @@ def examine_libraries(suspect: InspectedProcess) -> Iterator[DoctorFinding]:
     if suspect.has_ours:
         yield ok("library", "loaded into the process")
     elif suspect.socket:
-        yield explain_absence(suspect)
+        yield _explain_absence(suspect)
     cupti = suspect.find(r"libcupti\.so")
     if cupti and suspect.find(DRIVER):
         yield ok("CUPTI", cupti)
@@ -45,7 +43,7 @@ def examine_libraries(suspect: InspectedProcess) -> Iterator[DoctorFinding]:
             yield note("another profiler", f"{name} is in the process", "where records are missing, try without it")
 
 
-def explain_absence(suspect: InspectedProcess) -> DoctorFinding:
+def _explain_absence(suspect: InspectedProcess) -> DoctorFinding:
     """Return why a process that was started by us has not loaded our library."""
     if suspect.find(MUSL):
         return wrong("library", "its C library is musl, and ours needs glibc", "run the job in an image with glibc")

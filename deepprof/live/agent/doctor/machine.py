@@ -18,8 +18,6 @@ from deepprof.live.agent.pacing import SPOOL_FULL
 from deepprof.live.agent.summary import AWAY
 from deepprof.plurals import counted
 
-__all__ = ["REFUSED_ADVICE", "DoctorMachine", "examine_agent", "examine_library", "examine_machine"]
-
 SHOWN = 5  # processes that were refused
 REFUSED_ADVICE = "set DEEPPROF_RANK in its environment, or give its run another --job"
 MIB = 1 << 20
@@ -60,7 +58,7 @@ def examine_library(library: Path | None, hook: Path) -> Iterator[DoctorFinding]
     if library is None:
         yield wrong("library", "it is not compiled", "install a C compiler, then deepprof again; or use a wheel")
         return
-    problem = try_to_load(library)
+    problem = _try_to_load(library)
     yield (
         wrong("library", problem, "install deepprof again on this machine") if problem else ok("library", f"{library}")
     )
@@ -68,7 +66,7 @@ def examine_library(library: Path | None, hook: Path) -> Iterator[DoctorFinding]
         yield wrong("hook", f"{hook} has no sitecustomize.py", "install deepprof again")
 
 
-def try_to_load(library: Path) -> str | None:
+def _try_to_load(library: Path) -> str | None:
     """Return why our library cannot be loaded, None where it can."""
     try:
         ctypes.CDLL(str(library)).deepprof_version  # noqa: B018
@@ -85,14 +83,14 @@ def examine_agent(around: DoctorMachine) -> Iterator[DoctorFinding]:
         answer = around.ask(around.socket)
     except NotAnsweredError as error:
         yield judge_silence(around.socket, error)
-        yield judge_daemon(around)
+        yield _judge_daemon(around)
         return
     known = count(len(answer.processes), "process", "processes")
     yield ok("agent", f"pid {answer.pid} at {around.socket} knows {known}")
     yield judge_uplink(answer, around)
-    yield judge_spool(answer)
+    yield _judge_spool(answer)
     for source in answer.sources or ():
-        yield from describe_source(source)
+        yield from _describe_source(source)
     over = {each.pid for each in answer.processes if each.ended}
     over -= {each.pid for each in answer.processes if not each.ended}
     for refusal in answer.refused[:SHOWN]:
@@ -100,7 +98,7 @@ def examine_agent(around: DoctorMachine) -> Iterator[DoctorFinding]:
         yield judge(f"process {refusal.pid}", f"refused: {refusal.why}", REFUSED_ADVICE)
 
 
-def describe_source(source: Mapping[str, Any]) -> Iterator[DoctorFinding]:
+def _describe_source(source: Mapping[str, Any]) -> Iterator[DoctorFinding]:
     """Yield the findings on a source beside the processes: PyTorch's windows, a file that is followed, reports."""
     what = f"{source.get('source', 'source')} {source.get('path') or source.get('address') or ''}"
     processes = source.get("processes")
@@ -119,7 +117,7 @@ def judge_silence(socket: Path, error: NotAnsweredError) -> DoctorFinding:
     return wrong("agent", f"{socket}: {error}", "end what listens there, or choose another socket (--agent)")
 
 
-def judge_daemon(around: DoctorMachine) -> DoctorFinding:
+def _judge_daemon(around: DoctorMachine) -> DoctorFinding:
     """Return the finding on the daemon that an agent would send to."""
     try:
         problem = around.daemon(None)
@@ -140,30 +138,30 @@ def judge_uplink(answer: AgentStatus, around: DoctorMachine) -> DoctorFinding:
         if not answer.trouble:
             return note("daemon", f"{answer.to} may not be looked at by this user; the agent has had nothing to send")
         problem = answer.trouble
-    if problem and answer.trouble and answer.trouble not in AWAY and (advice := own_advice(answer)):
+    if problem and answer.trouble and answer.trouble not in AWAY and (advice := _own_advice(answer)):
         return wrong("daemon", f"{answer.to}: {answer.trouble}", advice)
     if problem:
         meanwhile = "start it (deepprof serve); what comes meanwhile waits on disk"
         return wrong("daemon", f"{answer.to}: {answer.trouble}" if answer.trouble else problem, meanwhile)
-    return judge_reachable(answer)
+    return _judge_reachable(answer)
 
 
-def judge_reachable(answer: AgentStatus) -> DoctorFinding:
+def _judge_reachable(answer: AgentStatus) -> DoctorFinding:
     """Return the finding on a daemon that answers us now; the problem of the agent's last try may be over."""
     if not answer.trouble:
         return ok("daemon", f"{answer.to} answers")
     if answer.trouble in AWAY:
         why = f"{answer.to} answers now; when the agent tried last, {answer.trouble}"
         return note("daemon", why, "it tries again within some seconds")
-    return wrong("daemon", f"{answer.to}: {answer.trouble}", own_advice(answer))
+    return wrong("daemon", f"{answer.to}: {answer.trouble}", _own_advice(answer))
 
 
-def own_advice(answer: AgentStatus) -> str:
+def _own_advice(answer: AgentStatus) -> str:
     """Return the advice in the agent's own problem text, empty for none."""
     return (answer.problem or "").partition("; ")[2]
 
 
-def judge_spool(answer: AgentStatus) -> DoctorFinding:
+def _judge_spool(answer: AgentStatus) -> DoctorFinding:
     """Return the finding whether there is space on disk for waiting records."""
     spool = answer.spool
     least = "less than 1" if 0 < spool.nbytes < MIB else f"{spool.nbytes / MIB:,.0f}"

@@ -17,8 +17,6 @@ from deepprof.live.agent.injection import INJECTIONS
 from deepprof.live.agent.summary import REFUSED, list_missing
 from deepprof.plurals import counted
 
-__all__ = ["examine_process"]
-
 AGAIN = "end it, and start it with: deepprof run -- COMMAND"
 CHILDREN = 8  # pids shown in a line
 
@@ -27,27 +25,27 @@ def examine_process(tree: FileTree, around: DoctorMachine, pid: int) -> DoctorRe
     """Return the report on the process `pid`."""
     suspect, problem = read_suspect(tree, pid, is_root=around.is_root)
     if suspect is None or problem:
-        return DoctorReport((problem or unknown(pid),), pid)
+        return DoctorReport((problem or _unknown(pid),), pid)
     findings = [ok(PROCESS, f"{pid}: {' '.join(suspect.command)[:100] or suspect.name}")]
-    answer = ask_agent(around, suspect)
-    known = list_known(answer, suspect) if isinstance(answer, AgentStatus) else []
-    findings += examine_start(suspect, known)
-    view = list(examine_view(tree, suspect)) if suspect.socket else []
+    answer = _ask_agent(around, suspect)
+    known = _list_known(answer, suspect) if isinstance(answer, AgentStatus) else []
+    findings += _examine_start(suspect, known)
+    view = list(_examine_view(tree, suspect)) if suspect.socket else []
     findings += [*view, *examine_libraries(suspect)]
     if not known and any(each.state is CheckState.WRONG for each in view):
         return DoctorReport(tuple(findings), pid)  # that is why the agent knows nothing of it
-    findings += examine_words(around, answer, known, suspect) if isinstance(answer, AgentStatus) else [answer]
+    findings += _examine_words(around, answer, known, suspect) if isinstance(answer, AgentStatus) else [answer]
     return DoctorReport(tuple(findings), pid)
 
 
-def unknown(pid: int) -> DoctorFinding:
+def _unknown(pid: int) -> DoctorFinding:
     """Return the finding on a process that does not exist."""
     return wrong(
         "process", f"there is no process {pid} here", "look with: ps; a container's processes have other numbers"
     )
 
 
-def ask_agent(around: DoctorMachine, suspect: InspectedProcess) -> AgentStatus | DoctorFinding:
+def _ask_agent(around: DoctorMachine, suspect: InspectedProcess) -> AgentStatus | DoctorFinding:
     """Return the answer of the agent that the process was started with, else of this machine's agent."""
     socket = Path(suspect.socket) if suspect.socket else around.socket
     try:
@@ -56,14 +54,14 @@ def ask_agent(around: DoctorMachine, suspect: InspectedProcess) -> AgentStatus |
         return judge_silence(socket, error)
 
 
-def list_known(answer: AgentStatus, suspect: InspectedProcess) -> list[ProcessStatus]:
+def _list_known(answer: AgentStatus, suspect: InspectedProcess) -> list[ProcessStatus]:
     """Return what the agent knows of the process: one entry for each collector in it, or those that have ended."""
     mine = [each for each in answer.processes if suspect.is_meant(each.pid, each.command)]
     over = [each for each in mine if suspect.has_ours and suspect.has_said(each.command)]  # pids are reused
     return [each for each in mine if not each.ended] or over
 
 
-def examine_start(suspect: InspectedProcess, known: Sequence[ProcessStatus]) -> Iterator[DoctorFinding]:
+def _examine_start(suspect: InspectedProcess, known: Sequence[ProcessStatus]) -> Iterator[DoctorFinding]:
     """Yield whether the process was started so that it can be collected from."""
     variables = suspect.variables
     if not suspect.socket:
@@ -74,7 +72,7 @@ def examine_start(suspect: InspectedProcess, known: Sequence[ProcessStatus]) -> 
             yield note("started", why, "deepprof agent --kineto asks for them")
         elif suspect.watched:
             why = "it has started what is collected from, and is not collected from itself"
-            yield note("started", why, f"ask for that: {name_children(suspect.watched)}")
+            yield note("started", why, f"ask for that: {_name_children(suspect.watched)}")
         else:
             why = "without deepprof run: a library cannot be added to a process later"
             yield wrong("started", why, AGAIN)
@@ -85,10 +83,10 @@ def examine_start(suspect: InspectedProcess, known: Sequence[ProcessStatus]) -> 
         if variables.get(name, ours) != ours:
             why = f"it is {variables[name]}, another profiler's: {cost}"
             yield wrong(name, why, "start it without the other profiler")
-    yield from examine_python(suspect)
+    yield from _examine_python(suspect)
 
 
-def examine_python(suspect: InspectedProcess) -> Iterator[DoctorFinding]:
+def _examine_python(suspect: InspectedProcess) -> Iterator[DoctorFinding]:
     """Yield whether a Python process has run our hook, without which a CPU's operators are not collected."""
     flag = suspect.python_flag
     if flag:
@@ -100,7 +98,7 @@ def examine_python(suspect: InspectedProcess) -> Iterator[DoctorFinding]:
         )
 
 
-def examine_view(tree: FileTree, suspect: InspectedProcess) -> Iterator[DoctorFinding]:
+def _examine_view(tree: FileTree, suspect: InspectedProcess) -> Iterator[DoctorFinding]:
     """Yield whether the process can see our socket and our library; in a container it may not."""
     library = suspect.variables.get("DEEPPROF_INJECT", "")
     for what, path in (("socket", suspect.socket), ("library file", library)):
@@ -108,7 +106,7 @@ def examine_view(tree: FileTree, suspect: InspectedProcess) -> Iterator[DoctorFi
         if path and suspect.root_readable and not tree.exists(inside):
             where = "in its container" if "mnt" in suspect.foreign else "there"
             yield wrong(what, f"{path} is not {where}", f"mount {Path(path).parent} into it at the same place")
-        elif "mnt" in suspect.foreign and what == "socket" and not same_file(tree, inside, path):
+        elif "mnt" in suspect.foreign and what == "socket" and not _same_file(tree, inside, path):
             yield wrong(what, f"{path} in its container is not this machine's", "mount this machine's folder there")
     if suspect.foreign:
         yield note(
@@ -116,7 +114,7 @@ def examine_view(tree: FileTree, suspect: InspectedProcess) -> Iterator[DoctorFi
         )
 
 
-def same_file(tree: FileTree, one: str, other: str) -> bool:
+def _same_file(tree: FileTree, one: str, other: str) -> bool:
     """Whether two names are one file; True where that cannot be read."""
     try:
         return os.path.samestat(tree.at(one).stat(), tree.at(other).stat())
@@ -124,7 +122,7 @@ def same_file(tree: FileTree, one: str, other: str) -> bool:
         return True
 
 
-def examine_words(
+def _examine_words(
     around: DoctorMachine, answer: AgentStatus, known: Sequence[ProcessStatus], suspect: InspectedProcess
 ) -> Iterator[DoctorFinding]:
     """Yield what the agent reports on the process."""
@@ -132,18 +130,18 @@ def examine_words(
     if refused:
         yield wrong("agent", f"it refused the process: {refused[-1]}", REFUSED_ADVICE)
     for each in known:
-        yield from describe_known(each)
+        yield from _describe_known(each)
     if known:
         yield judge_uplink(answer, around)
     elif not refused:
-        yield judge_unknown(answer, suspect)
+        yield _judge_unknown(answer, suspect)
 
 
-def describe_known(process: ProcessStatus) -> Iterator[DoctorFinding]:
+def _describe_known(process: ProcessStatus) -> Iterator[DoctorFinding]:
     """Yield the findings on a process that the agent knows."""
     place = f"job {process.job}, rank {'not yet known' if process.rank is None else process.rank}"
     if process.records:
-        yield from describe_records(process, place)
+        yield from _describe_records(process, place)
     elif process.ended:
         yield note("records", f"none ({place})", "it ran no kernel and no operator")
     else:
@@ -156,7 +154,7 @@ def describe_known(process: ProcessStatus) -> Iterator[DoctorFinding]:
         yield note(f"{process.collector or 'collector'} says", notice.text)
 
 
-def describe_records(process: ProcessStatus, place: str) -> Iterator[DoctorFinding]:
+def _describe_records(process: ProcessStatus, place: str) -> Iterator[DoctorFinding]:
     """Yield what became of a process's records, in total and by kind."""
     books = process.books
     kept = "" if books.kept is None else f", {sum(books.kept.values()):,} kept by the daemon"
@@ -168,26 +166,26 @@ def describe_records(process: ProcessStatus, place: str) -> Iterator[DoctorFindi
         yield ok("records", why)
     kinds = dict.fromkeys([*books.made, *(kind for of in books.missing.values() for kind in of)])
     if list(kinds) != [UNKNOWN]:
-        yield ok("records by kind", "; ".join(describe_kind(books, kind) for kind in kinds))
+        yield ok("records by kind", "; ".join(_describe_kind(books, kind) for kind in kinds))
 
 
-def describe_kind(books: RecordAccount, kind: str) -> str:
+def _describe_kind(books: RecordAccount, kind: str) -> str:
     """Return what became of the records of one kind."""
     kept = [] if books.kept is None else [f"{books.kept.get(kind, 0):,} kept"]
     missing = list_missing({reason: kinds.get(kind, 0) for reason, kinds in books.missing.items()})
     return ", ".join([f"{kind} {books.made.get(kind, 0):,} made", *kept, *missing])
 
 
-def judge_unknown(answer: AgentStatus, suspect: InspectedProcess) -> DoctorFinding:
+def _judge_unknown(answer: AgentStatus, suspect: InspectedProcess) -> DoctorFinding:
     """Return the finding on a process that the agent does not know."""
     if suspect.has_ours:
         why = f"process {answer.pid} knows nothing of it, though the library is loaded"
         return wrong("agent", why, "see whether its user may use the socket; look again in some seconds")
-    children = name_children(suspect.watched or suspect.children)
+    children = _name_children(suspect.watched or suspect.children)
     advice = f"ask for its children: {children}" if children else "nothing is loaded into it that could speak"
     return note("agent", f"process {answer.pid} knows nothing of it", advice)
 
 
-def name_children(children: Sequence[int]) -> str:
+def _name_children(children: Sequence[int]) -> str:
     """Return the first pids, as many as fit into a line."""
     return ", ".join(str(child) for child in children[:CHILDREN])

@@ -8,8 +8,6 @@ import socket
 
 from deepprof.collectors.errors import UsageError
 
-__all__ = ["NAME", "close_datagrams", "find_address", "open_datagrams"]
-
 NAME = "dynolog"  # the name that Kineto sends to, in KINETO_IPC_SOCKET_DIR or as an abstract name
 PATH_NBYTES = 107  # the system's limit
 
@@ -35,7 +33,7 @@ def open_datagrams(address: str) -> socket.socket:
     try:
         endpoint.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         if not address.startswith("\0"):
-            make_way(address)
+            _make_way(address)
         endpoint.bind(address)
         if not address.startswith("\0"):
             os.chmod(address, 0o600)
@@ -50,7 +48,7 @@ def open_datagrams(address: str) -> socket.socket:
     return endpoint
 
 
-def make_way(address: str) -> None:
+def _make_way(address: str) -> None:
     """Make the directory, and remove a socket there at which no process listens. Raises `UsageError`, `OSError`."""
     os.makedirs(os.path.dirname(address), mode=0o700, exist_ok=True)
     if not os.path.lexists(address):

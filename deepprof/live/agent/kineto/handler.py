@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from deepprof.live.agent.notices import NoticeLog
     from deepprof.live.client.retrying import Clock
 
-__all__ = ["KinetoHandler", "read_credentials"]
-
 DATAGRAMS = 256  # read at one go: the agent has other work too
 CREDENTIALS = struct.Struct("3i")  # pid, uid, gid, as the kernel reports them
 GIVE_UP_S = 300.0  # after a window's end: a busy process may write its file for minutes

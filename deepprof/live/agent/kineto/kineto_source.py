@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from deepprof.collectors.trace import Trace
     from deepprof.live.agent.notices import NoticeLog
 
-__all__ = ["KinetoSource", "read_window"]
-
 log = logging.getLogger(__name__)
 
 LOOK_S = 0.5

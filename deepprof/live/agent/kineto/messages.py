@@ -5,16 +5,6 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-__all__ = [
-    "DATAGRAM_NBYTES",
-    "ConfigurationRequest",
-    "MessageError",
-    "ProcessRegistration",
-    "make_answer",
-    "make_count",
-    "read_message",
-]
-
 HEAD = struct.Struct("<Q32s")  # bytes that follow, kind
 CONTEXT = struct.Struct("<iiq")  # device, pid, job
 REQUEST = struct.Struct("<iiq")  # purpose, number of pids, job
@@ -54,30 +44,30 @@ def read_message(data: bytes) -> ProcessRegistration | ConfigurationRequest | No
         raise MessageError(f"a datagram of {len(payload)} bytes that claims {nbytes}")
     match kind.split(b"\0")[0]:
         case b"ctxt":
-            return read_context(payload)
+            return _read_context(payload)
         case b"req":
-            return read_request(payload)
+            return _read_request(payload)
     return None
 
 
-def read_context(payload: bytes) -> ProcessRegistration:
+def _read_context(payload: bytes) -> ProcessRegistration:
     """Return a registration. Raises `MessageError`."""
     if len(payload) != CONTEXT.size:
         raise MessageError(f"a registration of {len(payload)} bytes")
-    return ProcessRegistration(checked(CONTEXT.unpack(payload)[1]))
+    return ProcessRegistration(_checked(CONTEXT.unpack(payload)[1]))
 
 
-def read_request(payload: bytes) -> ConfigurationRequest:
+def _read_request(payload: bytes) -> ConfigurationRequest:
     """Return a request; of its pids the first is the asker's own, its ancestors follow. Raises `MessageError`."""
     if len(payload) < REQUEST.size + PID.size:
         raise MessageError(f"a request of {len(payload)} bytes")
     purpose, pids, _ = REQUEST.unpack_from(payload)
     if not 0 < pids <= MOST_PIDS or len(payload) != REQUEST.size + pids * PID.size:
         raise MessageError(f"a request of {len(payload)} bytes that claims {pids} processes")
-    return ConfigurationRequest(checked(PID.unpack_from(payload, REQUEST.size)[0]), bool(purpose & ACTIVITIES))
+    return ConfigurationRequest(_checked(PID.unpack_from(payload, REQUEST.size)[0]), bool(purpose & ACTIVITIES))
 
 
-def checked(pid: int) -> int:
+def _checked(pid: int) -> int:
     """Return `pid` if it can be a process id. Raises `MessageError`."""
     if pid <= 0:
         raise MessageError(f"process {pid}")

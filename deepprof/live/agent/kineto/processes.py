@@ -11,16 +11,6 @@ from deepprof.live.agent.kineto.window_folder import WindowFile
 from deepprof.live.agent.rank_places import VARIABLES, RankPlace, find_place
 from deepprof.live.agent.traces import EARLIEST, RankReceiver
 
-__all__ = [
-    "MAX_KINETO_PROCESSES",
-    "KinetoProcess",
-    "KinetoProcesses",
-    "TraceWindow",
-    "read_birth",
-    "read_command",
-    "read_place",
-]
-
 MAX_KINETO_PROCESSES = 4096
 SILENT_S = 60.0  # a process asks each 5 s
 STOPPED_S = 600.0  # a process that exists and does not ask may be stopped under a debugger
@@ -105,24 +95,24 @@ class KinetoProcesses:
 
 def read_birth(pid: int, proc: Path = Path("/proc")) -> int:
     """Return when a process began, in ticks since the machine's start; 0 if it does not exist."""
-    text = read_proc(proc / str(pid) / "stat")
+    text = _read_proc(proc / str(pid) / "stat")
     fields = text.rpartition(b")")[2].split()  # its name may hold anything, also a bracket
     return int(fields[19]) if len(fields) > 19 and fields[19].isdigit() else 0
 
 
 def read_command(pid: int, proc: Path = Path("/proc")) -> tuple[str, ...]:
     """Return what a process runs, word by word; nothing where that cannot be read."""
-    return tuple(read_proc(proc / str(pid) / "cmdline").decode("utf-8", "replace").split("\0")[:-1])
+    return tuple(_read_proc(proc / str(pid) / "cmdline").decode("utf-8", "replace").split("\0")[:-1])
 
 
 def read_place(pid: int, proc: Path = Path("/proc")) -> RankPlace:
     """Return the rank and job that the environment of a process names."""
-    text = read_proc(proc / str(pid) / "environ").decode("utf-8", "replace")
+    text = _read_proc(proc / str(pid) / "environ").decode("utf-8", "replace")
     pairs = (entry.partition("=")[::2] for entry in text.split("\0"))
     return find_place({name: value for name, value in pairs if name in VARIABLES})
 
 
-def read_proc(path: Path) -> bytes:
+def _read_proc(path: Path) -> bytes:
     """Return the content of a file of /proc, nothing where it cannot be read."""
     try:
         with open(os.fspath(path), "rb") as file:

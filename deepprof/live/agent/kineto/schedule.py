@@ -12,8 +12,6 @@ from pathlib import Path
 
 from deepprof.collectors.errors import UsageError
 
-__all__ = ["WindowSchedule", "make_config", "parse_schedule"]
-
 POLL_S = 5.0  # how often a process asks
 WARMUP_S = 2  # Kineto records and discards for so long, until the driver's first allocations are over
 # A start is given out so early that Kineto can warm up, and so late that each process asks once: a process that exits

@@ -11,8 +11,6 @@ from pathlib import Path
 
 from deepprof.collectors.errors import UsageError
 
-__all__ = ["MOST_NBYTES", "WindowFile", "WindowFolder"]
-
 MOST_NBYTES = 1 << 30  # of one window: a few seconds of the busiest process make a tenth of that
 ENTRIES = 4 * 4096  # a folder of windows never has more
 CLOSING = b"}"  # the last byte of a complete trace
@@ -63,7 +61,7 @@ class WindowFolder:
         try:
             found = path.lstat()
             regular = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
-            return WindowFile(path, found.st_size, found.st_mtime_ns, is_whole(path)) if regular else None
+            return WindowFile(path, found.st_size, found.st_mtime_ns, _is_whole(path)) if regular else None
         except OSError:  # renamed or removed under us
             return None
 
@@ -91,7 +89,7 @@ class WindowFolder:
             return []
 
 
-def is_whole(path: Path) -> bool:
+def _is_whole(path: Path) -> bool:
     """Return whether the file's last bytes close a JSON object."""
     with path.open("rb") as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - 64))

@@ -33,8 +33,6 @@ from deepprof.collectors.importers.sqlite.sqlite_database import (
     too_large,
 )
 
-__all__ = ["DatabaseBusyError", "FileStamp", "GrowingDatabase", "read_stamp"]
-
 COLUMNS = {
     OPS: ("id", "gpuId", "queueId", "start", "end", "description_id", "opType_id"),
     CALLS: ("id", "pid", "tid", "start", "end", "apiName_id", "args_id", "domain_id"),
@@ -81,7 +79,7 @@ def read_stamp(path: Path) -> FileStamp | None:
 
 
 @dataclass(slots=True)
-class KeyRange:
+class _KeyRange:
     """Keys of one writer: up to `last` all were read except late ones; `recent` are those read lately."""
 
     last: int
@@ -104,7 +102,7 @@ class GrowingDatabase:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.islands: dict[str, dict[int, KeyRange]] = {table: {} for table in COLUMNS}
+        self.islands: dict[str, dict[int, _KeyRange]] = {table: {} for table in COLUMNS}
         uri = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro"
         with reading(path):
             self.connection = sqlite3.connect(
@@ -162,7 +160,7 @@ class GrowingDatabase:
         """Yield the new rows of each island of a table."""
         islands = self.islands[table]
         for number in self.find_islands(table):
-            island = islands.setdefault(number, KeyRange((number << ISLAND_BITS) - 1))
+            island = islands.setdefault(number, _KeyRange((number << ISLAND_BITS) - 1))
             late = self.find_late(table, island)
             rows = self.select(table, island.last, ((number + 1) << ISLAND_BITS) - 1, ROWS)
             for part in (late, rows):
@@ -182,7 +180,7 @@ class GrowingDatabase:
             after = ((found[-1] + 1) << ISLAND_BITS) - 1
         raise TraceError(self.path, f"more than {ISLANDS} processes wrote it", "record into several files")
 
-    def find_late(self, table: str, island: KeyRange) -> pl.DataFrame:
+    def find_late(self, table: str, island: _KeyRange) -> pl.DataFrame:
         """Return rows that have come late: their keys are not above those that were read."""
         key, since = quoted(COLUMNS[table][0]), max(island.last - LOOKBACK, MIN_KEY)
         within = f"FROM {quoted(table)} WHERE {key} > ? AND {key} <= ?"
@@ -204,10 +202,10 @@ class GrowingDatabase:
         columns = self.stored[table]
         if TEXTS.get(table) not in columns:
             cells = np.fromiter(chain.from_iterable(rows), np.int64).reshape(-1, len(columns))
-            numbers = {name: without_missing(name, cells[:, at]) for at, name in enumerate(columns)}
+            numbers = {name: _without_missing(name, cells[:, at]) for at, name in enumerate(columns)}
         else:
             turned = list(zip(*rows, strict=True)) or [()] * len(columns)
-            numbers = {name: column_of(name, turned[at], table) for at, name in enumerate(columns)}
+            numbers = {name: _column_of(name, turned[at], table) for at, name in enumerate(columns)}
         return pl.DataFrame(numbers)
 
     def texts(self, keys: Keys) -> dict[str, pl.DataFrame]:
@@ -246,14 +244,14 @@ def whole(column: str) -> str:
     return f"CASE typeof({name}) WHEN 'integer' THEN {name} ELSE {MISSING} END"
 
 
-def without_missing(name: str, values: Keys) -> pl.Series:
+def _without_missing(name: str, values: Keys) -> pl.Series:
     """Return integers as a series, null for those that were no integers."""
     series = pl.Series(name, np.ascontiguousarray(values))
     gone = series == MISSING
     return series.set(gone, None) if gone.any() else series
 
 
-def column_of(name: str, cells: Sequence[object], table: str) -> pl.Series:
+def _column_of(name: str, cells: Sequence[object], table: str) -> pl.Series:
     """Return a column of a table that has texts."""
     if name == TEXTS[table]:
         decoded = [cell.decode("utf-8", "replace") if isinstance(cell, bytes) else None for cell in cells]

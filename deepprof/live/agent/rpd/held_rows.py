@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from deepprof.collectors.trace import Trace
     from deepprof.live.agent.rpd.growing_database import Keys
 
-__all__ = ["HeldRows", "Rows"]
-
 TIMED = (OPS, CALLS)
 LEAST_HOLD_NS, MOST_HOLD_NS = 2_000_000_000, 30_000_000_000
 LAUNCHES = 1 << 18  # rows kept of each table on what a call launched: more than any queue has
@@ -113,14 +111,14 @@ class HeldRows:
         texts = self.find_texts(given, look_up, patient=patient)
         if texts is None:
             return None
-        loose, read = read_tables(HeldTables({**given, **texts}), self.handles)
+        loose, read = read_tables(_HeldTables({**given, **texts}), self.handles)
         self.keep_rest(given, until_ns)
         loose.device[:] = [self.fix_streams(rows) for rows in loose.device]
         return make_trace(RocmTrace(self.path, "rpd", ADVICE), loose, read)
 
     def find_texts(self, given: Rows, look_up: LookUp, *, patient: bool) -> Rows | None:
         """Return the texts that names are made of, None where some are still to come and the caller is `patient`."""
-        keys = text_keys(given, NAME_KEYS)
+        keys = _text_keys(given, NAME_KEYS)
         names = look_up(keys)
         there = [texts["id"].to_numpy() for texts in names.values()]
         missing = set(np.setdiff1d(keys, np.concatenate([np.empty(0, np.int64), *there])).tolist()) - self.lost
@@ -129,7 +127,7 @@ class HeldRows:
             return None
         self.lost |= missing if len(self.lost) < MOST_LOST else set()
         markers = [texts.filter(pl.col("string").str.contains(MARKERS))["id"] for texts in names.values()]
-        arguments = look_up(text_keys(given, ("args_id",), pl.concat(markers) if markers else None))
+        arguments = look_up(_text_keys(given, ("args_id",), pl.concat(markers) if markers else None))
         return {t: pl.concat([names[t], arguments[t]]).unique("id", maintain_order=True) for t in names}
 
     def keep_rest(self, given: Rows, until_ns: int) -> None:
@@ -152,7 +150,7 @@ class HeldRows:
         return rows.with_columns(pl.lit(None, pl.Int64).alias(other))
 
 
-def text_keys(given: Rows, columns_wanted: Sequence[str], of: pl.Series | None = None) -> Keys:
+def _text_keys(given: Rows, columns_wanted: Sequence[str], of: pl.Series | None = None) -> Keys:
     """Return the keys of all texts that the timed rows have in some columns; `of` names the calls whose rows count."""
     timed = [rows for table in TIMED if (rows := given.get(table)) is not None]
     if of is not None:
@@ -167,7 +165,7 @@ def text_keys(given: Rows, columns_wanted: Sequence[str], of: pl.Series | None =
 
 
 @dataclass(frozen=True, slots=True)
-class HeldTables:
+class _HeldTables:
     """Held rows, with the interface by which `rpd_tables` reads a database."""
 
     frames: Rows

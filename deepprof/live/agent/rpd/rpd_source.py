@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from deepprof.collectors.trace import Trace
     from deepprof.live.agent.notices import NoticeLog
 
-__all__ = ["RpdSource", "find_offset"]
-
 log = logging.getLogger(__name__)
 
 LOOK_S = 0.5

@@ -7,8 +7,6 @@ from collections.abc import Iterator, Sequence
 from deepprof.v1.ingest_pb2 import SendRequest
 from deepprof.v1.records_pb2 import Batch, Gap
 
-__all__ = ["make_gap", "make_names"]
-
 # In one message: any daemon accepts that, even if its owner has lowered its limits.
 TEXTS = 8192
 TEXTS_NBYTES = 2 << 20
@@ -24,12 +22,12 @@ def make_names(first: int, first_name: int, texts: Sequence[str]) -> Iterator[Se
 
     They do not raise the watermark.
     """
-    for part in split_texts(texts):
+    for part in _split_texts(texts):
         yield SendRequest(batch=Batch(first=first, first_name=first_name, names=part))
         first_name += len(part)
 
 
-def split_texts(texts: Sequence[str]) -> Iterator[list[str]]:
+def _split_texts(texts: Sequence[str]) -> Iterator[list[str]]:
     """Cut a list of texts into pieces that fit into a message each."""
     part: list[str] = []
     nbytes = 0

@@ -9,8 +9,6 @@ from deepprof.live.agent.spool.spool import Spool
 from deepprof.v1.ingest_pb2 import SendRequest
 from deepprof.v1.records_pb2 import Batch, End
 
-__all__ = ["FULL", "SpoolIntake"]
-
 FULL = "spool-full"
 MOST_DUE = 64  # separate gaps, while the disk takes nothing; further ones are merged
 MOST_LOST = 1 << 48  # years of records: a process that reports more does not know the number

@@ -12,8 +12,6 @@ import msgspec
 from deepprof.live.agent.spool.spool_folder import SpoolFolder
 from deepprof.live.segments.segment_files import write_all
 
-__all__ = ["NAMES_NBYTES", "SpoolNames"]
-
 FILE = "names"
 NAMES_NBYTES = 64 << 20  # of one rank: what the daemon takes
 HEADER = struct.Struct("<III")  # the first id, length and CRC-32 of a list of texts as MessagePack

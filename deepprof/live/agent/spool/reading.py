@@ -13,8 +13,6 @@ from deepprof.live.segments.segment_files import HEAD_NBYTES, FrameScanner, name
 from deepprof.v1.ingest_pb2 import SendRequest
 from deepprof.v1.records_pb2 import End
 
-__all__ = ["SpoolCursor", "SpoolMessage", "SpoolReader"]
-
 DAMAGED = "damaged"
 
 

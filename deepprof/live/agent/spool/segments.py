@@ -13,18 +13,6 @@ from deepprof.live.agent.spool.spool_folder import SpoolFolder
 from deepprof.live.segments.frame_format import PAYLOAD_NBYTES, FrameFormat, FrameHeader
 from deepprof.live.segments.segment_files import HEAD_NBYTES, FrameScanner, HeadFormat, name_of
 
-__all__ = [
-    "END",
-    "FRAMES",
-    "HEADER",
-    "KINDS",
-    "SpoolSegment",
-    "create_segment",
-    "is_durable",
-    "load_segment",
-    "pack_frame",
-]
-
 KINDS = ("batch", "gap", "end")
 BATCH, _, END = range(len(KINDS))
 WATERMARK_NBYTES = 32  # at most, of a batch with neither names nor tables; a table takes more

@@ -27,8 +27,6 @@ from deepprof.live.segments.segment_files import SegmentWriter, name_of
 from deepprof.v1.ingest_pb2 import SendRequest
 from deepprof.v1.records_pb2 import Hello
 
-__all__ = ["LIMIT_NBYTES", "Spool", "SpoolBudget", "find_spools"]
-
 LIMIT_NBYTES = 1 << 30  # some 15 million records: a quarter of an hour of a busy GPU, on any node's disk
 SEGMENT_NBYTES = 16 << 20  # acknowledged messages are removed in pieces of this size
 HELLO, HELLO_NBYTES = "hello", 1 << 20
@@ -95,7 +93,7 @@ class Spool:
     ) -> Self:
         """Return the spool in an open folder; without a `hello` it must have one. Raises `SpoolError`."""
         try:
-            found = read_hello(folder)
+            found = _read_hello(folder)
             if found is None:
                 if hello is None:
                     raise SpoolError(folder.path, "says not whose records it keeps", "remove it")
@@ -203,7 +201,7 @@ class Spool:
         with self._lock:
             if self.ended:
                 raise ValueError("nothing follows an End")
-            kind = set_first(request, self.next)
+            kind = _set_first(request, self.next)
             if not forced and not self.budget.fits(HEADER + request.ByteSize()):
                 self.problem = "the spool is full"
                 return False
@@ -305,7 +303,7 @@ class Spool:
         A kill in the middle leaves a folder that does not state whose it is. Raises `OSError`.
         """
         with self._lock:
-            hellos = (name_again(self.hello, collector) for collector in collectors)
+            hellos = (_name_again(self.hello, collector) for collector in collectors)
             hello = next(each for each in hellos if not self.folder.path.with_name(name_spool(each)).exists())
             self.folder.rename(name_spool(hello))
             self.folder.write_new(HELLO, hello.SerializeToString())
@@ -326,7 +324,7 @@ class Spool:
         self.close()
 
 
-def set_first(request: SendRequest, first: int) -> str:
+def _set_first(request: SendRequest, first: int) -> str:
     """Set the number of a message's first record; returns its kind. Raises `ValueError` for a Hello or nothing."""
     kind: str | None = request.WhichOneof("message")
     if kind is None or kind not in KINDS:
@@ -336,7 +334,7 @@ def set_first(request: SendRequest, first: int) -> str:
     return kind
 
 
-def name_again(hello: Hello, collector: str) -> Hello:
+def _name_again(hello: Hello, collector: str) -> Hello:
     """Return a copy of a Hello for another collector."""
     other = Hello()
     other.CopyFrom(hello)
@@ -344,7 +342,7 @@ def name_again(hello: Hello, collector: str) -> Hello:
     return other
 
 
-def read_hello(folder: SpoolFolder) -> Hello | None:
+def _read_hello(folder: SpoolFolder) -> Hello | None:
     """Return a spool's Hello, None if there is none that fits the folder; one that does not fit is set aside."""
     try:
         hello = Hello.FromString(folder.read(HELLO, HELLO_NBYTES))
@@ -369,11 +367,11 @@ def find_spools(root: Path, budget: SpoolBudget) -> list[Spool]:
         ages = [(entry.stat(follow_symlinks=False).st_mtime_ns, entry.name) for entry in entries]
     except OSError:
         return []
-    found = [load_found(root / name, budget) for _, name in sorted(ages)]
+    found = [_load_found(root / name, budget) for _, name in sorted(ages)]
     return [spool for spool in found if spool is not None]
 
 
-def load_found(path: Path, budget: SpoolBudget) -> Spool | None:
+def _load_found(path: Path, budget: SpoolBudget) -> Spool | None:
     """Return a spool, None if it is held or there is none."""
     try:
         folder = SpoolFolder(path)

@@ -18,8 +18,6 @@ from deepprof.live.segments.segment_files import find_numbers, write_all
 from deepprof.ownership import find_fault
 from deepprof.v1.records_pb2 import Hello
 
-__all__ = ["DAMAGED", "SPOOL_NAME", "SpoolError", "SpoolFolder", "make_root", "name_spool"]
-
 PRIVATE_DIR, PRIVATE_FILE = 0o700, 0o600
 SPOOL_NAME = re.compile(r"[0-9a-f]{32}")
 DAMAGED = ".damaged"

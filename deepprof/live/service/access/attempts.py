@@ -13,8 +13,6 @@ from ipaddress import IPv6Address, ip_address, ip_network
 from typing import TypeVar
 from urllib.parse import unquote
 
-__all__ = ["TokenAttempts", "place_of"]
-
 BURST, REFILL_S = 10.0, 6.0
 MAX_ADDRESSES = 4096  # limit for addresses, and for good pairs of address and token
 
@@ -24,7 +22,7 @@ V = TypeVar("V")
 
 
 @dataclass(slots=True)
-class AttemptBudget:
+class _AttemptBudget:
     """The tries that an address has left at `at_s`."""
 
     left: float
@@ -36,7 +34,7 @@ class TokenAttempts:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock = clock
-        self._budgets: OrderedDict[str, AttemptBudget] = OrderedDict()  # the latest failure last
+        self._budgets: OrderedDict[str, _AttemptBudget] = OrderedDict()  # the latest failure last
         self._good: OrderedDict[tuple[str, bytes], None] = OrderedDict()  # the latest use last
 
     def are_open(self, place: str, proof: bytes) -> bool:
@@ -48,20 +46,20 @@ class TokenAttempts:
 
     def note_good(self, place: str, proof: bytes) -> None:
         """Remember that a token was good at `place`."""
-        keep(self._good, (place, proof), None)
+        _keep(self._good, (place, proof), None)
 
     def note_wrong(self, place: str, proof: bytes) -> None:
         """Count a wrong token, and forget it if it was good before."""
         self._good.pop((place, proof), None)
         budget = self._budgets.get(place)
         left = BURST if budget is None else self._left(budget)
-        keep(self._budgets, place, AttemptBudget(max(0.0, left - 1), self.clock()))
+        _keep(self._budgets, place, _AttemptBudget(max(0.0, left - 1), self.clock()))
 
-    def _left(self, budget: AttemptBudget) -> float:
+    def _left(self, budget: _AttemptBudget) -> float:
         return min(BURST, budget.left + (self.clock() - budget.at_s) / REFILL_S)
 
 
-def keep(table: OrderedDict[K, V], key: K, value: V) -> None:
+def _keep(table: OrderedDict[K, V], key: K, value: V) -> None:
     """Put an entry last, and remove the first where there are too many."""
     table[key] = value
     table.move_to_end(key)

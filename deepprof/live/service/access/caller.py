@@ -4,6 +4,4 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 
-__all__ = ["CALLER"]
-
 CALLER: ContextVar[str] = ContextVar("caller", default="")  # the name of the caller's grant; "": not known

@@ -13,8 +13,6 @@ from deepprof.live.service.config.sections import TlsSection
 if TYPE_CHECKING:
     import grpc
 
-__all__ = ["Certificates", "make_credentials", "read_certificates"]
-
 FILE_NBYTES = 1 << 20
 WRITABLE, FOREIGN = 0o022, 0o027  # forbidden modes: others may read a certificate, only the group a key
 
@@ -51,13 +49,13 @@ def read_certificates(tls: TlsSection) -> Certificates:
     cert, _ = read_private(tls.cert, FILE_NBYTES, WRITABLE)
     key, _ = read_private(tls.key, FILE_NBYTES, FOREIGN)
     authority = read_private(tls.client_ca, FILE_NBYTES, WRITABLE)[0] if tls.client_ca else b""
-    check_pair(tls, cert, key)
+    _check_pair(tls, cert, key)
     if authority:
-        check_authority(tls.client_ca, authority)
+        _check_authority(tls.client_ca, authority)
     return Certificates(cert, key, authority)
 
 
-def check_pair(tls: TlsSection, cert: bytes, key: bytes) -> None:
+def _check_pair(tls: TlsSection, cert: bytes, key: bytes) -> None:
     """Raise `UsageError` unless `key` belongs to `cert`.
 
     OpenSSL checks only files, so they are compared with both afterwards.
@@ -75,7 +73,7 @@ def check_pair(tls: TlsSection, cert: bytes, key: bytes) -> None:
         raise UsageError(escaped(f"{tls.cert}: changes while it is read; replace files by renaming"))
 
 
-def check_authority(path: str, content: bytes) -> None:
+def _check_authority(path: str, content: bytes) -> None:
     """Raise `UsageError` unless `content` holds certificates that can sign."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:

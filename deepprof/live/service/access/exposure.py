@@ -10,8 +10,6 @@ from deepprof.live.service.config.default_paths import listen_addresses
 from deepprof.live.service.config.sections import Config
 from deepprof.live.wire.addresses import DaemonAddress, parse_address
 
-__all__ = ["check_exposure", "find_metrics_address", "is_loopback", "offers_reflection", "resolve"]
-
 
 def resolve(address: DaemonAddress) -> tuple[str, ...]:
     """Return the IP addresses of a host and port, looked up now and only here.

@@ -13,8 +13,6 @@ from deepprof.live.service.access.tokens import SCOPES, Grant, digest, find_gran
 from deepprof.live.service.access.watched import WatchedFiles
 from deepprof.live.service.config.sections import Config, ShareSection
 
-__all__ = ["AccessGuard", "AccessRefusal"]
-
 HEADER, SCHEME = "authorization", "bearer"
 TLS = b"ssl"  # gRPC's name for the type; in some versions plain connections have a type too
 MAX_TOKEN_CHARS = 1024  # characters of the header
@@ -62,7 +60,7 @@ class AccessGuard:
         grant = self.identify([value for name, value in headers if name == HEADER], peer, security)
         if isinstance(grant, AccessRefusal) or scope in grant.scopes:
             return grant
-        return AccessRefusal(f"{grant.name} lacks the scope {scope}{advise(grant)}", grant.name)
+        return AccessRefusal(f"{grant.name} lacks the scope {scope}{_advise(grant)}", grant.name)
 
     def identify(
         self, given: list[str | bytes], peer: str, security: Mapping[str, Iterable[bytes]]
@@ -78,7 +76,7 @@ class AccessGuard:
 
     def check_token(self, given: list[str | bytes], place: str, grants: tuple[Grant, ...]) -> Grant | AccessRefusal:
         """Return the grant of the token shown; short ones can be guessed, so an address's tries of them are limited."""
-        token = read_header(given)
+        token = _read_header(given)
         if token is None:
             return AccessRefusal("the header must be one authorization: Bearer TOKEN")
         grant = find_grant(grants, proof := digest(token))
@@ -96,12 +94,12 @@ class AccessGuard:
         return Grant(name or "certificate", frozenset(self.tls.subjects.get(name, self.tls.scopes)))
 
 
-def advise(grant: Grant) -> str:
+def _advise(grant: Grant) -> str:
     """Return advice for callers without proof, empty for others."""
     return "; use the daemon's Unix socket or a token" if grant is WITHOUT_PROOF else ""
 
 
-def read_header(given: list[str | bytes]) -> str | None:
+def _read_header(given: list[str | bytes]) -> str | None:
     """Return the token in the only header, None where there are several or it holds something else."""
     if len(given) != 1 or not isinstance(given[0], str) or len(given[0]) > MAX_TOKEN_CHARS:
         return None

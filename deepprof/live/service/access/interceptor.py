@@ -15,8 +15,6 @@ from deepprof.live.service.access.caller import CALLER
 from deepprof.live.service.access.guard import AccessGuard, AccessRefusal
 from deepprof.live.service.refusal import Refusals
 
-__all__ = ["AccessInterceptor", "make_interceptors"]
-
 log = logging.getLogger(__name__)
 
 Context = Any  # grpc.aio's ServicerContext is generic in types that are not known here
@@ -52,7 +50,7 @@ class AccessInterceptor(aio.ServerInterceptor):
         if handler is None or service not in SCOPES:
             return None
         scope = SCOPES[service]
-        return handler if scope is None else guarded(handler, self.checker(scope, details.method))
+        return handler if scope is None else _guarded(handler, self.checker(scope, details.method))
 
     def checker(self, scope: str, method: str) -> Callable[[Context], Awaitable[None]]:
         """Return the check that ends a call of `method` without `scope`."""
@@ -77,26 +75,26 @@ class AccessInterceptor(aio.ServerInterceptor):
         await context.abort(code, refusal.problem)
 
 
-def guarded(handler: Any, check: Callable[[Context], Awaitable[None]]) -> Any:
+def _guarded(handler: Any, check: Callable[[Context], Awaitable[None]]) -> Any:
     """Return `handler` with `check` before it, as a handler that takes a stream of requests.
 
     For the client a single request is the same as a stream of one, but gRPC would read it, whole, before our code runs.
     """
-    behaviour, many = find_behaviour(handler)
+    behaviour, many = _find_behaviour(handler)
     make = grpc.stream_stream_rpc_method_handler if handler.response_streaming else grpc.stream_unary_rpc_method_handler
-    wrap = wrap_many if many else wrap_one
+    wrap = _wrap_many if many else _wrap_one
     one = not handler.request_streaming
     return make(wrap(behaviour, check, one), handler.request_deserializer, handler.response_serializer)
 
 
-def find_behaviour(handler: Any) -> tuple[Behaviour, bool]:
+def _find_behaviour(handler: Any) -> tuple[Behaviour, bool]:
     """Return a handler's function, and whether it yields its responses."""
     kinds = (handler.unary_unary, handler.unary_stream, handler.stream_unary, handler.stream_stream)
     behaviour = next(kind for kind in kinds if kind is not None)
     return behaviour, inspect.isasyncgenfunction(behaviour)
 
 
-def wrap_one(behaviour: Behaviour, check: Callable[[Context], Awaitable[None]], one: bool) -> Behaviour:
+def _wrap_one(behaviour: Behaviour, check: Callable[[Context], Awaitable[None]], one: bool) -> Behaviour:
     """Return a coroutine function that checks before `behaviour`."""
 
     async def run(requests: AsyncIterator[Any], context: Context) -> Any:
@@ -106,7 +104,7 @@ def wrap_one(behaviour: Behaviour, check: Callable[[Context], Awaitable[None]], 
     return run
 
 
-def wrap_many(behaviour: Behaviour, check: Callable[[Context], Awaitable[None]], one: bool) -> Behaviour:
+def _wrap_many(behaviour: Behaviour, check: Callable[[Context], Awaitable[None]], one: bool) -> Behaviour:
     """Return an asynchronous generator function that checks before `behaviour`."""
 
     async def run(requests: AsyncIterator[Any], context: Context) -> AsyncIterator[Any]:

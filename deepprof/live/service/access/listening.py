@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     import grpc
     from grpc import aio
 
-__all__ = ["ListeningServer", "open_ports"]
-
 log = logging.getLogger(__name__)
 
 ABSENT = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}  # `localhost` names ::1 on machines without IPv6 too
@@ -58,23 +56,23 @@ def open_ports(server: aio.Server, config: Config) -> ListeningServer:
     try:
         for address, ips in places:
             if address.is_unix:
-                listening.addresses.append(open_socket(server, address, config, listening))
+                listening.addresses.append(_open_socket(server, address, config, listening))
             else:
-                listening.addresses.append(bind_host(server, address, ips, credentials))
+                listening.addresses.append(_bind_host(server, address, ips, credentials))
     except BaseException:
         listening.close()
         raise
     return listening
 
 
-def open_socket(server: aio.Server, address: DaemonAddress, config: Config, listening: ListeningServer) -> str:
+def _open_socket(server: aio.Server, address: DaemonAddress, config: Config, listening: ListeningServer) -> str:
     """Bind a Unix socket at which no other process listens, and return its address."""
     listening.locks.append(claim(Path(address.path or ""), config.listen.socket_group))
-    bind_socket(server, address, config)
+    _bind_socket(server, address, config)
     return str(address)
 
 
-def bind_socket(server: aio.Server, address: DaemonAddress, config: Config) -> None:
+def _bind_socket(server: aio.Server, address: DaemonAddress, config: Config) -> None:
     """Bind a Unix socket that only the users named in the configuration can connect to."""
     path = Path(address.path or "")
     try:
@@ -85,27 +83,27 @@ def bind_socket(server: aio.Server, address: DaemonAddress, config: Config) -> N
         raise UsageError(f"{address}: cannot listen there; choose another path (--listen)") from error
 
 
-def bind_host(
+def _bind_host(
     server: aio.Server, address: DaemonAddress, ips: Iterable[str], credentials: grpc.ServerCredentials | None
 ) -> str:
     """Bind every IP address of a host, all to one port, and return the address with it."""
     port, bound = address.port, 0
     for ip in ips:
         one = DaemonAddress(host=ip, port=port)
-        problem = why_not(one)
+        problem = _why_not(one)
         if problem in ABSENT:
             continue
         try:
             port = server.add_secure_port(str(one), credentials) if credentials else server.add_insecure_port(str(one))
         except RuntimeError as error:
-            raise UsageError(say_why(one, problem)) from error
+            raise UsageError(_say_why(one, problem)) from error
         bound += 1
     if not bound:
-        raise UsageError(say_why(address, errno.EADDRNOTAVAIL))
+        raise UsageError(_say_why(address, errno.EADDRNOTAVAIL))
     return str(DaemonAddress(host=address.host, port=port))
 
 
-def why_not(address: DaemonAddress) -> int:
+def _why_not(address: DaemonAddress) -> int:
     """Return the system's error number for binding an IP address, 0 where that works. gRPC does not report it."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     try:
@@ -117,7 +115,7 @@ def why_not(address: DaemonAddress) -> int:
     return 0
 
 
-def say_why(address: DaemonAddress, problem: int) -> str:
+def _say_why(address: DaemonAddress, problem: int) -> str:
     """Return why an address cannot be bound."""
     if problem in {0, errno.EADDRINUSE}:
         return f"{address}: another program listens there; stop it or choose another address (--listen)"

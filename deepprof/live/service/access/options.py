@@ -7,8 +7,6 @@ import resource
 from deepprof.live.service.config.default_paths import listen_addresses
 from deepprof.live.service.config.sections import Config
 
-__all__ = ["most_connections", "server_options"]
-
 SECOND, MINUTE, HOUR = 1000, 60_000, 3_600_000  # gRPC counts milliseconds
 METADATA_NBYTES = 16 << 10
 RESERVED_FILES = 256  # for journal, history, examinations, scrapes

@@ -14,8 +14,6 @@ from pathlib import Path
 from deepprof.collectors.errors import UsageError, escaped
 from deepprof.ownership import find_fault
 
-__all__ = ["allow_group", "claim", "private_files"]
-
 ANSWER_S = 5.0
 
 
@@ -25,42 +23,42 @@ def claim(path: Path, group: str) -> int:
     gRPC replaces any socket at the path, also a live one, so no process may be listening there. Raises `UsageError`.
     """
     try:
-        prepare_folder(path.parent, group)
+        _prepare_folder(path.parent, group)
         lock = take_lock(path)
     except OSError as error:
-        raise refused(path, f"{error.strerror or error}", "choose another directory for the socket") from error
+        raise _refused(path, f"{error.strerror or error}", "choose another directory for the socket") from error
     try:
-        remove_stale(path)
+        _remove_stale(path)
     except BaseException:
         os.close(lock)
         raise
     return lock
 
 
-def prepare_folder(folder: Path, group: str) -> None:
+def _prepare_folder(folder: Path, group: str) -> None:
     """Create the directory for our user alone (`group` may enter), or check that no other user can write to it."""
     if not folder.exists():
         folder.mkdir(mode=0o700, parents=True)
         if group:
-            give_to(folder, group, 0o750)
+            _give_to(folder, group, 0o750)
     if fault := find_fault(folder.stat(), folder, "socket"):
-        raise refused(folder, *fault)
+        raise _refused(folder, *fault)
 
 
-def give_to(path: Path, group: str, mode: int) -> None:
+def _give_to(path: Path, group: str, mode: int) -> None:
     """Give `path` to one of our user's groups. Raises `UsageError` for other groups."""
     try:
         shutil.chown(path, group=group)
         path.chmod(mode)
     except (LookupError, OSError) as error:
         problem = f"cannot be given to the group {group} ({error})"
-        raise refused(path, problem, "name a group that the daemon's user is in") from error
+        raise _refused(path, problem, "name a group that the daemon's user is in") from error
 
 
 def allow_group(path: Path, mode: int, group: str) -> None:
     """Set which users may connect to the socket at `path`."""
     if group:
-        give_to(path, group, mode)
+        _give_to(path, group, mode)
     else:
         path.chmod(mode)
 
@@ -75,24 +73,24 @@ def take_lock(path: Path) -> int:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         os.close(lock)
-        raise taken(path) from error
+        raise _taken(path) from error
     return lock
 
 
-def remove_stale(path: Path) -> None:
+def _remove_stale(path: Path) -> None:
     """Remove a socket at which no process listens. Raises `UsageError` where one does, or where it is no socket."""
     try:
         kind = path.lstat().st_mode
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(kind):
-        raise refused(path, "is there and no socket", "choose another path")
-    if is_answered(path):
-        raise taken(path)
+        raise _refused(path, "is there and no socket", "choose another path")
+    if _is_answered(path):
+        raise _taken(path)
     path.unlink()
 
 
-def is_answered(path: Path) -> bool:
+def _is_answered(path: Path) -> bool:
     """Return whether a process listens at a socket, even a busy one."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
         client.settimeout(ANSWER_S)
@@ -115,11 +113,11 @@ def private_files() -> Iterator[None]:
         os.umask(before)
 
 
-def taken(path: Path) -> UsageError:
+def _taken(path: Path) -> UsageError:
     """Return the error for a path at which another daemon listens."""
-    return refused(path, "another daemon listens there", "stop it or choose another address (--listen)")
+    return _refused(path, "another daemon listens there", "stop it or choose another address (--listen)")
 
 
-def refused(path: Path, problem: str, advice: str) -> UsageError:
+def _refused(path: Path, problem: str, advice: str) -> UsageError:
     """Return the error for a path, as one printable line."""
     return UsageError(escaped(f"{path}: {problem}; {advice}"))

@@ -16,8 +16,6 @@ from deepprof.live.service.config.conversion import convert
 from deepprof.live.service.config.keys import keys
 from deepprof.live.service.config.sections import Scope
 
-__all__ = ["SCOPES", "Grant", "digest", "find_grant", "parse_tokens", "read_tokens"]
-
 SCOPES: frozenset[str] = frozenset(get_args(Scope))
 NAME = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 TOKEN = re.compile(r"[\x21-\x7e]{16,512}", re.ASCII)
@@ -67,7 +65,7 @@ def read_tokens(path: str) -> tuple[Grant, ...]:
     except UnicodeDecodeError as error:
         raise UsageError(escaped(f"{path}: is not ASCII; name the file of tokens")) from error
     grants = parse_tokens(text, path)
-    if mode & stat.S_IRGRP and any(not DIGEST.fullmatch(words[2]) for _, words in lines(text)):
+    if mode & stat.S_IRGRP and any(not DIGEST.fullmatch(words[2]) for _, words in _lines(text)):
         raise UsageError(escaped(f"{path}: a group can read these tokens; chmod 600 {path}, or write sha256: digests"))
     return grants
 
@@ -79,9 +77,9 @@ def parse_tokens(text: str, path: str) -> tuple[Grant, ...]:
     """
     grants: dict[bytes, Grant] = {}
     shares: dict[str, tuple[tuple[str, Any], ...]] = {}
-    for number, words in lines(text):
+    for number, words in _lines(text):
         try:
-            grant = parse_line(words)
+            grant = _parse_line(words)
             if grant.proof in grants:
                 raise ValueError("has the token of another line; give each its own")
             if shares.setdefault(grant.name, grant.share) != grant.share:
@@ -94,7 +92,7 @@ def parse_tokens(text: str, path: str) -> tuple[Grant, ...]:
     return tuple(grants.values())
 
 
-def lines(text: str) -> Iterator[tuple[int, list[str]]]:
+def _lines(text: str) -> Iterator[tuple[int, list[str]]]:
     """Yield the number and the words of every line that is neither empty nor a comment."""
     for number, line in enumerate(text.split("\n"), 1):
         words = line.split()
@@ -102,7 +100,7 @@ def lines(text: str) -> Iterator[tuple[int, list[str]]]:
             yield number, words
 
 
-def parse_line(words: list[str]) -> Grant:
+def _parse_line(words: list[str]) -> Grant:
     """Return the grant of one line; `ValueError` states what is wrong with it."""
     if len(words) < 3:
         raise ValueError(f"has {len(words)} words; write NAME SCOPE[,SCOPE] TOKEN [KEY=VALUE]")
@@ -112,10 +110,10 @@ def parse_line(words: list[str]) -> Grant:
     given = frozenset(scopes.split(","))
     if not given <= SCOPES:
         raise ValueError("names an unknown scope; there are ingest, read and admin")
-    return Grant(name, given, parse_proof(token), parse_share(limits))
+    return Grant(name, given, _parse_proof(token), _parse_share(limits))
 
 
-def parse_share(words: list[str]) -> tuple[tuple[str, Any], ...]:
+def _parse_share(words: list[str]) -> tuple[tuple[str, Any], ...]:
     """Return the attributes of a share that the words KEY=VALUE set, sorted by name."""
     found: dict[str, Any] = {}
     known = {key.name: key for key in keys().values() if key.section == "share"}
@@ -132,7 +130,7 @@ def parse_share(words: list[str]) -> tuple[tuple[str, Any], ...]:
     return tuple(sorted(found.items()))
 
 
-def parse_proof(token: str) -> bytes:
+def _parse_proof(token: str) -> bytes:
     """Return the digest of a line's token, which is given itself or as `sha256:` and its digest in hexadecimal."""
     if token.startswith("sha256:"):
         found = DIGEST.fullmatch(token)

@@ -10,8 +10,6 @@ from typing import Generic, TypeVar
 
 from deepprof.collectors.errors import UsageError, escaped
 
-__all__ = ["WatchedFiles", "read_private"]
-
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
@@ -26,12 +24,12 @@ class WatchedFiles(Generic[T]):
 
     def __init__(self, paths: Sequence[str], load: Callable[[], T], event: str) -> None:
         self._paths, self._load, self._event = paths, load, event
-        self._state = read_state(paths)
+        self._state = _read_state(paths)
         self._value = load()
 
     def look(self) -> T:
         """Return the value of the files as they are now."""
-        state = read_state(self._paths)
+        state = _read_state(self._paths)
         if state != self._state:
             self._state = state
             self._reload()
@@ -46,12 +44,12 @@ class WatchedFiles(Generic[T]):
             log.info("%s-renewed", self._event)
 
 
-def read_state(paths: Sequence[str]) -> State:
+def _read_state(paths: Sequence[str]) -> State:
     """Return the attributes that change when files are written or replaced; None for a missing file."""
-    return tuple(read_one(path) for path in paths)
+    return tuple(_read_one(path) for path in paths)
 
 
-def read_one(path: str) -> tuple[int, ...] | None:
+def _read_one(path: str) -> tuple[int, ...] | None:
     """Return the identity, size and times of one file."""
     try:
         found = os.stat(path)
@@ -66,9 +64,9 @@ def read_private(path: str, most_nbytes: int, forbidden: int) -> tuple[bytes, in
     Raises `UsageError` for any other file, and for one larger than `most_nbytes`.
     """
     try:
-        with open(path, "rb", opener=open_at_once) as file:
+        with open(path, "rb", opener=_open_at_once) as file:
             found = os.fstat(file.fileno())
-            check_owner(path, found, forbidden)
+            _check_owner(path, found, forbidden)
             content = file.read(most_nbytes + 1)
     except (OSError, ValueError) as error:
         raise UsageError(escaped(f"{path}: {getattr(error, 'strerror', None) or error}; check the path")) from error
@@ -77,12 +75,12 @@ def read_private(path: str, most_nbytes: int, forbidden: int) -> tuple[bytes, in
     return content, found.st_mode
 
 
-def open_at_once(path: str, flags: int) -> int:
+def _open_at_once(path: str, flags: int) -> int:
     """Open `path` without waiting for a writer in case it is a pipe."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
-def check_owner(path: str, found: os.stat_result, forbidden: int) -> None:
+def _check_owner(path: str, found: os.stat_result, forbidden: int) -> None:
     """Raise `UsageError` where another user could read or write the file in a way that is forbidden."""
     if not stat.S_ISREG(found.st_mode):
         raise UsageError(escaped(f"{path}: is no file; check the path"))

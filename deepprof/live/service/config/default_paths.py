@@ -12,8 +12,6 @@ from deepprof.live.service.config.sections import Config
 if TYPE_CHECKING:
     from deepprof.live.wire.addresses import DaemonAddress
 
-__all__ = ["find_store", "listen_addresses"]
-
 
 def find_store(config: Config, environ: Mapping[str, str] | None = None) -> Path:
     """Return the store's directory: as configured, else systemd's, else one in the user's state directory."""

@@ -13,8 +13,6 @@ from deepprof.live.service.config.keys import ConfigKey, keys
 from deepprof.live.service.config.quantities import format_duration, format_nbytes
 from deepprof.live.service.config.sections import Config
 
-__all__ = ["describe_config", "write_value"]
-
 COLUMNS = 100
 
 
@@ -22,22 +20,22 @@ def describe_config(config: Config | None = None) -> str:
     """Return a configuration (None: the default) as TOML with comments; `load_config` reads it back."""
     shown = Config() if config is None else config
     parts = [
-        "\n".join(describe_section(section, list(own), shown))
+        "\n".join(_describe_section(section, list(own), shown))
         for section, own in groupby(keys().values(), key=lambda key: key.section)
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def describe_section(section: str, own: list[ConfigKey], config: Config) -> Iterator[str]:
+def _describe_section(section: str, own: list[ConfigKey], config: Config) -> Iterator[str]:
     """Yield the lines of one section."""
     if section:
         yield f"[{section}]"
     for key in own:
         yield from wrap(f"{key.description} ({allowed(key)})", COLUMNS, initial_indent="# ", subsequent_indent="# ")
-        yield f"{key.name} = {write_value(key, read_value(config, key))}"
+        yield f"{key.name} = {write_value(key, _read_value(config, key))}"
 
 
-def read_value(config: Config, key: ConfigKey) -> Any:
+def _read_value(config: Config, key: ConfigKey) -> Any:
     """Return the value that a key has in `config`."""
     value = getattr(config, key.section) if key.section else config
     return getattr(value, key.attribute)
@@ -46,9 +44,9 @@ def read_value(config: Config, key: ConfigKey) -> Any:
 def write_value(key: ConfigKey, value: Any) -> str:
     """Return a key's value as TOML."""
     if key.kind == "duration":
-        return quote(format_duration(value))
+        return _quote(format_duration(value))
     if key.kind == "nbytes":
-        return quote(format_nbytes(value))
+        return _quote(format_nbytes(value))
     return write(value)
 
 
@@ -59,10 +57,10 @@ def write(value: Any) -> str:
     if isinstance(value, tuple):
         return f"[{', '.join(write(one) for one in value)}]"
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{quote(name)} = {write(one)}" for name, one in value.items()) + "}"
-    return quote(value) if isinstance(value, str) else str(value)
+        return "{" + ", ".join(f"{_quote(name)} = {write(one)}" for name, one in value.items()) + "}"
+    return _quote(value) if isinstance(value, str) else str(value)
 
 
-def quote(text: str) -> str:
+def _quote(text: str) -> str:
     """Return a printable text as a basic string of TOML, which has the same escapes as JSON."""
     return json.dumps(text, ensure_ascii=False)

@@ -13,8 +13,6 @@ from msgspec.structs import fields
 
 from deepprof.live.service.config.sections import Config
 
-__all__ = ["ConfigKey", "Kind", "keys", "look_up", "nearest"]
-
 MAX_COMPARED_CHARS = 100  # of a word that is compared with known ones
 
 Kind = Literal["count", "nbytes", "duration", "truth", "choice", "text", "texts", "choices", "table"]
@@ -55,30 +53,30 @@ class ConfigKey:
 @cache
 def keys() -> Mapping[str, ConfigKey]:
     """Return every key by its path, in the order of the sections."""
-    found = [key for name, key in members(Config, "") if not isinstance(key, type)]
-    for name, section in members(Config, ""):
+    found = [key for name, key in _members(Config, "") if not isinstance(key, type)]
+    for name, section in _members(Config, ""):
         if isinstance(section, type):
-            found += [key for _, key in members(section, f"{name}.") if isinstance(key, ConfigKey)]
+            found += [key for _, key in _members(section, f"{name}.") if isinstance(key, ConfigKey)]
     return {key.path: key for key in found}
 
 
-def members(struct: type[Struct], prefix: str) -> list[tuple[str, ConfigKey | type[Struct]]]:
+def _members(struct: type[Struct], prefix: str) -> list[tuple[str, ConfigKey | type[Struct]]]:
     """Return the fields of a struct by their written name: keys, and sections as their types."""
     hints = get_type_hints(struct, include_extras=True)
-    return [(f.encode_name, member(hints[f.name], prefix + f.encode_name, f)) for f in fields(struct)]
+    return [(f.encode_name, _member(hints[f.name], prefix + f.encode_name, f)) for f in fields(struct)]
 
 
-def member(hint: Any, path: str, spec: Any) -> ConfigKey | type[Struct]:
+def _member(hint: Any, path: str, spec: Any) -> ConfigKey | type[Struct]:
     """Return the key of one field, or the section's type."""
     if isinstance(hint, type) and issubclass(hint, Struct):
         return hint
     kind, meta = get_args(hint)
     default = spec.default_factory() if callable(spec.default_factory) else spec.default
-    name, choices = classify(kind, meta)
+    name, choices = _classify(kind, meta)
     return ConfigKey(path, spec.name, name, meta.description or "", default, meta.ge or 0, meta.le or 0, choices)
 
 
-def classify(kind: Any, meta: Meta) -> tuple[Kind, tuple[str, ...]]:
+def _classify(kind: Any, meta: Meta) -> tuple[Kind, tuple[str, ...]]:
     """Return the kind of a key with this type, and its choices if it has some."""
     if meta.extra is not None:
         return meta.extra["kind"], ()

@@ -18,8 +18,6 @@ from deepprof.live.service.config.sections import Config
 from deepprof.live.service.flags import SHORT
 from deepprof.render.plain import shorten
 
-__all__ = ["load_config"]
-
 PREFIX = "DEEPPROF_SERVE_"
 FILE = PREFIX + "CONFIG"  # the only variable that is no key: it names the file
 MAX_CONFIG_NBYTES = 1 << 20  # bytes of a configuration file
@@ -39,33 +37,33 @@ def load_config(
     """
     known = os.environ if environ is None else environ
     path = file or (Path(known[FILE]) if known.get(FILE) else None)
-    values = {} if path is None else read_file(path)
-    config = build(values | read_variables(known) | read_flags(flags or {}))
-    check_config(config)
+    values = {} if path is None else _read_file(path)
+    config = _build(values | _read_variables(known) | _read_flags(flags or {}))
+    _check_config(config)
     return config
 
 
-def read_file(path: Path) -> Values:
+def _read_file(path: Path) -> Values:
     """Return the values of a TOML file."""
-    return dict(put(f"{path}: {key}", key, raw) for key, raw in flatten(parse_file(path), path))
+    return dict(_put(f"{path}: {key}", key, raw) for key, raw in _flatten(_parse_file(path), path))
 
 
-def parse_file(path: Path) -> Mapping[str, Any]:
+def _parse_file(path: Path) -> Mapping[str, Any]:
     """Return the content of a TOML file, unconverted."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_CONFIG_NBYTES + 1)
     except (OSError, ValueError) as error:
-        raise refused(str(path), f"{getattr(error, 'strerror', None) or error}; check --config") from error
+        raise _refused(str(path), f"{getattr(error, 'strerror', None) or error}; check --config") from error
     if len(content) > MAX_CONFIG_NBYTES:
-        raise refused(str(path), f"is larger than {MAX_CONFIG_NBYTES:,} bytes, so no configuration; check --config")
+        raise _refused(str(path), f"is larger than {MAX_CONFIG_NBYTES:,} bytes, so no configuration; check --config")
     try:
         return tomllib.loads(content.decode())
     except (ValueError, RecursionError) as error:
-        raise refused(str(path), f"is not TOML ({shorten(str(error), 120)}); check that line") from error
+        raise _refused(str(path), f"is not TOML ({shorten(str(error), 120)}); check that line") from error
 
 
-def flatten(content: Mapping[str, Any], path: Path) -> Iterator[tuple[str, Any]]:
+def _flatten(content: Mapping[str, Any], path: Path) -> Iterator[tuple[str, Any]]:
     """Yield the keys of a file with their paths; a table that is itself a value stays whole."""
     sections = {key.section for key in keys().values()}
     for name, value in content.items():
@@ -74,39 +72,39 @@ def flatten(content: Mapping[str, Any], path: Path) -> Iterator[tuple[str, Any]]
         elif isinstance(value, dict):
             yield from ((f"{name}.{key}", one) for key, one in value.items())
         else:
-            raise refused(f"{path}: {name}", f"is a section; write [{name}] and its keys below")
+            raise _refused(f"{path}: {name}", f"is a section; write [{name}] and its keys below")
 
 
-def read_variables(environ: Mapping[str, str]) -> Values:
+def _read_variables(environ: Mapping[str, str]) -> Values:
     """Return the values of the environment; an empty variable counts as not set."""
     known = {key.variable: key for key in keys().values()}
     ours = {name: text for name, text in environ.items() if name.startswith(PREFIX) and name != FILE}
-    return dict(put_variable(name, text, known) for name, text in ours.items() if text)
+    return dict(_put_variable(name, text, known) for name, text in ours.items() if text)
 
 
-def put_variable(name: str, text: str, known: Mapping[str, ConfigKey]) -> tuple[str, Any]:
+def _put_variable(name: str, text: str, known: Mapping[str, ConfigKey]) -> tuple[str, Any]:
     """Return path and value of one variable."""
     if name not in known:
         near = nearest(name, known)
-        raise refused(name, f"no such variable; did you mean {near}?" if near else "no such variable")
-    return put(name, known[name].path, text)
+        raise _refused(name, f"no such variable; did you mean {near}?" if near else "no such variable")
+    return _put(name, known[name].path, text)
 
 
-def read_flags(flags: Mapping[str, str]) -> Values:
+def _read_flags(flags: Mapping[str, str]) -> Values:
     """Return the values of flags."""
     named = {path: flag for path, (flag, *_) in SHORT.items()}
-    return dict(put(named.get(path, f"--set {path}"), path, text) for path, text in flags.items())
+    return dict(_put(named.get(path, f"--set {path}"), path, text) for path, text in flags.items())
 
 
-def put(place: str, path: str, raw: object) -> tuple[str, Any]:
+def _put(place: str, path: str, raw: object) -> tuple[str, Any]:
     """Return path and converted value of one key; an error names the place."""
     try:
         return path, convert(look_up(path), raw)
     except ValueError as error:
-        raise refused(place, str(error)) from error
+        raise _refused(place, str(error)) from error
 
 
-def build(values: Values) -> Config:
+def _build(values: Values) -> Config:
     """Return the configuration with checked values, and the defaults for the other keys."""
     nested: dict[str, Any] = {}
     for path, value in values.items():
@@ -115,24 +113,24 @@ def build(values: Values) -> Config:
     return msgspec.convert(nested, Config)
 
 
-def refused(place: str, problem: str) -> UsageError:
+def _refused(place: str, problem: str) -> UsageError:
     """Return the error for one place, on one printable line of bounded length."""
     return UsageError(escaped(f"{shorten(place, 200)}: {problem}"))
 
 
-def check_config(config: Config) -> None:
+def _check_config(config: Config) -> None:
     """Raise `UsageError` where keys contradict each other."""
     for rule, problem in RULES:
         if rule(config):
             raise UsageError(problem(config))
 
 
-def journal_is_short(config: Config) -> bool:
+def _journal_is_short(config: Config) -> bool:
     """Return whether the journal holds too few segments to remove the oldest."""
     return config.journal.total_nbytes < SEGMENTS * config.journal.segment_nbytes
 
 
-def say_journal(config: Config) -> str:
+def _say_journal(config: Config) -> str:
     """Return the problem of a short journal."""
     least = format_nbytes(SEGMENTS * config.journal.segment_nbytes)
     return f"journal.total_nbytes: must be at least {least}, {SEGMENTS} segments; raise it or lower segment_nbytes"
@@ -171,5 +169,5 @@ RULES: tuple[tuple[Callable[[Config], bool], Callable[[Config], str]], ...] = (
         lambda config: config.limits.queue_nbytes < config.limits.rank_queue_nbytes,
         lambda config: "limits.rank_queue_nbytes: one rank cannot have more than queue_nbytes, all ranks together",
     ),
-    (journal_is_short, say_journal),
+    (_journal_is_short, _say_journal),
 )

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["format_duration", "format_nbytes", "parse_duration", "parse_nbytes"]
-
 SIZES = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 TIMES = {"ms": 10**6, "s": 10**9, "min": 60 * 10**9, "h": 3600 * 10**9, "d": 86_400 * 10**9}
 SIZE = re.compile(r"(\d{1,15}) ?(B|KiB|MiB|GiB|TiB|)", re.ASCII)
@@ -30,17 +28,17 @@ def parse_duration(text: str) -> int:
 
 def format_nbytes(nbytes: int) -> str:
     """Return `nbytes` in the largest unit that leaves a whole number, so that `parse_nbytes` gives it back."""
-    unit, size = largest(nbytes, {unit: size for unit, size in SIZES.items() if unit})
+    unit, size = _largest(nbytes, {unit: size for unit, size in SIZES.items() if unit})
     return f"{nbytes // size} {unit}"
 
 
 def format_duration(duration_ns: int) -> str:
     """Return `duration_ns`, cut to whole milliseconds, in the largest unit that leaves a whole number."""
-    unit, size = largest(duration_ns, TIMES)
+    unit, size = _largest(duration_ns, TIMES)
     return f"{duration_ns // size}{unit}"
 
 
-def largest(value: int, units: dict[str, int]) -> tuple[str, int]:
+def _largest(value: int, units: dict[str, int]) -> tuple[str, int]:
     """Return the last of `units`, which ascend, that divides `value`; the first for 0."""
     fitting = [(unit, size) for unit, size in units.items() if value % size == 0 and value >= size]
     return fitting[-1] if fitting else next(iter(units.items()))

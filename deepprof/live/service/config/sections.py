@@ -13,24 +13,6 @@ from msgspec import Meta, Struct, field
 if TYPE_CHECKING:
     from deepprof.live.wire.limits import WireLimits
 
-__all__ = [
-    "CapturesSection",
-    "Config",
-    "ExamineSection",
-    "ExporterSection",
-    "HistorySection",
-    "IngestLimits",
-    "JournalSection",
-    "ListenSection",
-    "LogSection",
-    "MetricsSection",
-    "Scope",
-    "ShareSection",
-    "StoreSection",
-    "TlsSection",
-    "TokensSection",
-]
-
 Scope = Literal["ingest", "read", "admin"]
 
 WIRE = ("message_nbytes", "batch_records", "names", "name_nbytes", "names_nbytes")  # what the wire checks
@@ -39,7 +21,7 @@ KIB, MIB, GIB, TIB = 1 << 10, 1 << 20, 1 << 30, 1 << 40
 SECOND, MINUTE, HOUR, DAY = 10**9, 60 * 10**9, 3600 * 10**9, 86_400 * 10**9
 
 
-def says(text: str) -> Meta:
+def _says(text: str) -> Meta:
     """Return the description of a key."""
     return Meta(description=text)
 
@@ -59,73 +41,73 @@ def time(text: str, low: int, high: int) -> Meta:
     return Meta(description=text, ge=low, le=high, extra={"kind": "duration"})
 
 
-def without_unit(attribute: str) -> str:
+def _without_unit(attribute: str) -> str:
     """Return the key of an attribute: a time is written with its unit, so its key has none."""
     return attribute.removesuffix("_ns")
 
 
-class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, rename=without_unit):
+class _Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, rename=_without_unit):
     """What all sections have in common."""
 
 
-class ListenSection(Section, frozen=True):
+class _ListenSection(_Section, frozen=True):
     """Where collectors and questions come in."""
 
     addresses: Annotated[
         tuple[str, ...],
-        says("unix:PATH or HOST:PORT, at most 8; none: deepprof/deepprof.sock in the user's runtime directory"),
+        _says("unix:PATH or HOST:PORT, at most 8; none: deepprof/deepprof.sock in the user's runtime directory"),
     ] = ()
-    socket_mode: Annotated[Literal["0600", "0660"], says("who may use a Unix socket: its owner, or the group too")] = (
+    socket_mode: Annotated[Literal["0600", "0660"], _says("who may use a Unix socket: its owner, or the group too")] = (
         "0600"
     )
-    socket_group: Annotated[str, says("the group of a Unix socket and its directory; empty: the daemon's")] = ""
+    socket_group: Annotated[str, _says("the group of a Unix socket and its directory; empty: the daemon's")] = ""
     connections: Annotated[int, count("connections to an address at a time", 1, 65_536)] = 4096
 
 
-class MetricsSection(Section, frozen=True):
+class _MetricsSection(_Section, frozen=True):
     """Where Prometheus asks."""
 
-    address: Annotated[str, says("HOST:PORT of /metrics, /healthz and /readyz; empty: none")] = "127.0.0.1:7601"
+    address: Annotated[str, _says("HOST:PORT of /metrics, /healthz and /readyz; empty: none")] = "127.0.0.1:7601"
     exposed: Annotated[
-        bool, says("whether other hosts may ask too: the names of jobs and hosts are shown to anybody who does")
+        bool, _says("whether other hosts may ask too: the names of jobs and hosts are shown to anybody who does")
     ] = False
 
 
-class StoreSection(Section, frozen=True):
+class _StoreSection(_Section, frozen=True):
     """What the daemon writes."""
 
     path: Annotated[
-        str, says("the directory; empty: $STATE_DIRECTORY, else deepprof/store in the user's state directory")
+        str, _says("the directory; empty: $STATE_DIRECTORY, else deepprof/store in the user's state directory")
     ] = ""
 
 
-class TlsSection(Section, frozen=True):
+class TlsSection(_Section, frozen=True):
     """Certificates, PEM files. They are read again when they change."""
 
-    cert: Annotated[str, says("the daemon's certificate and those that signed it")] = ""
-    key: Annotated[str, says("its private key, without a passphrase")] = ""
-    client_ca: Annotated[str, says("who signs clients' certificates; when given, every client must have one")] = ""
-    scopes: Annotated[tuple[Scope, ...], says("what those may who show a certificate and no token")] = (
+    cert: Annotated[str, _says("the daemon's certificate and those that signed it")] = ""
+    key: Annotated[str, _says("its private key, without a passphrase")] = ""
+    client_ca: Annotated[str, _says("who signs clients' certificates; when given, every client must have one")] = ""
+    scopes: Annotated[tuple[Scope, ...], _says("what those may who show a certificate and no token")] = (
         "ingest",
         "read",
     )
     subjects: Annotated[
-        dict[str, tuple[Scope, ...]], says("what instead those may whose certificate has this common name")
+        dict[str, tuple[Scope, ...]], _says("what instead those may whose certificate has this common name")
     ] = field(default_factory=dict)
 
 
-class TokensSection(Section, frozen=True):
+class TokensSection(_Section, frozen=True):
     """Who may do what."""
 
     file: Annotated[
         str,
-        says(
+        _says(
             "the file of tokens, a line each: NAME SCOPE[,SCOPE] TOKEN [KEY=VALUE], the token itself or sha256:DIGEST"
         ),
     ] = ""
 
 
-class IngestLimits(Section, frozen=True):
+class IngestLimits(_Section, frozen=True):
     """What clients may send; whatever breaks one is refused."""
 
     message_nbytes: Annotated[int, size("of a message", 64 * KIB, 64 * MIB)] = 16 * MIB
@@ -144,23 +126,23 @@ class IngestLimits(Section, frozen=True):
     ] = GIB
 
 
-class ShareSection(Section, frozen=True):
+class ShareSection(_Section, frozen=True):
     """What one sender may have: the holder of a token, or of a certificate. A token's line may say otherwise."""
 
     ranks: Annotated[int, count("of its own that are kept; 0: as many as there may be", 0, 1_000_000)] = 0
     records_per_s: Annotated[int, count("that are taken from it; 0: as many as can be", 0, 10**9)] = 0
     kept_nbytes: Annotated[int, size("of its jobs' history; 0: as much as there may be", 0, 16 * TIB)] = 0
-    jobs: Annotated[tuple[str, ...], says("patterns of the jobs that it may write, with * and ?")] = ("*",)
+    jobs: Annotated[tuple[str, ...], _says("patterns of the jobs that it may write, with * and ?")] = ("*",)
 
 
-class JournalSection(Section, frozen=True):
+class _JournalSection(_Section, frozen=True):
     """The raw records: what comes back after a crash, and the latest of which can be looked at."""
 
     segment_nbytes: Annotated[int, size("of one file", MIB, GIB)] = 64 * MIB
     total_nbytes: Annotated[int, size("of all files", 4 * MIB, 16 * TIB)] = 2 * GIB
 
 
-class HistorySection(Section, frozen=True):
+class _HistorySection(_Section, frozen=True):
     """The iterations."""
 
     seal_after_ns: Annotated[int, time("age at which iterations move from SQLite to Parquet", SECOND, 365 * DAY)] = HOUR
@@ -168,14 +150,14 @@ class HistorySection(Section, frozen=True):
     keep_nbytes: Annotated[int, size("on disk before the oldest go", MIB, 16 * TIB)] = 10 * GIB
 
 
-class CapturesSection(Section, frozen=True):
+class _CapturesSection(_Section, frozen=True):
     """Raw windows that are kept around anomalies."""
 
     count: Annotated[int, count("of all jobs; the oldest go first", 0, 100_000)] = 64
     nbytes: Annotated[int, size("of all of them", 0, 16 * TIB)] = 4 * GIB
 
 
-class ExamineSection(Section, frozen=True):
+class _ExamineSection(_Section, frozen=True):
     """The whole diagnosis, run on a job's latest records by a process of its own."""
 
     every_ns: Annotated[int, time("from one examination of a job to the next", SECOND, DAY)] = MINUTE
@@ -184,38 +166,38 @@ class ExamineSection(Section, frozen=True):
     memory_nbytes: Annotated[int, size("that an examination may take", 256 * MIB, 16 * TIB)] = 4 * GIB
 
 
-class ExporterSection(Section, frozen=True):
+class _ExporterSection(_Section, frozen=True):
     """What is exported to Prometheus."""
 
     series: Annotated[int, count("series; what is over is left out and counted", 100, 10_000_000)] = 100_000
     job_ttl_ns: Annotated[int, time("a rank not heard of for so long is left out", SECOND, 30 * DAY)] = 15 * MINUTE
 
 
-class LogSection(Section, frozen=True):
+class LogSection(_Section, frozen=True):
     """What the daemon says, on stderr."""
 
-    level: Annotated[Literal["debug", "info", "warning", "error"], says("the least that is said")] = "info"
+    level: Annotated[Literal["debug", "info", "warning", "error"], _says("the least that is said")] = "info"
     format: Annotated[
-        Literal["auto", "json", "text"], says("a JSON object per line, or text; auto: text on a terminal")
+        Literal["auto", "json", "text"], _says("a JSON object per line, or text; auto: text on a terminal")
     ] = "auto"
 
 
 class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The whole configuration."""
 
-    insecure: Annotated[bool, says("listen on other than loopback addresses without TLS and credentials")] = False
-    listen: ListenSection = ListenSection()
-    metrics: MetricsSection = MetricsSection()
-    store: StoreSection = StoreSection()
+    insecure: Annotated[bool, _says("listen on other than loopback addresses without TLS and credentials")] = False
+    listen: _ListenSection = _ListenSection()
+    metrics: _MetricsSection = _MetricsSection()
+    store: _StoreSection = _StoreSection()
     tls: TlsSection = TlsSection()
     tokens: TokensSection = TokensSection()
     limits: IngestLimits = IngestLimits()
     share: ShareSection = ShareSection()
-    journal: JournalSection = JournalSection()
-    history: HistorySection = HistorySection()
-    captures: CapturesSection = CapturesSection()
-    examine: ExamineSection = ExamineSection()
-    exporter: ExporterSection = ExporterSection()
+    journal: _JournalSection = _JournalSection()
+    history: _HistorySection = _HistorySection()
+    captures: _CapturesSection = _CapturesSection()
+    examine: _ExamineSection = _ExamineSection()
+    exporter: _ExporterSection = _ExporterSection()
     log: LogSection = LogSection()
 
     def wire_limits(self) -> WireLimits:

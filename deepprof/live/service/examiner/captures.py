@@ -14,8 +14,6 @@ from deepprof.live.service.folder import CAPTURES_LIST as LIST
 from deepprof.live.service.folder import prepare_folder
 from deepprof.v1 import query_pb2 as wire
 
-__all__ = ["Captures", "KeptCapture"]
-
 log = logging.getLogger(__name__)
 
 NAME = re.compile(r"\d+-\d+")
@@ -50,7 +48,7 @@ class Captures:
         prepare_folder(folder)
         captures = cls(folder, most, most_nbytes)
         try:
-            captures.kept = [kept for kept in read_list(folder / LIST) if captures.has(kept.name)]
+            captures.kept = [kept for kept in _read_list(folder / LIST) if captures.has(kept.name)]
             captures._remove_unlisted()
         except (OSError, msgspec.MsgspecError) as error:
             log.warning("captures-unlisted", extra={"problem": str(error)[:200]})
@@ -121,6 +119,6 @@ class Captures:
         part.replace(self.folder / LIST)
 
 
-def read_list(path: Path) -> list[KeptCapture]:
+def _read_list(path: Path) -> list[KeptCapture]:
     """Return the captures in the list, none where the list does not exist yet. Raises `OSError` and `MsgspecError`."""
     return msgspec.json.decode(path.read_bytes(), type=list[KeptCapture]) if path.exists() else []

@@ -12,8 +12,6 @@ from deepprof.live.client.values import LoopFigures
 from deepprof.live.service.examination import ExaminationResult, FindingSummary
 from deepprof.v1 import query_pb2 as wire
 
-__all__ = ["LatestExamination"]
-
 
 class LatestExamination(msgspec.Struct):
     """The last examination of a job; `since` is the time from which on every examination had each finding in `found`.

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from deepprof.live.service.journal import JournalPlace
     from deepprof.live.service.session import SessionEvent
 
-__all__ = ["Examiner"]
-
 log = logging.getLogger(__name__)
 
 LOOK_S = 0.5
@@ -100,7 +98,7 @@ class Examiner:
         now, due = self.engine.clock.monotonic_ns(), []
         for job, ranks in self.engine.roster.jobs.items():
             known = self.known.get(job, LatestExamination(at_ns=-self.config.every_ns))
-            if now - known.at_ns >= self.config.every_ns and accepted(ranks.values()) != known.records:
+            if now - known.at_ns >= self.config.every_ns and _accepted(ranks.values()) != known.records:
                 due.append((known.at_ns, job))
         return min(due)[1] if due else None
 
@@ -108,8 +106,8 @@ class Examiner:
         """Run the rules over the latest records of a job."""
         ranks = list(self.engine.roster.jobs.get(job, {}).values())
         known = self.known.setdefault(job, LatestExamination())
-        known.at_ns, known.records = self.engine.clock.monotonic_ns(), accepted(ranks)
-        chosen = choose(ranks, self.config.ranks)
+        known.at_ns, known.records = self.engine.clock.monotonic_ns(), _accepted(ranks)
+        chosen = _choose(ranks, self.config.ranks)
         result = await self.ask(chosen)
         if result is not None and (here := [rank for rank in ranks if self.is_here(rank)]):
             self.learn(job, result, here)
@@ -155,7 +153,7 @@ class Examiner:
         if self.engine.clock.monotonic_ns() < self._postponed.get(rank.number, 0):
             return False
         places = self.engine.journal.window(rank.number)
-        rank.unsettled = not is_whole(self.engine.journal, rank, places) or size_of(places) > SETTLE_NBYTES
+        rank.unsettled = not is_whole(self.engine.journal, rank, places) or _size_of(places) > SETTLE_NBYTES
         return not rank.unsettled
 
     async def settle(self, rank: DaemonRank) -> None:
@@ -170,7 +168,7 @@ class Examiner:
         await self.engine.order(lambda: self.engine.worker.settle(rank, rows, result.loops))
         if len(self.engine.roster.jobs.get(rank.hello.job, {})) == 1:
             known = self.known.setdefault(rank.hello.job, LatestExamination())
-            known.at_ns, known.records = self.engine.clock.monotonic_ns(), accepted([rank])
+            known.at_ns, known.records = self.engine.clock.monotonic_ns(), _accepted([rank])
             self.learn(rank.hello.job, result, [rank])
 
     # -- what is kept --
@@ -235,7 +233,7 @@ class Examiner:
             try:
                 async with asyncio.timeout(self.config.timeout_ns / 1e9):
                     feeding = self.feed(process, ranks, places, whole=whole)
-                    _, (output, problem) = await asyncio.gather(feeding, collect(process))
+                    _, (output, problem) = await asyncio.gather(feeding, _collect(process))
             except TimeoutError:
                 output, problem = b"", b"it took too long"
             except (OSError, StoreError) as error:
@@ -322,7 +320,7 @@ class Examiner:
 REASONS = {"slow": "slow-iteration", "lost": "miner-lost", "gap": "gap"}
 
 
-async def collect(process: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
+async def _collect(process: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
     """Return all that a process writes to stdout and stderr."""
     if process.stdout is None or process.stderr is None:
         raise RuntimeError("the process has no pipes")
@@ -331,17 +329,17 @@ async def collect(process: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
     return output, problem
 
 
-def accepted(ranks: Iterable[DaemonRank]) -> int:
+def _accepted(ranks: Iterable[DaemonRank]) -> int:
     """Return how many records of the ranks were accepted."""
     return sum(rank.view.account.accepted for rank in ranks)
 
 
-def size_of(places: Sequence[JournalPlace]) -> int:
+def _size_of(places: Sequence[JournalPlace]) -> int:
     """Return the size in bytes of the messages at `places`."""
     return sum(place.length for place in places)
 
 
-def choose(ranks: Sequence[DaemonRank], most: int) -> list[DaemonRank]:
+def _choose(ranks: Sequence[DaemonRank], most: int) -> list[DaemonRank]:
     """Return the ranks to examine for a job: all, or the first, the slowest and quickest, and some evenly between."""
     ordered = sorted(ranks, key=lambda rank: rank.hello.rank)
     if len(ordered) <= most:

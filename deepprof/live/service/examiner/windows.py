@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from deepprof.live.service.daemon_rank import DaemonRank
     from deepprof.live.service.journal import Journal, JournalFrame, JournalPlace
 
-__all__ = ["is_whole", "latest", "window_messages"]
-
 DAMAGED = "damaged"  # reason of a gap where the journal's frames cannot be read
 NAMES_NBYTES, BATCH_NAMES = 1 << 20, 1 << 15  # most bytes and number of names in one message
 
@@ -43,20 +41,20 @@ def window_messages(
     A message that cannot be read any more becomes a gap, or with `whole` raises `JournalError`.
     """
     number, complete = rank.hello.rank, is_whole(journal, rank, places)
-    frames = read_frames(journal, places, whole=whole)
+    frames = _read_frames(journal, places, whole=whole)
     opening = next(frames, None)
     expected = 0 if complete else opening[0].first if opening else rank.durable
     yield wire.ReadWindowResponse(rank=number, hello=rank.hello, skipped=expected)
     if not complete:
-        yield from described(rank, expected)
+        yield from _described(rank, expected)
     for frame, damaged in () if opening is None else chain([opening], frames):
         if damaged:
-            yield from missing(rank, expected, frame.first)
-        yield parse(number, frame)
+            yield from _missing(rank, expected, frame.first)
+        yield _parse(number, frame)
         expected = frame.first + frame.count
 
 
-def read_frames(journal: Journal, places: list[JournalPlace], *, whole: bool) -> Iterator[tuple[JournalFrame, bool]]:
+def _read_frames(journal: Journal, places: list[JournalPlace], *, whole: bool) -> Iterator[tuple[JournalFrame, bool]]:
     """Yield each readable frame, and whether one right before it was not; that raises `JournalError` with `whole`."""
     damaged = False
     for place in places:
@@ -71,15 +69,15 @@ def read_frames(journal: Journal, places: list[JournalPlace], *, whole: bool) ->
         damaged = False
 
 
-def missing(rank: DaemonRank, expected: int, first: int) -> Iterator[wire.ReadWindowResponse]:
+def _missing(rank: DaemonRank, expected: int, first: int) -> Iterator[wire.ReadWindowResponse]:
     """Yield a gap up to the record `first`, and the devices and names that may have been sent in it."""
     if first > expected:
         gap = records.Gap(first=expected, lost=first - expected, reason=DAMAGED)
         yield wire.ReadWindowResponse(rank=rank.hello.rank, gap=gap)
-    yield from described(rank, first)
+    yield from _described(rank, first)
 
 
-def parse(number: int, frame: JournalFrame) -> wire.ReadWindowResponse:
+def _parse(number: int, frame: JournalFrame) -> wire.ReadWindowResponse:
     """Return the message in a frame."""
     message = wire.ReadWindowResponse(rank=number)
     if frame.kind in ("batch", "gap", "end"):
@@ -88,20 +86,20 @@ def parse(number: int, frame: JournalFrame) -> wire.ReadWindowResponse:
     return message
 
 
-def described(rank: DaemonRank, first: int) -> Iterator[wire.ReadWindowResponse]:
+def _described(rank: DaemonRank, first: int) -> Iterator[wire.ReadWindowResponse]:
     """Yield batches without records that repeat the devices, and the names in pieces, of earlier messages."""
     if rank.devices:
         devices = records.Table(kind=records.TABLE_KIND_DEVICES, arrow=rank.devices)
         yield wire.ReadWindowResponse(rank=rank.hello.rank, batch=records.Batch(first=first, tables=[devices]))
     names, begin = rank.session.names, 0
     while begin < len(names):
-        end = piece_end(names, begin)
+        end = _piece_end(names, begin)
         batch = records.Batch(first=first, first_name=begin, names=names[begin:end])
         yield wire.ReadWindowResponse(rank=rank.hello.rank, batch=batch)
         begin = end
 
 
-def piece_end(names: Sequence[str], begin: int) -> int:
+def _piece_end(names: Sequence[str], begin: int) -> int:
     """Return the end of the names that fit into one message from `begin` on."""
     size = 0
     for end in range(begin, min(len(names), begin + BATCH_NAMES)):

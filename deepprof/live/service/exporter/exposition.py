@@ -25,8 +25,6 @@ from deepprof.live.service.exporter.families import (
 from deepprof.live.service.exporter.snapshot import DaemonSnapshot
 from deepprof.live.service.views import BUCKETS_S, RankView
 
-__all__ = ["SERIES_CAP", "SERIES_DROPPED", "TTL_S", "Exposition", "measure_process"]
-
 TTL_S = 900.0  # the alert on a silent collector needs seven minutes, and should then stay active for a while
 SERIES_CAP = 100_000  # some 1,800 ranks, 9 MB a scrape
 SERIES_DROPPED: MetricFamily[int] = MetricFamily(
@@ -64,7 +62,7 @@ class Exposition:
     def render(self, snapshot: DaemonSnapshot) -> str:
         """Return the snapshot in the text format, version 0.0.4."""
         shown = self._shown(snapshot)
-        jobs = self._fit_jobs(group_jobs(snapshot.ranks, dict.fromkeys(view.job for view in shown)))
+        jobs = self._fit_jobs(_group_jobs(snapshot.ranks, dict.fromkeys(view.job for view in shown)))
         self._written = {(view.job, view.rank): (view, self._write(view)) for view in shown}
         ranks = self._fit((texts for _, texts in self._written.values()), len(jobs) * len(JOB))
         return "".join(self._lines(snapshot, jobs, ranks))
@@ -72,12 +70,12 @@ class Exposition:
     def _write(self, view: RankView) -> RankText:
         """Return the lines of a rank, those of the last scrape where it is the same."""
         last, texts = self._written.get((view.job, view.rank), (None, []))
-        return texts if last is view or last == view else write_rank(view)
+        return texts if last is view or last == view else _write_rank(view)
 
     def _shown(self, snapshot: DaemonSnapshot) -> list[RankView]:
         """Return the ranks that are not too old, in the order in which they were first seen."""
         oldest_ns = snapshot.now_unix_ns - self._ttl_ns
-        fresh = [view for view in snapshot.ranks if view.connected or seen_unix_ns(view) > oldest_ns]
+        fresh = [view for view in snapshot.ranks if view.connected or _seen_unix_ns(view) > oldest_ns]
         return sorted(fresh, key=lambda view: (view.first_seen_unix_ns, view.job, view.rank))
 
     def _fit_jobs(self, jobs: list[tuple[str, JobRanks]]) -> list[tuple[str, JobRanks]]:
@@ -101,9 +99,9 @@ class Exposition:
     def _lines(
         self, snapshot: DaemonSnapshot, jobs: Sequence[tuple[str, JobRanks]], ranks: Sequence[RankText]
     ) -> Iterator[str]:
-        yield from write_whole(DAEMON, [("", snapshot)])
-        yield from write_whole((SERIES_DROPPED,), [("", self._dropped)])
-        yield from write_whole(JOB, [(label(JOB_LABELS, (job,)), views) for job, views in jobs])
+        yield from _write_whole(DAEMON, [("", snapshot)])
+        yield from _write_whole((SERIES_DROPPED,), [("", self._dropped)])
+        yield from _write_whole(JOB, [(_label(JOB_LABELS, (job,)), views) for job, views in jobs])
         for family, texts in zip(FAMILIES_OF_RANKS, zip(*ranks, strict=True), strict=False):  # no rank: no texts
             yield head(family)
             yield from texts
@@ -123,12 +121,12 @@ def measure_process() -> Callable[[], bytes]:
     return partial(generate_latest, registry)
 
 
-def seen_unix_ns(view: RankView) -> int:
+def _seen_unix_ns(view: RankView) -> int:
     """Return when the rank last sent, or was first seen."""
     return max(view.first_seen_unix_ns, view.last_record_unix_ns)
 
 
-def group_jobs(ranks: Iterable[RankView], shown: Iterable[str]) -> list[tuple[str, JobRanks]]:
+def _group_jobs(ranks: Iterable[RankView], shown: Iterable[str]) -> list[tuple[str, JobRanks]]:
     """Return the jobs that have a rank to show, in the order of `shown`, with all their ranks."""
     by_job: dict[str, list[RankView]] = {job: [] for job in shown}
     for view in ranks:
@@ -137,25 +135,25 @@ def group_jobs(ranks: Iterable[RankView], shown: Iterable[str]) -> list[tuple[st
     return [*by_job.items()]
 
 
-def write_rank(view: RankView) -> RankText:
+def _write_rank(view: RankView) -> RankText:
     """Return the lines of a rank and its devices."""
-    own = label(RANK_LABELS, (view.job, str(view.rank)))
-    devices = [(f"{own},{label(DEVICE_LABELS[-1:], (str(each.device),))}", each) for each in view.devices]
+    own = _label(RANK_LABELS, (view.job, str(view.rank)))
+    devices = [(f"{own},{_label(DEVICE_LABELS[-1:], (str(each.device),))}", each) for each in view.devices]
     return [
-        *[write_series(family, own, view) for family in RANK],
-        *["".join([write_series(family, labels, each) for labels, each in devices]) for family in DEVICE],
+        *[_write_series(family, own, view) for family in RANK],
+        *["".join([_write_series(family, labels, each) for labels, each in devices]) for family in DEVICE],
     ]
 
 
-def write_whole(families: Iterable[MetricFamily[V]], views: Sequence[tuple[str, V]]) -> Iterator[str]:
+def _write_whole(families: Iterable[MetricFamily[V]], views: Sequence[tuple[str, V]]) -> Iterator[str]:
     """Yield families with their heads."""
     for family in families:
         yield head(family)
         for labels, view in views:
-            yield write_series(family, labels, view)
+            yield _write_series(family, labels, view)
 
 
-def write_series(family: MetricFamily[V], labels: str, view: V) -> str:
+def _write_series(family: MetricFamily[V], labels: str, view: V) -> str:
     """Return the lines of a family's series for one view, whose own labels are `labels`."""
     name, samples = family.name, family.samples(view)
     if family.kind == "histogram":
@@ -163,7 +161,7 @@ def write_series(family: MetricFamily[V], labels: str, view: V) -> str:
         return "".join([f"{name}{suffix}{{{labels}{bound}}} {number}\n" for (suffix, bound), (_, number) in numbered])
     if labels and not family.labels:  # nearly all lines of a scrape
         return f"{name}{{{labels}}} {samples[0][1]}\n" if samples else ""
-    every = ((f"{labels},{label(family.labels, values)}".strip(","), number) for values, number in samples)
+    every = ((f"{labels},{_label(family.labels, values)}".strip(","), number) for values, number in samples)
     return "".join([f"{name}{{{text}}} {number}\n" if text else f"{name} {number}\n" for text, number in every])
 
 
@@ -173,11 +171,11 @@ def head(family: MetricFamily[Any]) -> str:
 
 
 @lru_cache(KEPT_LABELS)
-def label(names: Labels, values: Labels) -> str:
+def _label(names: Labels, values: Labels) -> str:
     """Return labels with their values as text."""
-    return ",".join(f'{name}="{escape(value)}"' for name, value in zip(names, values, strict=True))
+    return ",".join(f'{name}="{_escape(value)}"' for name, value in zip(names, values, strict=True))
 
 
-def escape(value: str) -> str:
+def _escape(value: str) -> str:
     """Return a label's value escaped for the text format, without control characters."""
     return escaped(value).replace("\\", "\\\\").replace('"', '\\"')

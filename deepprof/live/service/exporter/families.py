@@ -16,8 +16,6 @@ from deepprof.live.service.exporter.snapshot import DaemonSnapshot
 from deepprof.live.service.senders import SenderView
 from deepprof.live.service.views import CollectorView, DeviceView, RankView
 
-__all__ = ["DAEMON", "DEVICE", "DEVICE_LABELS", "JOB", "JOB_LABELS", "RANK", "RANK_LABELS", "MetricFamily"]
-
 Kind = Literal["counter", "gauge", "histogram"]
 V = TypeVar("V")
 Labels = tuple[str, ...]
@@ -45,7 +43,7 @@ class MetricFamily(Generic[V]):
     labels: Labels = ()
 
 
-def single(name: str, kind: Kind, meaning: str, value: Callable[[V], float | None]) -> MetricFamily[V]:
+def _single(name: str, kind: Kind, meaning: str, value: Callable[[V], float | None]) -> MetricFamily[V]:
     """Return a metric without labels of its own; no series while its value is None: a zero would be taken for one."""
 
     def samples(view: V) -> tuple[tuple[Labels, float], ...]:
@@ -55,24 +53,24 @@ def single(name: str, kind: Kind, meaning: str, value: Callable[[V], float | Non
     return MetricFamily(f"deepprof_{name}", kind, meaning, samples)
 
 
-def gauge(name: str, meaning: str, value: Callable[[V], float | None]) -> MetricFamily[V]:
+def _gauge(name: str, meaning: str, value: Callable[[V], float | None]) -> MetricFamily[V]:
     """Return a gauge; no series while its value is None."""
-    return single(name, "gauge", meaning, value)
+    return _single(name, "gauge", meaning, value)
 
 
-def counter(name: str, meaning: str, value: Callable[[V], float]) -> MetricFamily[V]:
+def _counter(name: str, meaning: str, value: Callable[[V], float]) -> MetricFamily[V]:
     """Return a counter of one value."""
-    return single(f"{name}_total", "counter", meaning, value)
+    return _single(f"{name}_total", "counter", meaning, value)
 
 
 def seconds(name: str, meaning: str, value_ns: Callable[[V], int]) -> MetricFamily[V]:
     """Return a counter of nanoseconds, in seconds."""
-    return counter(f"{name}_seconds", meaning, lambda view: value_ns(view) / NS_PER_S)
+    return _counter(f"{name}_seconds", meaning, lambda view: value_ns(view) / NS_PER_S)
 
 
-def moment(name: str, meaning: str, value_ns: Callable[[V], int]) -> MetricFamily[V]:
+def _moment(name: str, meaning: str, value_ns: Callable[[V], int]) -> MetricFamily[V]:
     """Return a gauge of a Unix time; no series while it is 0."""
-    return gauge(f"{name}_timestamp_seconds", meaning, lambda view: value_ns(view) / NS_PER_S or None)
+    return _gauge(f"{name}_timestamp_seconds", meaning, lambda view: value_ns(view) / NS_PER_S or None)
 
 
 def collector(
@@ -81,12 +79,12 @@ def collector(
     """Return a metric from the status of a rank's collector; it has no series without a connected one or a status."""
 
     def find(view: RankView) -> float | None:
-        return None if (status := find_status(view)) is None else value(status)
+        return None if (status := _find_status(view)) is None else value(status)
 
-    return single(f"collector_{name}", kind, meaning, find)
+    return _single(f"collector_{name}", kind, meaning, find)
 
 
-def find_status(view: RankView) -> CollectorView | None:
+def _find_status(view: RankView) -> CollectorView | None:
     """Return the status of a rank's collector, None where it is not known now."""
     return view.status if view.connected and not view.ended else None
 
@@ -103,7 +101,7 @@ def sender(
     return MetricFamily(f"deepprof_sender_{name}", kind, meaning, samples, ("token",))
 
 
-def tally(name: str, meaning: str, key: str, counts: Callable[[V], Mapping[str, int]]) -> MetricFamily[V]:
+def _tally(name: str, meaning: str, key: str, counts: Callable[[V], Mapping[str, int]]) -> MetricFamily[V]:
     """Return a counter with a series for each key of a mapping, which is the value of the label `key`."""
     return MetricFamily(
         f"deepprof_{name}_total",
@@ -114,12 +112,12 @@ def tally(name: str, meaning: str, key: str, counts: Callable[[V], Mapping[str, 
     )
 
 
-def one_of(values: Sequence[str], present: str) -> list[tuple[Labels, float]]:
+def _one_of(values: Sequence[str], present: str) -> list[tuple[Labels, float]]:
     """Return a sample for each possible value of a label: 1 for the one that is present, 0 for the others."""
     return [((value,), int(value == present)) for value in values]
 
 
-def cumulate(view: DeviceView) -> list[tuple[Labels, float]]:
+def _cumulate(view: DeviceView) -> list[tuple[Labels, float]]:
     """Return the cumulative buckets that Prometheus expects, then their sum and number."""
     counts = list(accumulate(view.duration_counts))
     return [((), number) for number in (*counts, view.duration_sum_ns / NS_PER_S, counts[-1])]
@@ -133,46 +131,46 @@ RANK: tuple[MetricFamily[RankView], ...] = (
         lambda view: (((view.host,), 1),),
         ("host",),
     ),
-    gauge("rank_connected", "1 while a collector is connected for the rank.", lambda view: int(view.connected)),
-    gauge("rank_ended", "1 after the rank's collector said that the recording is over.", lambda view: int(view.ended)),
-    gauge(
+    _gauge("rank_connected", "1 while a collector is connected for the rank.", lambda view: int(view.connected)),
+    _gauge("rank_ended", "1 after the rank's collector said that the recording is over.", lambda view: int(view.ended)),
+    _gauge(
         "rank_clock_offset_seconds",
         "Daemon's clock less the rank's, as its collector says.",
         lambda view: view.clock_offset_ns / NS_PER_S,
     ),
-    moment("last_record", "When the rank's last batch arrived.", lambda view: view.last_record_unix_ns),
-    moment(
+    _moment("last_record", "When the rank's last batch arrived.", lambda view: view.last_record_unix_ns),
+    _moment(
         "last_iteration",
         "When an iteration of the rank was last found; absent before the first.",
         lambda view: view.last_iteration_unix_ns,
     ),
-    counter("records_received", "Records that arrived.", lambda view: view.account.received),
-    counter("records_accepted", "Records that were taken and analysed.", lambda view: view.account.accepted),
-    tally(
+    _counter("records_received", "Records that arrived.", lambda view: view.account.received),
+    _counter("records_accepted", "Records that were taken and analysed.", lambda view: view.account.accepted),
+    _tally(
         "records_dropped",
         "Records that were taken and then left out, by reason.",
         "reason",
         lambda view: view.account.dropped,
     ),
-    tally(
+    _tally(
         "records_kept",
         "Records that were taken and analysed, by kind: kernel, memcpy, memset, graph, sync, host_events, annotations, "
         "memory_events, or unknown, from before kinds were counted.",
         "kind",
         lambda view: {each.kind: each.accepted for each in view.account.kinds},
     ),
-    tally(
+    _tally(
         "records_missing",
         "Records that never arrived, by reason, as the collector says: lost ones, and those that it left out.",
         "reason",
         lambda view: view.account.missing,
     ),
-    counter("records_invalid", "Records that break the protocol.", lambda view: view.account.invalid),
-    counter("records_duplicate", "Records that had arrived before.", lambda view: view.account.duplicate),
-    counter("records_lost", "Records that the collector says it could not send.", lambda view: view.account.lost),
-    counter("sequence_gaps", "Holes in the sequence of records.", lambda view: view.account.gaps),
-    gauge("queue_bytes", "Records taken and not yet analysed.", lambda view: view.queued_nbytes),
-    gauge(
+    _counter("records_invalid", "Records that break the protocol.", lambda view: view.account.invalid),
+    _counter("records_duplicate", "Records that had arrived before.", lambda view: view.account.duplicate),
+    _counter("records_lost", "Records that the collector says it could not send.", lambda view: view.account.lost),
+    _counter("sequence_gaps", "Holes in the sequence of records.", lambda view: view.account.gaps),
+    _gauge("queue_bytes", "Records taken and not yet analysed.", lambda view: view.queued_nbytes),
+    _gauge(
         "ingest_lag_seconds",
         "From the arrival of the last analysed batch to its analysis.",
         lambda view: view.lag_ns / NS_PER_S,
@@ -182,7 +180,7 @@ RANK: tuple[MetricFamily[RankView], ...] = (
         "gauge",
         "1 for the level that holds: full, duty (a share of the time is recorded), off; 0 for the others. "
         "Absent where the collector does not say.",
-        lambda view: one_of(LEVELS, status.level) if (status := find_status(view)) else (),
+        lambda view: _one_of(LEVELS, status.level) if (status := _find_status(view)) else (),
         ("level",),
     ),
     collector("duty_ratio", "Share of the time that is recorded, as the collector says.", lambda it: it.duty_ratio),
@@ -209,10 +207,10 @@ DEVICE: tuple[MetricFamily[DeviceView], ...] = (
         "deepprof_iteration_duration_seconds",
         "histogram",
         "Iterations by duration, from an iteration's start to the next one's.",
-        cumulate,
+        _cumulate,
     ),
-    counter("iterations", "Iterations found.", lambda view: view.iterations_total),
-    counter("iterations_incomplete", "Iterations found that lack a part.", lambda view: view.incomplete_total),
+    _counter("iterations", "Iterations found.", lambda view: view.iterations_total),
+    _counter("iterations_incomplete", "Iterations found that lack a part.", lambda view: view.incomplete_total),
     seconds(
         "iteration_interval",
         "Idle time of the main stream between adjacent iterations.",
@@ -223,17 +221,17 @@ DEVICE: tuple[MetricFamily[DeviceView], ...] = (
         "Copies from the host inside those intervals; divided by them it is the interval overlap.",
         lambda view: view.interval_copy_ns_total,
     ),
-    gauge(
+    _gauge(
         "iteration_confidence_ratio",
         "How sure the iteration is, 0 to 1; absent while none was found.",
         lambda view: None if view.loop is None else view.loop.confidence,
     ),
-    gauge(
+    _gauge(
         "iteration_kernels",
         "Kernels of the main stream per iteration; absent while none was found.",
         lambda view: None if view.loop is None else view.loop.period,
     ),
-    gauge(
+    _gauge(
         "iteration_events",
         "Device events of the last iteration; absent while there was none.",
         lambda view: view.last_events if view.iterations_total else None,
@@ -242,38 +240,38 @@ DEVICE: tuple[MetricFamily[DeviceView], ...] = (
         "deepprof_miner_state",
         "gauge",
         "1 for the state that holds: learning (no iteration so far), locked (followed), lost; 0 for the others.",
-        lambda view: one_of(STATES, view.state),
+        lambda view: _one_of(STATES, view.state),
         ("state",),
     ),
-    counter("miner_resets", "Times that the loop was lost or replaced.", lambda view: view.resets_total),
-    counter("graph_growth", "Times that the followed iteration became longer.", lambda view: view.growth_total),
-    counter(
+    _counter("miner_resets", "Times that the loop was lost or replaced.", lambda view: view.resets_total),
+    _counter("graph_growth", "Times that the followed iteration became longer.", lambda view: view.growth_total),
+    _counter(
         "foreign_kernels", "Kernels of the main stream that belong to no iteration.", lambda view: view.foreign_total
     ),
-    counter("device_events", "Device events analysed.", lambda view: view.events_total),
+    _counter("device_events", "Device events analysed.", lambda view: view.events_total),
     seconds("busy", "Time in which anything ran on the device.", lambda view: view.busy_ns_total),
     seconds("compute", "Time in which a kernel ran that is no collective.", lambda view: view.compute_ns_total),
     seconds("copy", "Time in which a copy ran.", lambda view: view.copy_ns_total),
     seconds("copy_exposed", "Time in which a copy ran and no kernel.", lambda view: view.copy_exposed_ns_total),
-    tally(
+    _tally(
         "copied_bytes", "Bytes copied, by kind (HtoD, DtoH, DtoD, PtoP, HtoH).", "kind", lambda view: view.copied_nbytes
     ),
 )
 
 JOB: tuple[MetricFamily[JobRanks], ...] = (
-    gauge("job_ranks", "Ranks of the job that have sent something and are not forgotten.", len),
-    gauge(
+    _gauge("job_ranks", "Ranks of the job that have sent something and are not forgotten.", len),
+    _gauge(
         "job_ranks_connected",
         "Ranks of the job with a connected collector.",
         lambda ranks: sum(rank.connected for rank in ranks),
     ),
-    gauge("job_ranks_ended", "Ranks of the job whose recording is over.", lambda ranks: sum(r.ended for r in ranks)),
-    gauge(
+    _gauge("job_ranks_ended", "Ranks of the job whose recording is over.", lambda ranks: sum(r.ended for r in ranks)),
+    _gauge(
         "job_world_size",
         "Ranks that the job says it has; 0: it does not say.",
         lambda ranks: max(rank.world_size for rank in ranks),
     ),
-    counter(
+    _counter(
         "job_records_received",
         "Records that arrived from all ranks of the job.",
         lambda ranks: sum(rank.account.received for rank in ranks),
@@ -288,13 +286,13 @@ DAEMON: tuple[MetricFamily[DaemonSnapshot], ...] = (
         lambda view: (((view.version,), 1),),
         ("version",),
     ),
-    gauge("ready", "1 while the daemon takes records and what it shows is fresh.", lambda view: int(view.ready)),
-    moment("start", "When the daemon started.", lambda view: view.started_unix_ns),
-    gauge("streams", "Streams of collectors that are open.", lambda view: view.streams),
-    gauge("pipeline_queue_bytes", "Records of all ranks taken and not yet analysed.", lambda view: view.queue_nbytes),
-    gauge("journal_bytes", "Journal on disk.", lambda view: view.journal_nbytes),
-    gauge("history_bytes", "Iteration history on disk.", lambda view: view.history_nbytes),
-    counter(
+    _gauge("ready", "1 while the daemon takes records and what it shows is fresh.", lambda view: int(view.ready)),
+    _moment("start", "When the daemon started.", lambda view: view.started_unix_ns),
+    _gauge("streams", "Streams of collectors that are open.", lambda view: view.streams),
+    _gauge("pipeline_queue_bytes", "Records of all ranks taken and not yet analysed.", lambda view: view.queue_nbytes),
+    _gauge("journal_bytes", "Journal on disk.", lambda view: view.journal_nbytes),
+    _gauge("history_bytes", "Iteration history on disk.", lambda view: view.history_nbytes),
+    _counter(
         "refused_messages",
         "Messages that broke a limit or could not be read.",
         lambda view: view.refused_messages_total,
@@ -330,5 +328,5 @@ DAEMON: tuple[MetricFamily[DaemonSnapshot], ...] = (
         "Iteration history that the sender's jobs may have; absent: no limit.",
         lambda each: each.share.kept_nbytes or None,
     ),
-    counter("examinations", "Times that the rules looked at a job's latest records.", lambda v: v.examinations_total),
+    _counter("examinations", "Times that the rules looked at a job's latest records.", lambda v: v.examinations_total),
 )

@@ -23,8 +23,6 @@ from deepprof.live.process.supervision import FirstFailure
 from deepprof.live.service.exporter.exposition import SERIES_CAP, TTL_S, Exposition, measure_process
 from deepprof.live.service.exporter.snapshot import DaemonSnapshot
 
-__all__ = ["CONNECTIONS", "CONTENT_TYPE", "SCRAPES", "Exporter", "ExporterSettings"]
-
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 CONNECTIONS = 64
 SCRAPES = 4  # at a time: each holds its text, 5 MB with 1,000 ranks
@@ -55,7 +53,7 @@ class ExporterSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class HttpAnswer:
+class _HttpAnswer:
     """An answer; `extra` are whole header lines."""
 
     status: int
@@ -78,21 +76,21 @@ class HttpAnswer:
         return "\r\n".join((*lines, "", "")).encode()
 
 
-def say(status: int, text: str, *extra: str) -> HttpAnswer:
+def _say(status: int, text: str, *extra: str) -> _HttpAnswer:
     """Return an answer of one line."""
-    return HttpAnswer(status, f"{text}\n".encode(errors="backslashreplace"), extra=extra)
+    return _HttpAnswer(status, f"{text}\n".encode(errors="backslashreplace"), extra=extra)
 
 
-class RefusedRequestError(Exception):
+class _RefusedRequestError(Exception):
     """A refused request, whose client gets `answer`; it may not have been read to its end."""
 
     def __init__(self, status: int, text: str, *extra: str) -> None:
         super().__init__(status)
-        self.answer = say(status, text, *extra)
+        self.answer = _say(status, text, *extra)
 
 
 @dataclass(frozen=True, slots=True)
-class HttpRequest:
+class _HttpRequest:
     """The parts of a request that are used; `authorization` is empty where there is none."""
 
     method: str
@@ -100,7 +98,7 @@ class HttpRequest:
     authorization: str
 
 
-def open_socket(address: tuple[str, int]) -> socket.socket:
+def _open_socket(address: tuple[str, int]) -> socket.socket:
     """Return a listening socket at the address, which no other process may use."""
     host, port = address
     if not 0 <= port <= MAX_PORT:
@@ -132,7 +130,7 @@ class Exporter:
     ) -> None:
         self._look, self._settings = look, settings or ExporterSettings()
         self._exposition, self._process = Exposition(ttl_s=ttl_s, series_cap=series_cap), measure_process()
-        self._listening = open_socket(address)
+        self._listening = _open_socket(address)
         self.address: tuple[str, int] = self._listening.getsockname()[:2]
         # A thread each: a scrape waits for other scrapes, but a probe does not wait for scrapes.
         self._scraper = ThreadPoolExecutor(1, "deepprof-scrape")
@@ -193,32 +191,32 @@ class Exporter:
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            request = await read_request(reader, self._settings.request_s)
+            request = await _read_request(reader, self._settings.request_s)
             if writer in self._awaited:
                 self._awaited[writer] = False
             if request.path == "/metrics":
                 await self._scrape(request, writer)
             else:
                 await self._send(writer, await self._probe(request.path), request.method)
-        except RefusedRequestError as refusal:
+        except _RefusedRequestError as refusal:
             await self._send(writer, refusal.answer)
-            await linger(reader, writer)
+            await _linger(reader, writer)
         except (OSError, EOFError):  # caused by the client, also if it is too slow
             raise
         except Exception:
             log.exception("the exporter could not answer")
-            await self._send(writer, say(500, "this is a bug of DeepProf; its log says more"))
+            await self._send(writer, _say(500, "this is a bug of DeepProf; its log says more"))
 
-    async def _scrape(self, request: HttpRequest, writer: asyncio.StreamWriter) -> None:
+    async def _scrape(self, request: _HttpRequest, writer: asyncio.StreamWriter) -> None:
         if self._settings.authorize is not None and not self._settings.authorize(request.authorization):
-            return await self._send(writer, say(401, "a token is needed", "WWW-Authenticate: Bearer"), request.method)
+            return await self._send(writer, _say(401, "a token is needed", "WWW-Authenticate: Bearer"), request.method)
         if not self._slots:
-            busy = say(503, f"{SCRAPES} scrapes are being read already", "Retry-After: 1")
+            busy = _say(503, f"{SCRAPES} scrapes are being read already", "Retry-After: 1")
             return await self._send(writer, busy, request.method)
         self._slots -= 1
         try:
             body = await self._loop.run_in_executor(self._scraper, self._render)
-            await self._send(writer, HttpAnswer(200, body, CONTENT_TYPE), request.method)
+            await self._send(writer, _HttpAnswer(200, body, CONTENT_TYPE), request.method)
         finally:
             self._slots += 1
         return None
@@ -233,20 +231,20 @@ class Exporter:
         except Exception as error:
             raise RuntimeError("no snapshot of the daemon could be made") from error
 
-    async def _probe(self, path: str) -> HttpAnswer:
+    async def _probe(self, path: str) -> _HttpAnswer:
         """Return the answer of another path than `/metrics`."""
         if path == "/healthz":
-            return say(503, problem) if (problem := self._settings.vitals.problem) else say(200, "alive")
+            return _say(503, problem) if (problem := self._settings.vitals.problem) else _say(200, "alive")
         if path != "/readyz":
-            return say(404, "there are /metrics, /healthz and /readyz")
+            return _say(404, "there are /metrics, /healthz and /readyz")
         looking = self._loop.run_in_executor(self._prober, self._observe)
         try:
             snapshot = await asyncio.wait_for(looking, self._settings.ready_s)
         except TimeoutError:
-            return say(503, f"the daemon did not say within {self._settings.ready_s:g} s how it is")
-        return say(200, "ready") if snapshot.ready else say(503, snapshot.why_not or "not ready")
+            return _say(503, f"the daemon did not say within {self._settings.ready_s:g} s how it is")
+        return _say(200, "ready") if snapshot.ready else _say(503, snapshot.why_not or "not ready")
 
-    async def _send(self, writer: asyncio.StreamWriter, answer: HttpAnswer, method: str = "GET") -> None:
+    async def _send(self, writer: asyncio.StreamWriter, answer: _HttpAnswer, method: str = "GET") -> None:
         """Write an answer and wait until the client has taken it, for `answer_s` at most."""
         writer.transport.set_write_buffer_limits(high=0)  # so that drain() waits for the last byte
         async with asyncio.timeout(self._settings.answer_s):
@@ -257,8 +255,8 @@ class Exporter:
             await writer.drain()
 
 
-async def read_request(reader: asyncio.StreamReader, timeout_s: float) -> HttpRequest:
-    """Return the request whose head comes within `timeout_s` seconds, or raise a `RefusedRequestError`.
+async def _read_request(reader: asyncio.StreamReader, timeout_s: float) -> _HttpRequest:
+    """Return the request whose head comes within `timeout_s` seconds, or raise a `_RefusedRequestError`.
 
     The reader's own limit bounds the head. A client that leaves raises `asyncio.IncompleteReadError`.
     """
@@ -266,26 +264,26 @@ async def read_request(reader: asyncio.StreamReader, timeout_s: float) -> HttpRe
         async with asyncio.timeout(timeout_s):
             head = await reader.readuntil(b"\r\n\r\n")
     except TimeoutError:
-        raise RefusedRequestError(408, f"no request within {timeout_s:g} s") from None
+        raise _RefusedRequestError(408, f"no request within {timeout_s:g} s") from None
     except asyncio.LimitOverrunError:
-        raise RefusedRequestError(431, f"more than {HEAD_NBYTES} bytes of headers") from None
-    return parse_head(head.decode("latin-1"))
+        raise _RefusedRequestError(431, f"more than {HEAD_NBYTES} bytes of headers") from None
+    return _parse_head(head.decode("latin-1"))
 
 
-def parse_head(head: str) -> HttpRequest:
+def _parse_head(head: str) -> _HttpRequest:
     """Return the request that a head describes."""
     first, *lines = head.removesuffix("\r\n\r\n").split("\r\n")
     words = first.split(" ")
     if len(words) != 3 or not words[2].startswith("HTTP/1."):
-        raise RefusedRequestError(400, "this is no request of HTTP/1")
+        raise _RefusedRequestError(400, "this is no request of HTTP/1")
     method, target, _ = words
     if method not in ("GET", "HEAD"):
-        raise RefusedRequestError(405, "only GET and HEAD", "Allow: GET, HEAD")
+        raise _RefusedRequestError(405, "only GET and HEAD", "Allow: GET, HEAD")
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in reversed(lines))}
-    return HttpRequest(method, target.split("?", 1)[0], headers.get("authorization", ""))
+    return _HttpRequest(method, target.split("?", 1)[0], headers.get("authorization", ""))
 
 
-async def linger(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _linger(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Read and drop some of the data that a refused client still sends, so that it gets to read the answer."""
     if writer.can_write_eof():
         writer.write_eof()

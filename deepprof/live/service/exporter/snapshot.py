@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from deepprof.live.service.senders import SenderView
     from deepprof.live.service.views import RankView
 
-__all__ = ["DaemonSnapshot"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaemonSnapshot:

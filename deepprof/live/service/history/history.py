@@ -20,8 +20,6 @@ from deepprof.live.service.history.sealed import SEALED, TMP, SealedFile, list_s
 from deepprof.live.service.history.values import Checkpoint, JobSummary, RetentionResult, StoredSession
 from deepprof.live.service.journal import JournalPlace
 
-__all__ = ["History"]
-
 WINDOW_ROWS = 1 << 18  # of one file: 12 MB, and 100 MB of memory while it is made
 
 WINDOW_NS = 3600 * 10**9  # rows that do not fill a file wait this much longer; else every call would make a file
@@ -102,7 +100,7 @@ class History:
             part.unlink()
         with guarding(self.path):
             listed = {number for (number,) in self._db.execute("SELECT number FROM sealed")}
-            last = next_number(self._db)  # the highest number of a file that can have been written but not listed
+            last = _next_number(self._db)  # the highest number of a file that can have been written but not listed
         for number in list_sealed(self.folder):
             if number <= last and number not in listed:
                 path_of(self.folder, number).unlink()
@@ -153,12 +151,12 @@ class History:
                     db.execute("INSERT OR REPLACE INTO states VALUES (?, ?)", (one.session, one.state))
                     new += [(one.session, one.iterations)] if one.iterations.height else []
             if new:
-                mark(db, insert_rows(db, read_counter(db, "next_row"), new), now)
+                _mark(db, insert_rows(db, _read_counter(db, "next_row"), new), now)
 
     def restore(self) -> list[StoredSession]:
         """Return the sessions that are open, or closed with their state still kept, in the order of their numbers."""
         with self._looking() as db:
-            return [to_stored(values) for values in db.execute(STORED)]
+            return [_to_stored(values) for values in db.execute(STORED)]
 
     def close_session(self, session: int) -> None:
         """Close a session for good: it gets no more records, and its state is deleted."""
@@ -180,11 +178,11 @@ class History:
         """Replace all iterations of a session, sealed ones too, durably. Raises ValueError as `checkpoint` does."""
         require_history(iterations)
         with self._writing(durably=True) as db:
-            first = read_counter(db, "next_row")
+            first = _read_counter(db, "next_row")
             settled = "UPDATE sessions SET settled = 1, first_row = ?, iterations = ? WHERE session = ?"
             if db.execute(settled, (first, iterations.height, session)).rowcount:
                 db.execute("DELETE FROM iterations WHERE session = ?", (session,))
-                mark(db, insert_rows(db, first, [(session, iterations)]), self._clock())
+                _mark(db, insert_rows(db, first, [(session, iterations)]), self._clock())
 
     def iterations(
         self, job: str, rank: int | None = None, device: int | None = None, after: str = "", limit: int = PAGE_ROWS
@@ -270,12 +268,12 @@ class History:
         with self._sealing:
             while True:
                 with self._looking() as db:
-                    window = next_window(db, older_than_unix_ns, window_ns, hot_rows)
+                    window = _next_window(db, older_than_unix_ns, window_ns, hot_rows)
                     if window is None:
                         return files
-                    written = write_window(db, self.folder, *window)
+                    written = _write_window(db, self.folder, *window)
                 with self._writing(durably=True) as db:
-                    enter(db, written, *window)
+                    _enter(db, written, *window)
                 files += written is not None
 
     def retain(self, max_age_ns: int, max_nbytes: int, now_unix_ns: int) -> RetentionResult:
@@ -329,18 +327,18 @@ class History:
             self._db.close()
 
 
-def read_counter(db: sqlite3.Connection, name: str) -> int:
+def _read_counter(db: sqlite3.Connection, name: str) -> int:
     """Return one of the counters."""
     return int(db.execute("SELECT value FROM counters WHERE name = ?", (name,)).fetchone()[0])
 
 
-def mark(db: sqlite3.Connection, following: int, now_unix_ns: int) -> None:
+def _mark(db: sqlite3.Connection, following: int, now_unix_ns: int) -> None:
     """Save that the next row is `following`, and that all rows before it were added by `now_unix_ns`."""
     db.execute("UPDATE counters SET value = ? WHERE name = 'next_row'", (following,))
     db.execute("INSERT OR REPLACE INTO marks VALUES (?, ?)", (following - 1, now_unix_ns))
 
 
-def to_stored(values: tuple[object, ...]) -> StoredSession:
+def _to_stored(values: tuple[object, ...]) -> StoredSession:
     """Return a row of the query STORED as a value; raises `sqlite3.DatabaseError` for values of wrong types."""
     session, job, rank, collector, hello, begun, segment, offset, length, state, closed, settled = values
     at = (segment, offset, length)
@@ -353,7 +351,7 @@ def to_stored(values: tuple[object, ...]) -> StoredSession:
     return StoredSession(session, job, rank, collector, hello, begun, position, kept, bool(closed), bool(settled))  # type: ignore[arg-type]
 
 
-def next_window(
+def _next_window(
     db: sqlite3.Connection, older_than_unix_ns: int, window_ns: int, hot_rows: int
 ) -> tuple[int, int] | None:
     """Return the first and last number of the rows to seal next, None where there are none."""
@@ -371,23 +369,25 @@ def next_window(
     return sealed + 1, min(last, sealed + WINDOW_ROWS)
 
 
-def next_number(db: sqlite3.Connection) -> int:
+def _next_number(db: sqlite3.Connection) -> int:
     """Return the number of the next sealed file: none is used twice."""
     found = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'sealed'").fetchone()
     return 1 + (found[0] if found else 0)
 
 
-def write_window(db: sqlite3.Connection, folder: Path, first: int, last: int) -> tuple[SealedFile, pl.DataFrame] | None:
+def _write_window(
+    db: sqlite3.Connection, folder: Path, first: int, last: int
+) -> tuple[SealedFile, pl.DataFrame] | None:
     """Write the hot rows of this range to a file; return it, and rows and last row per session. None without rows."""
     sessions = [session for (session,) in db.execute(HOT_SESSIONS, (first, last))]
     rows = pl.concat([STORED_ROWS.to_frame(), *(read_rows(db, session, first, last) for session in sessions)])
     if rows.is_empty():
         return None
     counts = rows.group_by("session", maintain_order=True).agg(pl.len().alias("rows"), pl.col("row").max())
-    return write_sealed(folder, next_number(db), rows), counts
+    return write_sealed(folder, _next_number(db), rows), counts
 
 
-def enter(db: sqlite3.Connection, written: tuple[SealedFile, pl.DataFrame] | None, first: int, last: int) -> None:
+def _enter(db: sqlite3.Connection, written: tuple[SealedFile, pl.DataFrame] | None, first: int, last: int) -> None:
     """List the file in the ledger, and delete its rows from the database, in the caller's transaction."""
     if written is not None:
         file, counts = written

@@ -30,8 +30,6 @@ from deepprof.live.service.journal import JournalPlace
 from deepprof.live.service.store_problem import FsckContext
 from deepprof.plurals import counted
 
-__all__ = ["inspect_history"]
-
 PROBLEMS = 20  # most problems that SQLite lists of one database
 PIECE_NBYTES = 1 << 20
 RATIO, SLACK_NBYTES = 4, 1 << 20  # a file unpacks to at most RATIO times its rows' plain size, plus the slack
@@ -90,20 +88,20 @@ def inspect_history(bench: FsckContext, end: JournalPlace, highest_session: int)
     Raises `StoreError` for a newer version.
     """
     path, folder = bench.store / DATABASE, bench.store / SEALED
-    usable = [is_kind(bench, path.with_name(DATABASE + side)) for side in ("", *SIDE_FILES)]
-    is_kind(bench, folder, is_folder=True)
+    usable = [_is_kind(bench, path.with_name(DATABASE + side)) for side in ("", *SIDE_FILES)]
+    _is_kind(bench, folder, is_folder=True)
     if not all(usable) and not bench.repair:
         return
-    if not sound_database(bench, path, expected=highest_session > 0 or bool(files_in(folder))):
-        put_database_aside(bench, path)
+    if not _sound_database(bench, path, expected=highest_session > 0 or bool(_files_in(folder))):
+        _put_database_aside(bench, path)
         if not bench.repair:  # the other checks need the database, which cannot be read
             return
     if path.exists():
-        inspect_ledger(bench, path, folder)
-        inspect_rules(bench, path, end, highest_session)
+        _inspect_ledger(bench, path, folder)
+        _inspect_rules(bench, path, end, highest_session)
 
 
-def is_kind(bench: FsckContext, path: Path, *, is_folder: bool = False) -> bool:
+def _is_kind(bench: FsckContext, path: Path, *, is_folder: bool = False) -> bool:
     """Return whether `path` is missing or a plain file (or a directory); anything else is reported and put aside."""
     try:
         require_kind(path, folder=is_folder)
@@ -114,12 +112,12 @@ def is_kind(bench: FsckContext, path: Path, *, is_folder: bool = False) -> bool:
     return True
 
 
-def files_in(folder: Path) -> list[int]:
+def _files_in(folder: Path) -> list[int]:
     """Return the numbers of the sealed files in `folder`."""
     return list_sealed(folder) if folder.is_dir() and not folder.is_symlink() else []
 
 
-def sound_database(bench: FsckContext, path: Path, *, expected: bool) -> bool:
+def _sound_database(bench: FsckContext, path: Path, *, expected: bool) -> bool:
     """Return whether the database can be used as it is; the reason why not is reported."""
     if not path.exists():
         if expected:
@@ -133,14 +131,14 @@ def sound_database(bench: FsckContext, path: Path, *, expected: bool) -> bool:
                 return not expected
             require_ours(db, path)
             found = [line for (line,) in db.execute(f"PRAGMA integrity_check({PROBLEMS})")]
-            require_values(db, path)
+            _require_values(db, path)
     except StoreError as error:
         if error.advice == "update DeepProf":
             raise
         bench.report(path, error.problem, "what of it cannot be read")
         return False
     except OSError as error:
-        if error.errno != errno.EIO or not readable(path):
+        if error.errno != errno.EIO or not _readable(path):
             raise
         bench.report(path, "SQLite cannot open it, or the log beside it", "what of it cannot be read")
         return False
@@ -149,7 +147,7 @@ def sound_database(bench: FsckContext, path: Path, *, expected: bool) -> bool:
     return found == ["ok"]
 
 
-def require_values(db: sqlite3.Connection, path: Path) -> None:
+def _require_values(db: sqlite3.Connection, path: Path) -> None:
     """Raise `StoreError` where a value is larger than any that is read. Raises `sqlite3.Error`."""
     try:
         for table in ("sessions", "states", "texts"):  # one row at a time; the others hold numbers
@@ -160,12 +158,12 @@ def require_values(db: sqlite3.Connection, path: Path) -> None:
         raise StoreError(path, what, CHECK) from error
 
 
-def readable(path: Path) -> bool:
+def _readable(path: Path) -> bool:
     """Return whether the file can be read: then SQLite's input/output error means damage. Raises `OSError`."""
-    return sum_up(path)[0] >= 0
+    return _sum_up(path)[0] >= 0
 
 
-def put_database_aside(bench: FsckContext, path: Path) -> None:
+def _put_database_aside(bench: FsckContext, path: Path) -> None:
     """Move the database aside, and make a new one with all rows that can be read of it."""
     if not bench.repair:
         return
@@ -178,11 +176,11 @@ def put_database_aside(bench: FsckContext, path: Path) -> None:
         salvage(old, new)
 
 
-def inspect_ledger(bench: FsckContext, path: Path, folder: Path) -> None:
+def _inspect_ledger(bench: FsckContext, path: Path, folder: Path) -> None:
     """Check each sealed file against the ledger, and that the folder contains nothing else."""
-    listed = list_ledger(path)
+    listed = _list_ledger(path)
     for file in listed:
-        check_sealed(bench, path, folder, file)
+        _check_sealed(bench, path, folder, file)
     names = {path_of(folder, file.number).name for file in listed}
     for entry in sorted(os.scandir(folder), key=lambda entry: entry.name) if folder.is_dir() else ():
         if entry.name not in names:
@@ -190,7 +188,7 @@ def inspect_ledger(bench: FsckContext, path: Path, folder: Path) -> None:
             bench.put_aside(Path(entry.path))
 
 
-def list_ledger(path: Path) -> list[SealedFile]:
+def _list_ledger(path: Path) -> list[SealedFile]:
     """Return the ledger's entry of each file."""
     with closing(connect(path, writing=False)) as db, guarding(path):
         if is_empty(db):
@@ -198,11 +196,11 @@ def list_ledger(path: Path) -> list[SealedFile]:
         return [SealedFile(*values) for values in db.execute("SELECT number, nbytes, crc32, rows FROM sealed")]
 
 
-def check_sealed(bench: FsckContext, path: Path, folder: Path, file: SealedFile) -> None:
+def _check_sealed(bench: FsckContext, path: Path, folder: Path, file: SealedFile) -> None:
     """Check one file; a file that is missing or not as it was written is removed from the ledger."""
     where = path_of(folder, file.number)
     try:
-        what = "is missing" if not require_kind(where) else find_fault(where, file, path)
+        what = "is missing" if not require_kind(where) else _find_fault(where, file, path)
     except StoreError as error:
         what = error.problem
     if what:
@@ -210,12 +208,12 @@ def check_sealed(bench: FsckContext, path: Path, folder: Path, file: SealedFile)
         if os.path.lexists(where):
             bench.put_aside(where)
         for table in ("sealed", "sealed_sessions"):
-            change(bench, path, f"DELETE FROM {table} WHERE number = {file.number}")  # noqa: S608
+            _change(bench, path, f"DELETE FROM {table} WHERE number = {file.number}")  # noqa: S608
 
 
-def find_fault(where: Path, file: SealedFile, path: Path) -> str:
+def _find_fault(where: Path, file: SealedFile, path: Path) -> str:
     """Return how a sealed file differs from its entry in the ledger, "" where it does not. Raises `StoreError`."""
-    nbytes, crc = sum_up(where)
+    nbytes, crc = _sum_up(where)
     if nbytes != file.nbytes:
         return f"has {nbytes} bytes where the ledger says {file.nbytes}"
     if crc != file.crc32:
@@ -235,7 +233,7 @@ def find_fault(where: Path, file: SealedFile, path: Path) -> str:
         return "" if db.execute(query, (file.number,)).fetchall() == counts else "has other sessions than the ledger"
 
 
-def sum_up(path: Path) -> tuple[int, int]:
+def _sum_up(path: Path) -> tuple[int, int]:
     """Return the size and the CRC-32 of a file."""
     nbytes, crc = 0, 0
     with os.fdopen(open_plain(path, os.O_RDONLY), "rb") as file:
@@ -244,7 +242,7 @@ def sum_up(path: Path) -> tuple[int, int]:
     return nbytes, crc
 
 
-def inspect_rules(bench: FsckContext, path: Path, end: JournalPlace, highest_session: int) -> None:
+def _inspect_rules(bench: FsckContext, path: Path, end: JournalPlace, highest_session: int) -> None:
     """Check the rules between tables, and the agreement with the journal."""
     with closing(connect(path, writing=False)) as db, guarding(path):
         if is_empty(db):
@@ -257,23 +255,23 @@ def inspect_rules(bench: FsckContext, path: Path, end: JournalPlace, highest_ses
     for (what, _, mend, lost), count in zip(RULES, counts, strict=True):
         if count:
             bench.report(path, f"has {count} {what}", lost.format(count))
-            change(bench, path, mend)
+            _change(bench, path, mend)
     for session in far:
         bench.report(path, f"session {session} stands for more than the journal has", "raw records, no iterations")
-        change(bench, path, RESET.format(end.segment, end.offset, session))
+        _change(bench, path, RESET.format(end.segment, end.offset, session))
     if highest_session > given:
         what = f"knows no session above {given}, and the journal has {highest_session}"
         bench.report(path, what, "iterations of the sessions between")
-        number_beyond(bench, path, highest_session)
+        _number_beyond(bench, path, highest_session)
 
 
-def number_beyond(bench: FsckContext, path: Path, session: int) -> None:
+def _number_beyond(bench: FsckContext, path: Path, session: int) -> None:
     """Ensure that no new session gets a number up to `session`."""
-    change(bench, path, "DELETE FROM sqlite_sequence WHERE name = 'sessions'")
-    change(bench, path, f"INSERT INTO sqlite_sequence VALUES ('sessions', {session})")  # noqa: S608
+    _change(bench, path, "DELETE FROM sqlite_sequence WHERE name = 'sessions'")
+    _change(bench, path, f"INSERT INTO sqlite_sequence VALUES ('sessions', {session})")  # noqa: S608
 
 
-def change(bench: FsckContext, path: Path, statement: str) -> None:
+def _change(bench: FsckContext, path: Path, statement: str) -> None:
     """Change the database durably, but only when repairing."""
     if bench.repair:
         with closing(connect(path, writing=True)) as db, guarding(path):

@@ -12,8 +12,6 @@ import polars as pl
 from deepprof.live.service.history.schema import COLUMNS, STORED_ROWS
 from deepprof.live.service.views import HISTORY
 
-__all__ = ["delete_rows", "insert_rows", "read_rows", "require_history"]
-
 PIECE_ROWS = 1 << 14  # rows that are Python objects at a time
 KEYS = {"session": pl.Int64(), "row": pl.Int64()}
 GROUP_ROWS = 16  # rows that one statement inserts: a call per row would double the cost
@@ -35,12 +33,12 @@ def insert_rows(db: sqlite3.Connection, first: int, parts: Sequence[tuple[int, p
     given = pl.concat([HISTORY.to_frame(), *(rows for _, rows in parts if rows.height)])
     for piece in pl.concat([keys, given], how="horizontal").iter_slices(PIECE_ROWS):
         whole = piece.height - piece.height % GROUP_ROWS
-        insert_piece(db, piece[:whole], GROUP_ROWS)
-        insert_piece(db, piece[whole:], 1)
+        _insert_piece(db, piece[:whole], GROUP_ROWS)
+        _insert_piece(db, piece[whole:], 1)
     return following
 
 
-def insert_piece(db: sqlite3.Connection, rows: pl.DataFrame, group: int) -> None:
+def _insert_piece(db: sqlite3.Connection, rows: pl.DataFrame, group: int) -> None:
     """Insert rows, `group` at a time; their number must be a multiple of `group`."""
     values = chain.from_iterable(zip(*(column.to_list() for column in rows), strict=True))
     grouped = zip(*[values] * (group * rows.width), strict=True)
@@ -53,20 +51,20 @@ def read_rows(db: sqlite3.Connection, session: int, first: int, last: int, limit
     found = db.execute(query, (session, first, last, limit))
     pieces = [STORED_ROWS.to_frame()]
     while rows := found.fetchmany(PIECE_ROWS):
-        pieces.append(to_frame(rows))
+        pieces.append(_to_frame(rows))
     return pl.concat(pieces)
 
 
-def to_frame(rows: list[tuple[int | float | None, ...]]) -> pl.DataFrame:
+def _to_frame(rows: list[tuple[int | float | None, ...]]) -> pl.DataFrame:
     """Return rows of the database as a table; SQLite has no booleans."""
     try:
         columns = zip(STORED_ROWS.items(), zip(*rows, strict=True), strict=True)
-        return pl.DataFrame([to_series(name, kind, values) for (name, kind), values in columns])
+        return pl.DataFrame([_to_series(name, kind, values) for (name, kind), values in columns])
     except (TypeError, OverflowError, pl.exceptions.PolarsError) as error:
         raise sqlite3.DatabaseError("an iteration's values are no numbers") from error
 
 
-def to_series(name: str, kind: pl.DataType, values: tuple[int | float | None, ...]) -> pl.Series:
+def _to_series(name: str, kind: pl.DataType, values: tuple[int | float | None, ...]) -> pl.Series:
     """Return a column of the database as one of the table."""
     if kind == pl.Boolean():
         return pl.Series(name, values, dtype=pl.Int64()).cast(kind)

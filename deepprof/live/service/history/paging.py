@@ -15,8 +15,6 @@ from deepprof.live.service.history.schema import STORED_ROWS
 from deepprof.live.service.history.sealed import read_sealed
 from deepprof.live.service.views import HISTORY
 
-__all__ = ["PAGE_SCHEMA", "HistoryQuery", "parse_token", "read_page"]
-
 PAGE_SCHEMA = pl.Schema({"rank": pl.Int64(), **HISTORY})
 TOKEN = re.compile(r"([1-9]\d{0,18})\.(\d{1,19})")
 LAST_ROW = 2**63 - 1
@@ -46,7 +44,7 @@ class HistoryQuery:
 
 
 @dataclass(slots=True)
-class PagePlan:
+class _PagePlan:
     """The sources of a page: sessions per sealed file, sessions with hot rows, and the last planned row (`end`).
 
     `rows` is at least the number of planned rows; `whole`: no rows follow.
@@ -59,7 +57,7 @@ class PagePlan:
     whole: bool = True
 
 
-def parse_token(token: str) -> tuple[int, int]:
+def _parse_token(token: str) -> tuple[int, int]:
     """Return the session and the row behind which a page begins; raises ValueError for an invalid token."""
     if not token:
         return 0, 0
@@ -71,32 +69,32 @@ def parse_token(token: str) -> tuple[int, int]:
 
 def read_page(db: sqlite3.Connection, folder: Path, asked: HistoryQuery) -> tuple[pl.DataFrame, str]:
     """Return a page and the next one's token, as `History.iterations` does, from one snapshot of the ledger."""
-    place = parse_token(asked.after)
-    sessions = list_sessions(db, asked.job, asked.rank, place[0])
+    place = _parse_token(asked.after)
+    sessions = _list_sessions(db, asked.job, asked.rank, place[0])
     while True:
-        plan = make_plan(db, sessions, place, asked.limit)
-        rows = read_plan(db, folder, plan, place)
+        plan = _make_plan(db, sessions, place, asked.limit)
+        rows = _read_plan(db, folder, plan, place)
         rows = rows if asked.device is None else rows.filter(pl.col("device") == asked.device)
         cut = rows.height > asked.limit
         rows = rows.head(asked.limit)
         place = rows.select("session", "row").row(-1) if cut else plan.end
         if rows.height or plan.whole:
             more = cut or not plan.whole
-            return show(rows, {session: rank for session, rank, _ in sessions}), f"{place[0]}.{place[1]}" * more
+            return _show(rows, {session: rank for session, rank, _ in sessions}), f"{place[0]}.{place[1]}" * more
 
 
-def list_sessions(db: sqlite3.Connection, job: str, rank: int | None, since: int) -> list[tuple[int, int, int]]:
+def _list_sessions(db: sqlite3.Connection, job: str, rank: int | None, since: int) -> list[tuple[int, int, int]]:
     """Return session, rank and first row of the job's sessions from `since` on."""
     if rank is None:
         return db.execute(KNOWN.format(""), (job, since)).fetchall()
     return db.execute(KNOWN.format("AND rank = ?"), (job, since, rank)).fetchall()
 
 
-def make_plan(
+def _make_plan(
     db: sqlite3.Connection, sessions: Sequence[tuple[int, int, int]], place: tuple[int, int], limit: int
-) -> PagePlan:
+) -> _PagePlan:
     """Return the sources of the next `limit` rows behind `place`, and perhaps of some more."""
-    plan = PagePlan()
+    plan = _PagePlan()
     for session, _, first_row in sessions:
         if session < place[0]:
             continue
@@ -108,7 +106,7 @@ def make_plan(
             if plan.rows > limit:  # more than asked for, so that it is known whether another page follows
                 plan.whole = False
                 return plan
-            add_part(plan, number, (session, start, last))
+            _add_part(plan, number, (session, start, last))
             plan.rows += rows
         plan.whole = hot[0] <= limit  # else there may be more
         if not plan.whole:
@@ -116,7 +114,7 @@ def make_plan(
     return plan
 
 
-def add_part(plan: PagePlan, number: int | None, part: tuple[int, int, int]) -> None:
+def _add_part(plan: _PagePlan, number: int | None, part: tuple[int, int, int]) -> None:
     """Add a session's rows in the file `number`, or its hot rows where it is None.
 
     `part` is the session, its first and its last row.
@@ -128,7 +126,7 @@ def add_part(plan: PagePlan, number: int | None, part: tuple[int, int, int]) -> 
     plan.end = part[0], part[2]
 
 
-def read_plan(db: sqlite3.Connection, folder: Path, plan: PagePlan, place: tuple[int, int]) -> pl.DataFrame:
+def _read_plan(db: sqlite3.Connection, folder: Path, plan: _PagePlan, place: tuple[int, int]) -> pl.DataFrame:
     """Return the planned rows behind `place`, in order."""
     behind = (pl.col("session") > place[0]) | (pl.col("row") > place[1])
     parts = [STORED_ROWS.to_frame()]
@@ -138,7 +136,7 @@ def read_plan(db: sqlite3.Connection, folder: Path, plan: PagePlan, place: tuple
     return pl.concat(parts).sort("session", "row")
 
 
-def show(rows: pl.DataFrame, ranks: Mapping[int, int]) -> pl.DataFrame:
+def _show(rows: pl.DataFrame, ranks: Mapping[int, int]) -> pl.DataFrame:
     """Return the rows for the caller: with the rank, without the columns that only the store needs."""
     known = pl.DataFrame({"session": list(ranks), "rank": list(ranks.values())}, schema_overrides=KEYS)
     return rows.join(known, on="session", how="left", maintain_order="left").select(PAGE_SCHEMA.names())

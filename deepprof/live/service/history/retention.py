@@ -6,8 +6,6 @@ import sqlite3
 
 from deepprof.live.service.history.iteration_rows import delete_rows
 
-__all__ = ["drop_dead_files", "drop_files", "drop_rows", "drop_sessions", "used_nbytes"]
-
 ALIVE = (
     "EXISTS (SELECT 1 FROM sealed_sessions JOIN sessions USING (session)"
     " WHERE sealed_sessions.number = sealed.number AND last_row >= first_row)"
@@ -22,23 +20,23 @@ PART = 8  # one in so many hot rows is removed at a time where there are too man
 
 def drop_dead_files(db: sqlite3.Connection) -> list[int]:
     """Drop the files from the ledger whose rows were all replaced or deleted; returns their numbers."""
-    return drop(db, f"SELECT number FROM sealed WHERE NOT {ALIVE}")  # noqa: S608
+    return _drop(db, f"SELECT number FROM sealed WHERE NOT {ALIVE}")  # noqa: S608
 
 
 def drop_files(db: sqlite3.Connection, before_unix_ns: int, max_nbytes: int) -> list[int]:
     """Drop the files whose rows were added before a time, and the oldest ones while the total exceeds `max_nbytes`."""
-    gone = drop(db, "SELECT number FROM sealed WHERE given_unix_ns < ?", before_unix_ns)
+    gone = _drop(db, "SELECT number FROM sealed WHERE given_unix_ns < ?", before_unix_ns)
     files = db.execute("SELECT number, nbytes FROM sealed ORDER BY number").fetchall()
-    surplus = used_nbytes(db) + sum(nbytes for _, nbytes in files) - max_nbytes
+    surplus = _used_nbytes(db) + sum(nbytes for _, nbytes in files) - max_nbytes
     last = 0
     for number, nbytes in files:
         if surplus <= 0:
             break
         last, surplus = number, surplus - nbytes
-    return gone + drop(db, "SELECT number FROM sealed WHERE number <= ?", last)
+    return gone + _drop(db, "SELECT number FROM sealed WHERE number <= ?", last)
 
 
-def drop(db: sqlite3.Connection, query: str, *values: int) -> list[int]:
+def _drop(db: sqlite3.Connection, query: str, *values: int) -> list[int]:
     """Drop the files that `query` names from the ledger."""
     numbers = [number for (number,) in db.execute(query, values)]
     for number in numbers:
@@ -54,14 +52,14 @@ def drop_rows(db: sqlite3.Connection, before_unix_ns: int, max_nbytes: int) -> i
     )
     aged = 'SELECT coalesce(max("row"), 0) FROM marks WHERE unix_ns < ?'
     last = max(sealed, db.execute(aged, (before_unix_ns,)).fetchone()[0])
-    rows = drop_until(db, sealed, last)
-    while used_nbytes(db) > max_nbytes and last < following - 1:
+    rows = _drop_until(db, sealed, last)
+    while _used_nbytes(db) > max_nbytes and last < following - 1:
         first, last = last, min(following - 1, last + max(1, (following - 1 - sealed) // PART))
-        rows += drop_until(db, first, last)
+        rows += _drop_until(db, first, last)
     return rows
 
 
-def drop_until(db: sqlite3.Connection, sealed: int, last: int) -> int:
+def _drop_until(db: sqlite3.Connection, sealed: int, last: int) -> int:
     """Delete the hot rows up to the number `last`, as if they had been sealed."""
     if last <= sealed:
         return 0
@@ -87,7 +85,7 @@ def drop_sessions(db: sqlite3.Connection, before_unix_ns: int) -> int:
     return gone
 
 
-def used_nbytes(db: sqlite3.Connection) -> int:
+def _used_nbytes(db: sqlite3.Connection) -> int:
     """Return the bytes of the database's pages that are in use."""
     pages, free, size = (
         db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")

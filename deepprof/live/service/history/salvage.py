@@ -12,8 +12,6 @@ from typing import Any
 from deepprof.live.service.folder import StoreError
 from deepprof.live.service.history.schema import SCHEMA, SIDE_FILES, STORED_ROWS, connect
 
-__all__ = ["salvage"]
-
 # The tables in the order in which they are needed, with the types of their columns (`TYPES`; N: integer or null).
 TABLES = {
     "sessions": "ititbiiiiiiNNN",
@@ -37,23 +35,23 @@ TYPES: dict[str, tuple[type, ...]] = {
 
 def salvage(old: Path, new: sqlite3.Connection) -> None:
     """Copy all readable rows, from both ends of each table up to the damage, in one transaction."""
-    db = open_old(old)
+    db = _open_old(old)
     if db is None:
         return
     with closing(db):
-        db.text_factory = read_text
+        db.text_factory = _read_text
         new.execute("PRAGMA synchronous = FULL")
         new.execute("BEGIN IMMEDIATE")
         for table, types in TABLES.items():
             statement = f"INSERT OR REPLACE INTO {table} VALUES ({', '.join('?' * len(types))})"  # noqa: S608
-            for row in read_rows(db, table, types) if is_ours(db, table) else ():
+            for row in _read_rows(db, table, types) if _is_ours(db, table) else ():
                 with suppress(sqlite3.IntegrityError):
                     new.execute(statement, row)
-        copy_sequences(db, new)
+        _copy_sequences(db, new)
         new.execute("COMMIT")
 
 
-def open_old(old: Path) -> sqlite3.Connection | None:
+def _open_old(old: Path) -> sqlite3.Connection | None:
     """Return the damaged database, or None; where it cannot be opened with its log, the log is moved aside."""
     for _ in range(2):
         with suppress(StoreError, OSError):
@@ -69,7 +67,7 @@ def open_old(old: Path) -> sqlite3.Connection | None:
     return None
 
 
-def is_ours(db: sqlite3.Connection, table: str) -> bool:
+def _is_ours(db: sqlite3.Connection, table: str) -> bool:
     """Return whether the table is defined as in `SCHEMA`: reading any other, or a view, could run foreign code."""
     with suppress(sqlite3.Error):
         found = db.execute("SELECT sql FROM sqlite_master WHERE name = ?", (table,)).fetchall()
@@ -77,7 +75,7 @@ def is_ours(db: sqlite3.Connection, table: str) -> bool:
     return False
 
 
-def copy_sequences(db: sqlite3.Connection, new: sqlite3.Connection) -> None:
+def _copy_sequences(db: sqlite3.Connection, new: sqlite3.Connection) -> None:
     """Ensure that no number that the old database used is used again, as far as its sequences can be read."""
     with suppress(sqlite3.Error, OverflowError):
         for table in ("sessions", "sealed"):
@@ -88,7 +86,7 @@ def copy_sequences(db: sqlite3.Connection, new: sqlite3.Connection) -> None:
             new.execute("INSERT INTO sqlite_sequence VALUES (?, ?)", (table, max(given or 0, known or 0)))
 
 
-def read_text(content: bytes) -> str | bytes:
+def _read_text(content: bytes) -> str | bytes:
     """Return a text, or the bytes where they are not UTF-8: then the row is damaged."""
     try:
         return content.decode()
@@ -96,21 +94,21 @@ def read_text(content: bytes) -> str | bytes:
         return content
 
 
-def read_rows(db: sqlite3.Connection, table: str, types: str) -> Iterator[tuple[Any, ...]]:
+def _read_rows(db: sqlite3.Connection, table: str, types: str) -> Iterator[tuple[Any, ...]]:
     """Yield the rows of a table that can be read and have values of the right types; some may come twice."""
     key = {"counters": "name", "texts": "rowid"}.get(table, "1")
     for order in (key, f"{key} DESC"):
         whole = False
         with suppress(sqlite3.Error, OverflowError):
             for row in db.execute(f"SELECT * FROM {table} ORDER BY {order}"):  # noqa: S608
-                if fits(row, types):
+                if _fits(row, types):
                     yield row
             whole = True
         if whole:
             return
 
 
-def fits(row: tuple[Any, ...], types: str) -> bool:
+def _fits(row: tuple[Any, ...], types: str) -> bool:
     """Return whether each value has the type of its column."""
     return len(row) == len(types) and all(
         isinstance(value, TYPES[kind]) for value, kind in zip(row, types, strict=True)

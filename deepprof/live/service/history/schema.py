@@ -14,20 +14,6 @@ import polars as pl
 from deepprof.live.service.folder import CHECK, StoreError, open_plain, require_kind
 from deepprof.live.service.views import HISTORY
 
-__all__ = [
-    "COLUMNS",
-    "DATABASE",
-    "SCHEMA",
-    "SIDE_FILES",
-    "STORED_ROWS",
-    "VALUE_NBYTES",
-    "connect",
-    "guarding",
-    "is_empty",
-    "require_ours",
-    "set_up",
-]
-
 DATABASE = "history.db"
 SIDE_FILES = ("-wal", "-shm", "-journal")  # suffixes of SQLite's own files beside the database
 APPLICATION_ID = 0x44507266  # "DPrf"
@@ -107,7 +93,7 @@ def set_up(db: sqlite3.Connection, path: Path, *, known: bool) -> None:
         db.execute("PRAGMA synchronous = NORMAL")
         db.execute(f"PRAGMA journal_size_limit = {WAL_NBYTES}")
         if fresh:
-            create(db)
+            _create(db)
 
 
 def is_empty(db: sqlite3.Connection) -> bool:
@@ -116,7 +102,7 @@ def is_empty(db: sqlite3.Connection) -> bool:
     return marks == [0, 0] and not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
 
 
-def create(db: sqlite3.Connection) -> None:
+def _create(db: sqlite3.Connection) -> None:
     """Create the tables, all or none, and sync them to disk."""
     db.execute("PRAGMA synchronous = FULL")
     db.execute("BEGIN IMMEDIATE")

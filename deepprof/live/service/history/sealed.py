@@ -16,8 +16,6 @@ import polars as pl
 from deepprof.live.service.folder import StoreError, open_plain, require_kind, sync_folder
 from deepprof.live.service.history.schema import STORED_ROWS
 
-__all__ = ["SEALED", "TMP", "SealedFile", "list_sealed", "path_of", "read_sealed", "require_schema", "write_sealed"]
-
 SEALED = "sealed"
 TMP = ".tmp"
 NAME = re.compile(r"(\d{12})\.parquet")

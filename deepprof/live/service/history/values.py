@@ -8,8 +8,6 @@ import polars as pl
 
 from deepprof.live.service.journal import JournalPlace
 
-__all__ = ["Checkpoint", "JobSummary", "RetentionResult", "StoredSession"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Checkpoint:

@@ -26,8 +26,6 @@ from deepprof.live.service.journal.segments import (
     read_head,
 )
 
-__all__ = ["Journal", "JournalDamage", "JournalError"]
-
 SEGMENT_NBYTES, TOTAL_NBYTES = 64 << 20, 2 << 30
 DAMAGES = 1000  # most damages that are kept; all are counted
 
@@ -156,7 +154,7 @@ class Journal:
             self.sync()
             self._create(self.end.segment + 1)
         segment = self._segments[self.end.segment]
-        places, buffers = lay_out(frames, segment, self.end.offset)
+        places, buffers = _lay_out(frames, segment, self.end.offset)
         self._writer.write(buffers, self.end.offset)
         with self._lock:
             for frame, place in zip(frames, places, strict=True):
@@ -343,7 +341,7 @@ class Journal:
         self._writer.close()
 
 
-def lay_out(
+def _lay_out(
     frames: Sequence[JournalFrame], segment: JournalSegment, offset: int
 ) -> tuple[list[JournalPlace], list[bytes]]:
     """Return the places of `frames` from `offset` on, and their headers and payloads alternately."""

@@ -26,23 +26,6 @@ from deepprof.live.segments.segment_files import (
 from deepprof.live.service.folder import StoreError, open_plain
 from deepprof.live.wire.limits import MESSAGE_RECORDS
 
-__all__ = [
-    "BLANK",
-    "HEADER",
-    "KINDS",
-    "JournalFrame",
-    "JournalPlace",
-    "JournalSegment",
-    "Kind",
-    "create_segment",
-    "frame_of",
-    "list_segments",
-    "pack_blank",
-    "pack_header",
-    "path_of",
-    "read_head",
-]
-
 Kind = Literal["hello", "batch", "gap", "end"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 BLANK = 255  # kind that a repair writes over damaged bytes

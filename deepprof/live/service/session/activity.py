@@ -9,8 +9,6 @@ import numpy as np
 from deepprof.live.service.session.columns import COPY, FARTHEST_NS, Columns, Int64s, empty, height, join, select
 from deepprof.metrics.iteration_table import Activity
 
-__all__ = ["HeldActivity"]
-
 HELD = {"start": np.int64, "end": np.int64, "copy": np.uint8, "nbytes": np.int64}
 
 

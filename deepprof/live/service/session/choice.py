@@ -8,8 +8,6 @@ import numpy as np
 
 from deepprof.live.service.session.columns import Int64s, Marks
 
-__all__ = ["FIRST_LOOK", "LOOK_EVERY", "StreamChoice", "next_look"]
-
 # Streams are compared after these numbers of device events: doubling up to LOOK_EVERY, then every LOOK_EVERY events.
 # The miner mines for the first time at 1,024 kernels.
 FIRST_LOOK, LOOK_EVERY = 1 << 10, 1 << 16
@@ -18,7 +16,7 @@ CLEARLY = 2  # another stream must lately have computed this many times as long 
 
 
 @dataclass(slots=True)
-class StreamWork:
+class _StreamWork:
     """What a stream has computed: kernels (and graph launches) that are not collectives, and how long they ran."""
 
     kernels: int = 0
@@ -30,7 +28,7 @@ class StreamChoice:
     """The work of a device's streams, at most `most`; halved at each late comparison, because the past counts less."""
 
     most: int
-    streams: dict[int, StreamWork] = field(default_factory=dict)
+    streams: dict[int, _StreamWork] = field(default_factory=dict)
 
     def count(self, streams: Int64s, collective: Marks, lasting_ns: Int64s) -> None:
         """Add kernels to the work of their streams."""
@@ -44,7 +42,7 @@ class StreamChoice:
         for number, kernels, lasting in zip(numbers.tolist(), *(one.tolist() for one in sums), strict=True):
             stream = self.streams.get(number)
             if stream is None and len(self.streams) < self.most:
-                stream = self.streams[number] = StreamWork()
+                stream = self.streams[number] = _StreamWork()
             if stream is not None:
                 stream.kernels += int(kernels)
                 stream.lasting_ns += lasting

@@ -11,28 +11,6 @@ import polars as pl
 
 from deepprof.collectors.trace import ACTIVITIES, COPY_KINDS
 
-__all__ = [
-    "CALLS",
-    "COPY",
-    "DEVICE",
-    "FARTHEST_NS",
-    "GRAPH",
-    "KERNEL",
-    "MEMCPY",
-    "NOBODY",
-    "RANGES",
-    "Array",
-    "Columns",
-    "Int64s",
-    "Marks",
-    "device_columns",
-    "empty",
-    "height",
-    "join",
-    "select",
-    "values_of",
-]
-
 Array: TypeAlias = npt.NDArray[Any]
 Int64s: TypeAlias = npt.NDArray[np.int64]
 Marks: TypeAlias = npt.NDArray[np.bool_]

@@ -41,15 +41,13 @@ from deepprof.mining.online import IterationBatch, OnlineMiner
 if TYPE_CHECKING:
     from deepprof.live.service.examination import FoundLoop
 
-__all__ = ["DeviceSession"]
-
 NO_LOOP = -1
 SLOW = 2.0  # times the median of the latest iterations is an anomaly whose records are worth keeping
 USUAL = 16  # iterations needed for a median
 
 
 @dataclass(slots=True)
-class DeviceOutput:
+class _DeviceOutput:
     """Iterations and events since the last call of `take_given`."""
 
     rows: list[IterationColumns] = field(default_factory=list)
@@ -74,7 +72,7 @@ class DeviceSession:
     htod: int = 0
     dtoh: int = 0
     until_ns: int = -FARTHEST_NS  # all events before are known
-    given: DeviceOutput = field(default_factory=DeviceOutput)
+    given: _DeviceOutput = field(default_factory=_DeviceOutput)
 
     @classmethod
     def make(cls, device: int, limits: SessionLimits) -> DeviceSession:
@@ -267,9 +265,9 @@ class DeviceSession:
         }
         return DeviceView(device=self.device, stream=main.stream if main else 0, **shown)
 
-    def take_given(self) -> DeviceOutput:
+    def take_given(self) -> _DeviceOutput:
         """Return the iterations and events since the last call."""
-        given, self.given = self.given, DeviceOutput()
+        given, self.given = self.given, _DeviceOutput()
         return given
 
     @property

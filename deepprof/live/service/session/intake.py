@@ -20,8 +20,6 @@ from deepprof.live.service.session.names import RangeFamilies, SessionNames
 from deepprof.live.service.session.pending import Pending
 from deepprof.live.wire.kinds import count_kinds
 
-__all__ = ["TIMES", "SessionIntake", "WaitingRows", "call_columns", "range_columns"]
-
 TIMES = {"device_events": "start_ns", "host_events": "start_ns", "annotations": "start_ns", "memory_events": "time_ns"}
 
 

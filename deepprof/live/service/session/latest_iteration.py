@@ -16,8 +16,6 @@ from deepprof.metrics.iteration_table import IterationColumns, as_table, measure
 from deepprof.mining.iterations import Iterations
 from deepprof.mining.online import IterationBatch
 
-__all__ = ["LatestIteration", "as_history", "as_measured"]
-
 WIDTH = 6  # first, end, matched, edits, complete, loop
 
 
@@ -47,7 +45,7 @@ class LatestIteration:
         ends: bool = False,
     ) -> Iterator[IterationColumns]:
         """Yield iterations, those of each loop together; the last one is held back unless the stream `ends`."""
-        found = np.concatenate([self.last.reshape(-1, WIDTH), *(as_rows(batch) for batch in batches)])
+        found = np.concatenate([self.last.reshape(-1, WIDTH), *(_as_rows(batch) for batch in batches)])
         if not len(found) or (len(found) == 1 and not ends):
             self.last = found.ravel()
             return
@@ -95,7 +93,7 @@ def as_measured(rows: pl.DataFrame) -> IterationColumns:
     )
 
 
-def as_rows(batch: IterationBatch) -> Int64s:
+def _as_rows(batch: IterationBatch) -> Int64s:
     """Return the miner's iterations as rows."""
     columns = (batch.first, batch.end, batch.matched, batch.edits, batch.complete.astype(np.int64), batch.loop)
     rows: Int64s = np.stack(columns, axis=1)

@@ -15,8 +15,6 @@ from deepprof.live.service.session.columns import NOBODY, Array, Columns, Int64s
 from deepprof.live.service.session.names import GRAPH_MARK, WAIT_MARK
 from deepprof.live.service.session.spans import RunningUnion
 
-__all__ = ["LAG_NS", "UNKNOWN_NS", "Launched", "Launches"]
-
 # A recorder may place a kernel before its launch, because the clocks of host and device are converted with errors of up
 # to some milliseconds. A kernel waits this long for its launch (the largest error that metrics.clocks accepts).
 LAG_NS = 20_000_000
@@ -41,13 +39,13 @@ class Launched(NamedTuple):
         return Launched(*(values[which] for values in self))
 
 
-def no_launches(count: int) -> Launched:
+def _no_launches(count: int) -> Launched:
     """Return the values of `count` kernels without launch records."""
     nothing = np.zeros(count, np.int64)
     return Launched(np.full(count, UNKNOWN_NS), nothing, nothing, nothing)
 
 
-def nothing() -> Int64s:
+def _nothing() -> Int64s:
     """Return an empty array."""
     return np.empty(0, np.int64)
 
@@ -62,14 +60,14 @@ class Launches:
 
     most: int
     correlation: Array = field(default_factory=lambda: np.empty(0, np.uint64))
-    start: Int64s = field(default_factory=nothing)
-    elapsed: Int64s = field(default_factory=nothing)
-    waits: Int64s = field(default_factory=nothing)
-    graphs: Int64s = field(default_factory=nothing)
+    start: Int64s = field(default_factory=_nothing)
+    elapsed: Int64s = field(default_factory=_nothing)
+    waits: Int64s = field(default_factory=_nothing)
+    graphs: Int64s = field(default_factory=_nothing)
     counts: Array = field(default_factory=lambda: np.empty(0, np.bool_))
     calls: RunningUnion = field(default_factory=RunningUnion)
     waited: int = 0
-    open_waits: Int64s = field(default_factory=nothing)  # their ends, sorted
+    open_waits: Int64s = field(default_factory=_nothing)  # their ends, sorted
     graph_launches: int = 0
 
     def read(self, calls: Columns, until: int) -> None:
@@ -106,7 +104,7 @@ class Launches:
     def find(self, correlation: Array, start: Int64s) -> Launched:
         """Return the launches of kernels; all calls up to `LAG_NS` after the kernels' starts must be known."""
         if not len(self.start):
-            return no_launches(len(start))
+            return _no_launches(len(start))
         usable = np.flatnonzero(self.counts)
         order = usable[np.argsort(self.correlation[usable], kind="stable")]
         ids = self.correlation[order]

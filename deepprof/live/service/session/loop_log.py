@@ -12,8 +12,6 @@ from deepprof.mining.online import MinerEvent, OnlineMiner
 if TYPE_CHECKING:
     from deepprof.live.service.examination import FoundLoop
 
-__all__ = ["LoopLog"]
-
 MOST_LOOPS = 32
 
 
@@ -36,7 +34,7 @@ class LoopLog:
 
     def follow(self, miner: OnlineMiner, offset: int) -> list[MinerEvent]:
         """Process and return the miner's events since the last call. Its loops are numbered from `offset` on."""
-        new = [shift(event, offset) for event in events_after(miner.events, self.seen)]
+        new = [_shift(event, offset) for event in _events_after(miner.events, self.seen)]
         for event in new:
             self._note(event)
         if new:
@@ -99,12 +97,12 @@ class LoopLog:
         }
 
 
-def shift(event: MinerEvent, offset: int) -> MinerEvent:
+def _shift(event: MinerEvent, offset: int) -> MinerEvent:
     """Return the event with the number that its loop has on this device."""
     return event if event.loop < 0 else replace(event, loop=offset + event.loop)
 
 
-def events_after(events: tuple[MinerEvent, ...], seen: MinerEvent | None) -> list[MinerEvent]:
+def _events_after(events: tuple[MinerEvent, ...], seen: MinerEvent | None) -> list[MinerEvent]:
     """Return the events after `seen`; all events where `seen` is not among them."""
     for place in range(len(events) - 1, -1, -1):
         if events[place] == seen:

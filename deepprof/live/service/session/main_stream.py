@@ -21,8 +21,6 @@ from deepprof.metrics.sequence import Sequence as Symbols
 from deepprof.mining.evidence import Evidence
 from deepprof.mining.online import IterationBatch, OnlineMiner
 
-__all__ = ["KernelReading", "MainStream", "RankContext"]
-
 KEPT = 1 << 17  # symbols: the miner does not mine earlier ones
 BEFORE_NS = -1  # the launch of a kernel launched before the capture, as in metrics.sequence
 
@@ -50,7 +48,7 @@ class KernelReading(NamedTuple):
 
 
 @dataclass(slots=True)
-class CarriedKernel:
+class _CarriedKernel:
     """The state after the last kernel: its launch, the sums at that time, and the latest end of all kernels so far."""
 
     launch: int = BEFORE_NS
@@ -62,7 +60,7 @@ class CarriedKernel:
     reach: int = -FARTHEST_NS
 
 
-def no_times() -> Int64s:
+def _no_times() -> Int64s:
     """Return an empty array of times."""
     return np.empty(0, np.int64)
 
@@ -81,10 +79,10 @@ class MainStream:
     miner: OnlineMiner
     linked: bool = False
     seen_linked: bool = False
-    carried: CarriedKernel = field(default_factory=CarriedKernel)
+    carried: _CarriedKernel = field(default_factory=_CarriedKernel)
     first: int = 0
-    start: Int64s = field(default_factory=no_times)
-    reach: Int64s = field(default_factory=no_times)
+    start: Int64s = field(default_factory=_no_times)
+    reach: Int64s = field(default_factory=_no_times)
     marked: int = 0
     broken: bool = True
 
@@ -123,16 +121,16 @@ class MainStream:
     def _gather(self, reading: KernelReading) -> tuple[Int64s, dict[str, Array]]:
         """Return the launch of each kernel, never decreasing, and the evidence; keep the state of the last kernel."""
         kernels, last = reading.kernels, self.carried
-        reach = follow(last.reach, kernels["end"])
+        reach = _follow(last.reach, kernels["end"])
         launch, elapsed, waits, graphs = (
-            follow(before, values)
+            _follow(before, values)
             for before, values in zip(
                 (last.launch, last.elapsed, last.waits, last.graphs), reading.launched, strict=True
             )
         )
         htod, dtoh = np.append(last.htod, reading.htod), np.append(last.dtoh, reading.dtoh)
         evidence = {
-            "gaps": without_first(kernels["start"] - reach[:-1], self.broken),
+            "gaps": _without_first(kernels["start"] - reach[:-1], self.broken),
             "copies": htod[1:] > htod[:-1],
             "syncs": (waits[1:] > waits[:-1]) | (dtoh[1:] > dtoh[:-1]),
             "graphs": (graphs[1:] > graphs[:-1]) | (kernels["activity"] == GRAPH),
@@ -140,9 +138,9 @@ class MainStream:
         self.seen_linked = self.seen_linked or reading.launched.any_known()
         if self.linked:
             own = np.where(launch[:-1] >= 0, np.diff(launch) - np.diff(elapsed), 0)
-            evidence["launch_gaps"] = without_first(own, self.broken)
+            evidence["launch_gaps"] = _without_first(own, self.broken)
         sums = (launch, elapsed, waits, graphs, htod, dtoh, reach)
-        self.carried = CarriedKernel(*(int(values[-1]) for values in sums))
+        self.carried = _CarriedKernel(*(int(values[-1]) for values in sums))
         self.broken = False
         self.start = np.append(self.start, kernels["start"])
         self.reach = np.append(self.reach, reach[1:])
@@ -184,13 +182,13 @@ class MainStream:
         return int(self.start[min(max(position - 1 - self.first, 0), len(self.start) - 1)])
 
 
-def follow(before: int, values: Int64s) -> Int64s:
+def _follow(before: int, values: Int64s) -> Int64s:
     """Return the largest value up to each element; the first element is `before`, which precedes `values`."""
     largest: Int64s = np.maximum.accumulate(np.append(np.int64(before), values))
     return largest
 
 
-def without_first(gaps: Int64s, broken: bool) -> Array:
+def _without_first(gaps: Int64s, broken: bool) -> Array:
     """Return the gaps, with 0 for negative ones, and for the first where it would span lost records."""
     gaps = np.maximum(gaps, 0)
     if broken:

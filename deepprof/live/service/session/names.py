@@ -16,8 +16,6 @@ from deepprof.metrics.host import GRAPH_LAUNCHES, OPTIMIZER, WAITS, family, is_i
 from deepprof.metrics.streams import COLLECTIVE
 from deepprof.mining.evidence import Trust
 
-__all__ = ["COLLECTIVE_MARK", "GRAPH_MARK", "WAIT_MARK", "FamilyName", "RangeFamilies", "SessionNames"]
-
 OPTIMIZER_MARK, COLLECTIVE_MARK, WAIT_MARK, GRAPH_MARK = 1, 2, 4, 8
 MARKS = {OPTIMIZER_MARK: OPTIMIZER, COLLECTIVE_MARK: COLLECTIVE, WAIT_MARK: WAITS, GRAPH_MARK: GRAPH_LAUNCHES}
 MOST_BLOCKS = 64
@@ -40,7 +38,7 @@ class SessionNames:
         new = texts[known - first :]
         if new:
             self.texts.extend(new)
-            self._note(known, mark(new))
+            self._note(known, _mark(new))
 
     def _note(self, at: int, marks: Array) -> None:
         room = len(self._marks)
@@ -82,7 +80,7 @@ class SessionNames:
         return names
 
 
-def mark(texts: Sequence[str]) -> Array:
+def _mark(texts: Sequence[str]) -> Array:
     """Return the marks of each text."""
     column = pl.Series(texts, dtype=pl.String)
     marks = np.zeros(len(texts), np.uint8)

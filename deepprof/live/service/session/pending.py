@@ -8,11 +8,9 @@ import numpy as np
 
 from deepprof.live.service.session.columns import FARTHEST_NS, Columns, height, join, select
 
-__all__ = ["Pending"]
-
 
 @dataclass(slots=True)
-class PendingPart:
+class _PendingPart:
     """Rows in the order of arrival; `oldest` and `newest` are their earliest and latest starts."""
 
     rows: Columns
@@ -20,7 +18,7 @@ class PendingPart:
     newest: int
 
     @classmethod
-    def of(cls, rows: Columns) -> PendingPart:
+    def of(cls, rows: Columns) -> _PendingPart:
         """Return some rows, at least one, as a part."""
         return cls(rows, int(rows["start"].min()), int(rows["start"].max()))
 
@@ -29,17 +27,17 @@ class PendingPart:
 class Pending:
     """Rows of one table, in the order of arrival."""
 
-    parts: list[PendingPart] = field(default_factory=list)
+    parts: list[_PendingPart] = field(default_factory=list)
 
     def add(self, rows: Columns) -> None:
         """Take rows in any order."""
         if height(rows):
-            self.parts.append(PendingPart.of(rows))
+            self.parts.append(_PendingPart.of(rows))
 
     def release(self, until: int) -> Columns | None:
         """Return the rows that start before `until` by start, equal starts in the order of arrival; None: no row."""
         ready: list[Columns] = []
-        kept: list[PendingPart] = []
+        kept: list[_PendingPart] = []
         for part in self.parts:
             if part.newest < until:
                 ready.append(part.rows)
@@ -48,9 +46,9 @@ class Pending:
             else:
                 early = part.rows["start"] < until
                 ready.append(select(part.rows, early))
-                kept.append(PendingPart.of(select(part.rows, ~early)))
+                kept.append(_PendingPart.of(select(part.rows, ~early)))
         self.parts = kept
-        return by_start(join(ready)) if ready else None
+        return _by_start(join(ready)) if ready else None
 
     @property
     def rows(self) -> int:
@@ -68,7 +66,7 @@ class Pending:
         return sum(values.nbytes for part in self.parts for values in part.rows.values())
 
 
-def by_start(rows: Columns) -> Columns:
+def _by_start(rows: Columns) -> Columns:
     """Return the rows sorted by start; O(n) where they already are."""
     start = rows["start"]
     if bool((start[1:] >= start[:-1]).all()):

@@ -15,8 +15,6 @@ from deepprof.live.service.session.columns import FARTHEST_NS, Columns, Int64s, 
 from deepprof.live.service.session.names import FamilyName
 from deepprof.mining.evidence import Family
 
-__all__ = ["RangeQueue"]
-
 GRID = 64  # symbols: ranges are given to the miner at multiples of it; each distinct place costs a call of the miner
 WAITING = {"start": np.int64, "end": np.int64, "family": np.int32, "coverage": np.float64, "begin": np.int64}
 READY = {"start": np.int64, "begin": np.int64, "end": np.int64, "family": np.int32, "coverage": np.float64}
@@ -105,16 +103,16 @@ class RangeQueue:
 
     def breaks(self, at: int, until: int) -> list[int]:
         """Return the places from `at` to before `until` at which ranges are due for the miner, ascending."""
-        told = told_at(self.ready["end"])
+        told = _told_at(self.ready["end"])
         return np.unique(np.maximum(told[told < until], at)).tolist()  # type: ignore[no-any-return]
 
     def tell(self, at: int, families: Sequence[FamilyName], *, ends: bool = False) -> tuple[Family, ...]:
         """Return the ranges that are due at `at`, with places counted from there; with `ends` all that are ready."""
-        due = (told_at(self.ready["end"]) <= at) | ends
+        due = (_told_at(self.ready["end"]) <= at) | ends
         if not due.any():
             return ()
         rows, self.ready = select(self.ready, due), select(self.ready, ~due)
-        return tuple(make_family(rows, number, families, at) for number in np.unique(rows["family"]).tolist())
+        return tuple(_make_family(rows, number, families, at) for number in np.unique(rows["family"]).tolist())
 
     def close(self, at: int) -> None:
         """Make ready the ranges begun before `at`, where the stream ends or breaks; they count as ending there."""
@@ -135,13 +133,13 @@ class RangeQueue:
         self.ready = select(self.ready, slice(-self.most, None))
 
 
-def told_at(end: Int64s) -> Int64s:
+def _told_at(end: Int64s) -> Int64s:
     """Return the first multiple of the grid at or behind each place."""
     told: Int64s = -(-end // GRID) * GRID
     return told
 
 
-def make_family(rows: Columns, number: int, families: Sequence[FamilyName], at: int) -> Family:
+def _make_family(rows: Columns, number: int, families: Sequence[FamilyName], at: int) -> Family:
     """Return one family's ranges, with its latest coverage."""
     own = select(rows, rows["family"] == number)
     latest = float(own["coverage"][np.lexsort((own["begin"], own["start"]))[-1]])

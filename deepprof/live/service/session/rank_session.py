@@ -29,11 +29,9 @@ if TYPE_CHECKING:
     from deepprof.live.service.examination import FoundLoop
     from deepprof.live.wire.records import CheckedRecords
 
-__all__ = ["RankSession", "SessionOutput"]
-
 
 @dataclass(slots=True)
-class CpuFallback:
+class _CpuFallback:
     """Host rows in the order of arrival; `over` once a device was seen, or there are more rows than `most`."""
 
     most: int
@@ -77,7 +75,7 @@ class CpuFallback:
 
 
 @dataclass(slots=True)
-class UnbrokenStretch:
+class _UnbrokenStretch:
     """The waiting rows between two gaps, and whether a gap or the end closes them."""
 
     queues: WaitingRows = field(default_factory=WaitingRows)
@@ -86,15 +84,15 @@ class UnbrokenStretch:
 
 
 @dataclass(slots=True)
-class SessionState:
+class _SessionState:
     """All of a session but its names. `backlog` are the latest ranges, for devices that appear for the first time."""
 
     limits: SessionLimits
     intake: SessionIntake
     launches: Launches
     families: RangeFamilies
-    without: CpuFallback
-    stretches: list[UnbrokenStretch] = field(default_factory=lambda: [UnbrokenStretch()])
+    without: _CpuFallback
+    stretches: list[_UnbrokenStretch] = field(default_factory=lambda: [_UnbrokenStretch()])
     followers: dict[int, DeviceSession] = field(default_factory=dict)
     backlog: Columns = field(default_factory=lambda: empty(RANGES))
     host_ranges: bool = False  # the host has ranges: those of devices repeat them and are left out
@@ -102,23 +100,23 @@ class SessionState:
     ended: bool = False
 
     @classmethod
-    def make(cls, limits: SessionLimits) -> SessionState:
+    def make(cls, limits: SessionLimits) -> _SessionState:
         """Return the state of a new session."""
         return cls(
             limits,
             SessionIntake(limits.devices),
             Launches(limits.launches),
             RangeFamilies(limits.families),
-            CpuFallback(limits.host_rows),
+            _CpuFallback(limits.host_rows),
         )
 
 
 @dataclass(slots=True)
-class SavedSession:
+class _SavedSession:
     """A session as it is saved."""
 
     names: list[bytes]
-    state: SessionState
+    state: _SessionState
 
 
 MOST_STRETCHES = 64  # gaps that wait to be handled
@@ -148,7 +146,7 @@ class RankSession:
 
     def __init__(self, limits: SessionLimits | None = None) -> None:
         self._names = SessionNames()
-        self._state = SessionState.make(limits or SessionLimits())
+        self._state = _SessionState.make(limits or SessionLimits())
 
     # -- records in --
 
@@ -198,7 +196,7 @@ class RankSession:
         """
         self._refuse_when_ended()
         self._close("gap", lost)
-        self._state.stretches.append(UnbrokenStretch())
+        self._state.stretches.append(_UnbrokenStretch())
         self._state.without.give_up()
         if len(self._state.stretches) > MOST_STRETCHES:
             self._work()
@@ -237,7 +235,7 @@ class RankSession:
             promise = state.intake.promise
             self._read(state.stretches[0].queues, promise, promise - LAG_NS)
 
-    def _flush(self, stretch: UnbrokenStretch) -> None:
+    def _flush(self, stretch: _UnbrokenStretch) -> None:
         """Process all records that came before a gap or the end."""
         state = self._state
         until = max(state.done_ns, *(queue.newest + 1 for queue in stretch.queues.all))
@@ -279,7 +277,7 @@ class RankSession:
         own = (ranges["family"] >= 0) & (host | (np.arange(len(host)) < begins))
         ranges = select(ranges, own)
         for follower in state.followers.values():
-            follower.ranges.add(of_device(ranges, follower.device))
+            follower.ranges.add(_of_device(ranges, follower.device))
         state.backlog = select(join([state.backlog, ranges]), slice(-state.limits.ranges, None))
 
     def _read_events(self, events: Columns) -> None:
@@ -294,7 +292,7 @@ class RankSession:
         follower = state.followers.get(device)
         if follower is None:
             follower = state.followers[device] = DeviceSession.make(device, state.limits)
-            follower.ranges.add(of_device(state.backlog, device))
+            follower.ranges.add(_of_device(state.backlog, device))
         return follower
 
     def _rank(self) -> RankContext:
@@ -370,7 +368,7 @@ class RankSession:
 
     def save(self) -> bytes:
         """Return the whole state: a session that `restore` makes of it continues as this one would."""
-        return pack(SavedSession(self._names.pack(), self._state))
+        return pack(_SavedSession(self._names.pack(), self._state))
 
     @classmethod
     def restore(cls, data: bytes) -> RankSession:
@@ -379,12 +377,12 @@ class RankSession:
         Raises:
             ValueError: for any other bytes; its text is what is wrong with them.
         """
-        saved = unpack(data, SavedSession)
+        saved = unpack(data, _SavedSession)
         session = cls.__new__(cls)
         session._names, session._state = SessionNames.unpack(saved.names), saved.state
         return session
 
 
-def of_device(ranges: Columns, device: int) -> Columns:
+def _of_device(ranges: Columns, device: int) -> Columns:
     """Return the ranges that count for a device: those of the host, and its own."""
     return select(ranges, (ranges["device"] < 0) | (ranges["device"] == device))

@@ -13,8 +13,6 @@ import polars as pl
 
 from deepprof.mining.online import OnlineMiner
 
-__all__ = ["pack", "unpack"]
-
 Saved = TypeVar("Saved")
 
 MAGIC, VERSION = b"DPSESSION", 1

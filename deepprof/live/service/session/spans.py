@@ -8,8 +8,6 @@ import numpy as np
 
 from deepprof.live.service.session.columns import FARTHEST_NS, Int64s
 
-__all__ = ["RunningUnion"]
-
 
 @dataclass(slots=True)
 class RunningUnion:

@@ -14,8 +14,6 @@ from deepprof.live.service.session.spans import RunningUnion
 from deepprof.live.service.views import BUCKETS_S
 from deepprof.metrics.iteration_table import IterationColumns
 
-__all__ = ["LATEST", "IterationTally"]
-
 ITERATED = (
     *("iterations", "incomplete", "last_start_ns", "last_iteration_ns", "last_interval_ns", "last_events", "loop"),
     *("latest", "counts", "duration_sum_ns", "interval_ns", "interval_copy_ns"),
@@ -25,7 +23,7 @@ LATEST = 256
 MAX_TALLY = 2**62
 
 
-def no_counts() -> Int64s:
+def _no_counts() -> Int64s:
     """Return a histogram without iterations."""
     return np.zeros(len(BUCKETS_S) + 1, np.int64)
 
@@ -53,7 +51,7 @@ class IterationTally:
     last_events: int = 0
     loop: int = -1
     latest: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
-    counts: Int64s = field(default_factory=no_counts)
+    counts: Int64s = field(default_factory=_no_counts)
     duration_sum_ns: int = 0
     interval_ns: int = 0
     interval_copy_ns: int = 0

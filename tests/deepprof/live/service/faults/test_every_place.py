@@ -31,7 +31,7 @@ def test_the_places_are_those_of_the_code() -> None:
     """One of each kind: awaits, loops and functions of threads, and what the event loop is given to call."""
     assert {
         "service.ingest:IngestConnection.read: self.context.read()",
-        "service.ingest:read_hello: asyncio.timeout(HELLO_S)",
+        "service.ingest:_read_hello: asyncio.timeout(HELLO_S)",
         "service.query:QueryServicer.write_windows: messages",
         "service.worker:SessionWorker._run: while not (self._is_idle(TICK_NS / 1000000000.0) and self._c",
         "service.writer:JournalWriter._write: called",
