@@ -22,7 +22,7 @@ BoundarySource = Literal["annotation", "framework", "mined"]
 Single = Literal["marked step", "recording"]
 
 
-class PlaceOfLoop(TypedDict):
+class _PlaceOfLoop(TypedDict):
     """The stream that runs a loop's kernels."""
 
     rank: int
@@ -103,7 +103,7 @@ class Loop:
         )
 
     @property
-    def place(self) -> PlaceOfLoop:
+    def place(self) -> _PlaceOfLoop:
         """The main stream that the loop is on."""
         return {"rank": self.rank, "device": self.device, "stream": self.stream}
 

@@ -13,7 +13,7 @@ from deepprof.mining.matching import Matches
 from deepprof.mining.symbols import SymbolArray, Symbols, as_symbols
 
 if TYPE_CHECKING:
-    from deepprof.mining.symbols import SymbolArray
+    pass
 
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 

@@ -51,7 +51,7 @@ def _vote(segments: SymbolArray) -> Template:
     if len(comparable) >= 3:
         for column in np.flatnonzero((comparable != model).any(axis=0)):
             model[column] = _majority(comparable[:, column], int(model[column]), variants)
-    return Template(model[: primitive(model)], variants)
+    return Template(model[: _primitive(model)], variants)
 
 
 def _is_scattered(different: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
@@ -74,7 +74,7 @@ def _majority(column: SymbolArray, current: int, variants: dict[tuple[int, int],
     return winner
 
 
-def primitive(symbols: SymbolArray) -> int:
+def _primitive(symbols: SymbolArray) -> int:
     """Return the smallest q that divides the length such that the sequence is its first q symbols repeated."""
     n = len(symbols)
     for q in range(1, n // 2 + 1):

@@ -1,13 +1,16 @@
-"""Names that a reader searches for are found once: classes in the project, modules in a package tree."""
+"""Names that a reader searches for are found once, and begin with an underscore where only their module uses them."""
 
 from __future__ import annotations
 
 import ast
-from collections import defaultdict
+import re
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+FOLDERS = ("collectors", "metrics", "mining", "deepprof", "tests", "benchmarks", "deploy", "docs")
+DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 TREES = ("collectors", "metrics", "mining", "deepprof")
 GENERATED = ROOT / "deepprof" / "v1"
 
@@ -43,3 +46,29 @@ def test_no_two_modules_of_a_tree_have_one_name() -> None:
         if path.name != "__init__.py" and "hook" not in path.parts:
             found[tree_of(path), path.name].append(str(path.relative_to(ROOT)))
     assert {name: places for name, places in found.items() if len(places) > 1} == {}
+
+
+def test_what_only_its_module_uses_begins_with_an_underscore() -> None:
+    known = {path: ast.parse(path.read_text()) for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))}
+    uses = {path: used_names(tree) for path, tree in known.items()}
+    users = Counter(name for names in uses.values() for name in names)
+    found = {}
+    for path in modules():
+        if path.name == "__init__.py" or path.parent.name == "rules":  # rules are found by their modules' names
+            continue
+        names = {node.name for node in known[path].body if isinstance(node, DEFINITIONS)} - {"Attachment"}
+        found[path] = [name for name in names if name[0] != "_" and users[name] == (name in uses[path])]
+    assert {path: names for path, names in found.items() if names} == {}
+
+
+def used_names(tree: ast.AST) -> set[str]:
+    """Return what a module names of others: imports, attributes, and words of its texts, as entry points are texts."""
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.Attribute):
+            names.add(node.attr)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            names |= set(re.findall(r"\w+", node.value))
+    return names

@@ -109,7 +109,7 @@ def _measure_width() -> int:
 def _can_write(encoding: str | None) -> bool:
     """Return whether an encoding has the signs of the report."""
     try:
-        "✓–✗·".encode(encoding or "ascii")  # noqa: RUF001
+        "✓–✗·".encode(encoding or "ascii")
     except (UnicodeEncodeError, LookupError):
         return False
     return True

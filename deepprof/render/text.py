@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from deepprof.analysis import Analysis, Loop
     from deepprof.diagnosis.finding import Finding
-    from deepprof.render.page import TextPage
     from deepprof.render.wording import Wording
 
 T = TypeVar("T")

@@ -20,7 +20,7 @@ MARKER = "UserMarker"
 OWN_CALLS = r"^(?:hcc_activity_callback|\w+Table::\w+|\w*Logger::\w+)"  # the tracer's own work
 
 
-class RpdTables(Protocol):
+class _RpdTables(Protocol):
     """The tables of a database, or only their new rows. See `sqlite.sqlite_database.SqliteDatabase`."""
 
     def count(self, table: str) -> int:
@@ -36,7 +36,7 @@ class RpdTables(Protocol):
         ...
 
 
-def read_tables(database: RpdTables, handles: dict[str, int] | None = None) -> tuple[Loose, int]:
+def read_tables(database: _RpdTables, handles: dict[str, int] | None = None) -> tuple[Loose, int]:
     """Return the operations, calls and markers of `database`, and how many records it has.
 
     `handles` maps the streams in earlier rows of the same database to their numbers; new streams are added to it.
@@ -53,7 +53,7 @@ def read_tables(database: RpdTables, handles: dict[str, int] | None = None) -> t
     return loose, sum(database.count(table) for table in (OPS, CALLS, *COUNTERS))
 
 
-def _read_strings(database: RpdTables, table: str) -> pl.DataFrame:
+def _read_strings(database: _RpdTables, table: str) -> pl.DataFrame:
     """Return the texts of `table` as `id` and `text`; the first one where an id comes twice."""
     rows = database.integers(table, {"id": None}).with_columns(text=database.texts(table, "string"))
     return rows.drop_nulls("id").unique("id", keep="first", maintain_order=True)
@@ -65,7 +65,7 @@ def named(rows: pl.DataFrame, strings: pl.DataFrame, key: str, name: str) -> pl.
     return rows.join(table, on=key, how="left", maintain_order="left")
 
 
-def _read_launches(database: RpdTables, handles: dict[str, int]) -> pl.DataFrame:
+def _read_launches(database: _RpdTables, handles: dict[str, int]) -> pl.DataFrame:
     """Return the call of each operation: `op_id`, `api_id`, `stream_id`, `nbytes`, `dstDevice` and `srcDevice`.
 
     The size is that of the whole call: it is left out if one call launched several operations.
@@ -80,7 +80,7 @@ def _read_launches(database: RpdTables, handles: dict[str, int]) -> pl.DataFrame
     return rows.with_columns(nbytes=pl.when(single).then("size"))
 
 
-def _read_streams(database: RpdTables, handles: dict[str, int]) -> pl.DataFrame:
+def _read_streams(database: _RpdTables, handles: dict[str, int]) -> pl.DataFrame:
     """Return the stream of each call that has one, as `api_id` and `stream_id`.
 
     Streams are written as addresses ("0x0" is the default one): they are numbered from 0, the default one first.
@@ -104,7 +104,7 @@ def _is_default(handle: str) -> bool:
     return handle.strip().lower() in ("0x0", "0", "(nil)", "nil", "null")
 
 
-def _read_ops(database: RpdTables, strings: pl.DataFrame, launches: pl.DataFrame, loose: Loose) -> pl.DataFrame:
+def _read_ops(database: _RpdTables, strings: pl.DataFrame, launches: pl.DataFrame, loose: Loose) -> pl.DataFrame:
     """Return the operations as DEVICE rows.
 
     A kernel's name is its description; operations without one (copies, fills, graph nodes) are named after their type.
@@ -142,7 +142,7 @@ def _read_ops(database: RpdTables, strings: pl.DataFrame, launches: pl.DataFrame
     )
 
 
-def _read_calls(database: RpdTables, strings: pl.DataFrame) -> pl.DataFrame:
+def _read_calls(database: _RpdTables, strings: pl.DataFrame) -> pl.DataFrame:
     """Return the calls with `call`, `args` and `domain` as texts; schema 3 has a table of its own for arguments."""
     columns = dict.fromkeys(("id", "pid", "tid", "start", "end", "apiName_id", "args_id", "domain_id"))
     rows = database.integers(CALLS, columns)

@@ -26,7 +26,7 @@ NEVER = re.compile(
 )  # waiting does not solve these
 
 
-class CallFailure(Protocol):
+class _CallFailure(Protocol):
     """The end of a call, as gRPC reports it."""
 
     def code(self) -> StatusCode:
@@ -52,12 +52,12 @@ class DaemonError(DeepProfError):
         super().__init__(escaped(f"daemon at {address}: {problem}; {advice}"))
 
 
-def is_passing(failure: CallFailure) -> bool:
+def is_passing(failure: _CallFailure) -> bool:
     """Return whether the same call may succeed a little later."""
     return failure.code() in PASSING and not NEVER.search(failure.details() or "")
 
 
-def explain(failure: CallFailure, address: DaemonAddress) -> DaemonError:
+def explain(failure: _CallFailure, address: DaemonAddress) -> DaemonError:
     """Return `failure` of a call to the daemon at `address` as an error with a problem and an advice."""
     details = shorten(" ".join((failure.details() or "").split()), MAX_DETAIL_CHARS)
     problem, advice = _find_words(failure.code(), details, address)

@@ -50,7 +50,7 @@ class RetrySchedule:
 
     clock: Clock
     limit_s: float | None = None
-    chance: Callable[[], float] = field(default=random.random)
+    chance: Callable[[], float] = field(default=random.random)  # noqa: S311  no secret hangs on it
     failures: int = 0
     since_s: float | None = None
 

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from deepprof.analysis import Analysis
     from deepprof.collectors.trace import Trace
     from deepprof.diagnosis.finding import Finding
-    from deepprof.render.perfetto.document import PlacedLayer
 
 __all__ = ["PerfettoResult", "write_perfetto"]
 

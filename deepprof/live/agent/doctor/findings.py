@@ -23,7 +23,7 @@ class CheckState(Enum):
     WRONG = "wrong"
 
 
-SIGNS = {CheckState.OK: "✓", CheckState.NOTE: "–", CheckState.WRONG: "✗"}  # noqa: RUF001
+SIGNS = {CheckState.OK: "✓", CheckState.NOTE: "–", CheckState.WRONG: "✗"}
 PLAIN_SIGNS = {CheckState.OK: "+", CheckState.NOTE: "-", CheckState.WRONG: "x"}
 
 

@@ -313,7 +313,7 @@ def test_the_report():
     lines = report.write_text(60).splitlines()
     assert lines[0] == "one thing stands in the way of collecting on this machine:"
     assert "✓ a · fine" in lines
-    assert "– b · so \\x1b[31m it is" in lines  # noqa: RUF001
+    assert "– b · so \\x1b[31m it is" in lines
     assert max(map(len, lines)) <= 60
     assert "do this" in report.write_text(60)
     assert DoctorReport((ok("ä", "fine"),)).write_text(80, plain=True).splitlines()[1] == "+ ? - fine"
