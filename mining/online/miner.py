@@ -9,7 +9,6 @@ from deepprof.mining.evidence import Evidence
 from deepprof.mining.online.loop_tracker import MAX_WINDOW, MIN_WINDOW, PIECE, LoopTracker
 from deepprof.mining.online.progress import IterationBatch, LockedLoop, MinerCounts, MinerEvent, State
 from deepprof.mining.online.recent import check_evidence
-from deepprof.mining.online.state import from_bytes, to_bytes
 from deepprof.mining.symbols import Symbols, as_symbols
 from deepprof.plurals import counted, verb
 
@@ -131,6 +130,8 @@ class OnlineMiner:
         The size is some 4 bytes for each of the 2^17 symbols kept, plus the size of the evidence on them. The bytes
         depend on what was fed, not on the chunks.
         """
+        from deepprof.mining.online.state import to_bytes  # needs msgspec, which mining alone does without
+
         return to_bytes(self._loop_tracker)
 
     @classmethod
@@ -140,6 +141,8 @@ class OnlineMiner:
         Raises:
             ValueError: for any other bytes, stating what is wrong with them.
         """
+        from deepprof.mining.online.state import from_bytes
+
         miner = cls.__new__(cls)
         miner._loop_tracker = from_bytes(data)
         return miner
