@@ -11,12 +11,14 @@ from deepprof.analysis import analyze
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.engine import BUILTIN_RULES, declared_rules, diagnose_loop
 from deepprof.diagnosis.finding import Finding
+from deepprof.diagnosis.rules import dependency_bound
 from deepprof.metrics.loop import Loop
 from tests.deepprof.builders import build_finding
 from tests.deepprof.diagnosis.loops import Did, Job, Work, compute
 from tests.tables import Row, copy, event, launch, make_trace, span
 
-PAGE = (Path(__file__).resolve().parents[3] / "docs" / "diagnosis.md").read_text()
+ROOT = Path(__file__).resolve().parents[3]
+PAGE, GUIDE = (ROOT / "docs" / "diagnosis.md").read_text(), (ROOT / "CONTRIBUTING.md").read_text()
 LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
 
@@ -28,6 +30,11 @@ def test_every_built_in_rule_is_named_once() -> None:
     assert len(BUILTIN_RULES) == len(set(BUILTIN_RULES)) >= 9
     built_in = {name.partition(":")[2].replace("_", "-") for name in BUILTIN_RULES}
     assert {each.name for each in declared_rules()} == built_in
+
+
+def test_the_example_for_contributors_is_a_whole_rule() -> None:
+    (example,) = re.findall(r"^```python\n(\"\"\".*?)^```$", GUIDE, re.DOTALL | re.MULTILINE)
+    assert example == Path(dependency_bound.__file__).read_text()
 
 
 def test_the_page_on_rules_has_a_row_for_each_with_its_limits() -> None:
