@@ -44,7 +44,7 @@ def _make_training(random: Random, model: Model, buckets: tuple[tuple[int, Reduc
     return Training(model=model, load=lambda _: load_prefetched(ns), buckets=buckets)
 
 
-def _plan_communication_bound(request: SimulationRequest) -> RankPlan:
+def plan_communication_bound(request: SimulationRequest) -> RankPlan:
     """Plan a job with slow wires: when the backward pass ends, most of the communication is still to come."""
     random = request.random
     model = draw_model(random)
@@ -55,13 +55,13 @@ def _plan_communication_bound(request: SimulationRequest) -> RankPlan:
     return RankPlan(build=_make_training(random, model, _cut_buckets(model, total_ns, count, 1 / count)).build)
 
 
-def _plan_communication_hidden(request: SimulationRequest) -> RankPlan:
+def plan_communication_hidden(request: SimulationRequest) -> RankPlan:
     """Plan the same job with fast wires: the backward pass hides nearly all communication."""
     model = draw_model(request.random)
     return RankPlan(build=_make_training(request.random, model, _hide_buckets(request.random, model)).build)
 
 
-def _plan_ranks_healthy(request: SimulationRequest) -> RankPlan:
+def plan_ranks_healthy(request: SimulationRequest) -> RankPlan:
     """Plan a job whose ranks keep up with each other; no two GPUs are equally fast."""
     model = draw_model(request.random)
     training = _make_training(request.random, model, _hide_buckets(request.random, model))
@@ -73,7 +73,7 @@ def _draw_slowness(request: SimulationRequest) -> float:
     return [request.random.uniform(1.0, 1.015) for _ in range(request.ranks)][request.rank]
 
 
-def _plan_straggler(request: SimulationRequest) -> RankPlan:
+def plan_straggler(request: SimulationRequest) -> RankPlan:
     """Plan a job where all ranks wait in collectives for one whose kernels are slower, or whose batches come late."""
     random = request.random
     model = draw_model(random)

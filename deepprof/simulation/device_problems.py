@@ -20,7 +20,7 @@ GRAPH = 3  # the driver's id of the captured graph
 MICRO_BATCHES = 4
 
 
-def _plan_small_kernels(request: SimulationRequest) -> RankPlan:
+def plan_small_kernels(request: SimulationRequest) -> RankPlan:
     """Plan a job in which one graph launch per iteration replays thousands of kernels of a few microseconds."""
     random = request.random
     ns = max(1_200, round(random.randint(2_000, 3_200) / request.strength**0.5))
@@ -43,7 +43,7 @@ def _replay_training(loading_ns: int, graph: GraphReplay) -> Iterator[Step]:
     yield from read_value()
 
 
-def _plan_drift(request: SimulationRequest) -> RankPlan:
+def plan_drift(request: SimulationRequest) -> RankPlan:
     """Plan a job in which every kernel takes longer from some iteration on: the GPU lowered its clock."""
     random = request.random
     model = draw_model(random)
@@ -64,7 +64,7 @@ def _stretch(steps: Iterable[Step], factor: float) -> Iterator[Step]:
         yield replace(step, ns=round(step.ns * factor)) if isinstance(step, Launch) else step
 
 
-def _plan_accumulation(request: SimulationRequest) -> RankPlan:
+def plan_accumulation(request: SimulationRequest) -> RankPlan:
     """Plan a job in which gradients of four micro-batches are added up before the optimizer uses them."""
     random = request.random
     model = draw_model(random)

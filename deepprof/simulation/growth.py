@@ -30,7 +30,7 @@ MEGABYTE = 1_048_576
 COMPILING = ("_compile.compile_inner (dynamo_timed)", "OutputGraph.call_user_compiler (dynamo_timed)")
 
 
-def _plan_memory_growth(request: SimulationRequest) -> RankPlan:
+def plan_memory_growth(request: SimulationRequest) -> RankPlan:
     """Plan a job that keeps losses with their graphs: memory that no iteration gives back, at no cost in time."""
     random = request.random
     model = draw_model(random)
@@ -45,7 +45,7 @@ def _plan_memory_growth(request: SimulationRequest) -> RankPlan:
     return RankPlan(build=training.build)
 
 
-def _plan_recompilation(request: SimulationRequest) -> RankPlan:
+def plan_recompilation(request: SimulationRequest) -> RankPlan:
     """Plan a job in which the shapes of every batch differ, and the model is compiled for each of them."""
     random = request.random
     model = compile_model(draw_model(random))
@@ -60,7 +60,7 @@ def _plan_recompilation(request: SimulationRequest) -> RankPlan:
     return RankPlan(build=training.build)
 
 
-def _plan_recapture(request: SimulationRequest) -> RankPlan:
+def plan_recapture(request: SimulationRequest) -> RankPlan:
     """Plan a job in which every iteration is captured into a new graph, which is replayed once."""
     random = request.random
     model = draw_model(random)

@@ -39,7 +39,7 @@ def _draw_copy_stream(random: Random, model: Model) -> int:
     return MAIN_STREAM if model.batch_nbytes < 1_000_000 and random.random() < 0.5 else PREFETCH_STREAM
 
 
-def _plan_input_bound(request: SimulationRequest) -> RankPlan:
+def plan_input_bound(request: SimulationRequest) -> RankPlan:
     """Plan a job whose main thread makes every batch itself, for about as long as the GPU computes.
 
     A host that reads no loss has launched ahead before it loads, so it must load longer to make the GPU wait.
@@ -61,7 +61,7 @@ def _plan_input_bound(request: SimulationRequest) -> RankPlan:
     return RankPlan(build=training.build)
 
 
-def _plan_input_fixed(request: SimulationRequest) -> RankPlan:
+def plan_input_fixed(request: SimulationRequest) -> RankPlan:
     """Plan the same job with worker processes that have the next batch ready."""
     random = request.random
     model = draw_model(random)
@@ -72,7 +72,7 @@ def _plan_input_fixed(request: SimulationRequest) -> RankPlan:
     return RankPlan(build=training.build)
 
 
-def _plan_launch_bound(request: SimulationRequest) -> RankPlan:
+def plan_launch_bound(request: SimulationRequest) -> RankPlan:
     """Plan a small model in eager mode: every kernel is done before the host has launched the next."""
     random = request.random
     model = shrink_model(draw_model(random), 2_500, 9_000)
@@ -83,7 +83,7 @@ def _plan_launch_bound(request: SimulationRequest) -> RankPlan:
     return RankPlan(build=training.build, pace=random.uniform(1.3, 2.4) * request.strength**0.5, warmup=0)
 
 
-def _plan_sync_bound(request: SimulationRequest) -> RankPlan:
+def plan_sync_bound(request: SimulationRequest) -> RankPlan:
     """Plan a job that reads values back after every layer and for every gradient, and examines each in Python."""
     random = request.random
     model = draw_model(random)
@@ -105,7 +105,7 @@ def _plan_sync_bound(request: SimulationRequest) -> RankPlan:
     return RankPlan(build=training.build)
 
 
-def _plan_allocator_bound(request: SimulationRequest) -> RankPlan:
+def plan_allocator_bound(request: SimulationRequest) -> RankPlan:
     """Plan a job with nearly full memory: blocks are freed and requested again, and each call drains the GPU."""
     random = request.random
     model = draw_model(random)
@@ -124,7 +124,7 @@ def _plan_allocator_bound(request: SimulationRequest) -> RankPlan:
     return RankPlan(build=training.build)
 
 
-def _plan_logging(request: SimulationRequest) -> RankPlan:
+def plan_logging(request: SimulationRequest) -> RankPlan:
     """Plan a job that reads the loss and writes logs after every iteration, in Python that no range names."""
     random = request.random
     model = draw_model(random)
@@ -135,7 +135,7 @@ def _plan_logging(request: SimulationRequest) -> RankPlan:
     return RankPlan(build=training.build)
 
 
-def _plan_starvation(request: SimulationRequest) -> RankPlan:
+def plan_starvation(request: SimulationRequest) -> RankPlan:
     """Plan a job in which now and then no batch is ready, and the next one takes several iterations' time."""
     random = request.random
     model = draw_model(random)

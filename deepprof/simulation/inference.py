@@ -72,7 +72,7 @@ def _draw_decoder(random: Random, scale: float, *, single: bool) -> _TokenDecode
     return _TokenDecoder(make(rows), make(HEAD))
 
 
-def _plan_inference(request: SimulationRequest) -> RankPlan:
+def plan_inference(request: SimulationRequest) -> RankPlan:
     """Plan a job of many sequences, with the layers replayed as a graph: the GPU works nearly all the time."""
     random = request.random
     decoder = _draw_decoder(random, random.uniform(0.9, 1.8), single=False)
@@ -91,7 +91,7 @@ def _plan_inference(request: SimulationRequest) -> RankPlan:
     return RankPlan(build=build, warmup=0)
 
 
-def _plan_inference_launch_bound(request: SimulationRequest) -> RankPlan:
+def plan_inference_launch_bound(request: SimulationRequest) -> RankPlan:
     """Plan a job of one sequence in eager mode: the host launches small kernels one by one, and the GPU waits for each."""
     random = request.random
     decoder = _draw_decoder(random, random.uniform(0.12, 0.2), single=True)

@@ -61,7 +61,7 @@ def plan_healthy(_: SimulationRequest) -> RankPlan:
     return RankPlan(build=partial(_build_iteration, HEALTHY))
 
 
-def _plan_graph_growth(request: SimulationRequest) -> RankPlan:
+def plan_graph_growth(request: SimulationRequest) -> RankPlan:
     """Plan a job in which every iteration adds operators to a graph that the host walks before the next one."""
     job = _JobProgram(
         synchronous=True,
