@@ -14,7 +14,7 @@ from tests.widening import slow_unless
 
 DOCUMENT = (Path(__file__).parents[1] / "docs" / "generated" / "accuracy.md").read_text()
 OF_REAL_TRACES = ("semireal", "real")
-QUICK = {"scenarios", "negatives", "real"}
+QUICK = {"negatives", "real"}
 
 
 def tables(section: str, traces: Path) -> list[Table]:
