@@ -25,6 +25,7 @@ from benchmarks.chaos.table import make_table, tell_aim
 from benchmarks.chaos.trial import Effort, Outcome, Scenario, attempt
 from tests.deepprof.live.service.daemons import wait_for
 from tests.patience import PATIENCE_S
+from tests.widening import slow_unless
 
 pytestmark = pytest.mark.skipif(find_compiler() is None, reason="faults are injected by a library in C: no cc here")
 
@@ -45,10 +46,11 @@ CHOSEN = (
     "readers that do not read",
     "another's name",
 )
+QUICK = {"daemon killed", "senders killed", "disk full", "EIO on fsync"}
 MARK, SENDERS = "CHAOS_TEST", 3
 
 
-@pytest.mark.parametrize("name", CHOSEN)
+@pytest.mark.parametrize("name", slow_unless(QUICK.__contains__, CHOSEN))
 def test_nothing_is_lost_or_doubled_and_nobody_has_gone(name: str) -> None:
     found = attempt(replace(SHORT[name], size=SMALL), EFFORT)
     assert found.acknowledged == found.sent > 0
@@ -58,6 +60,7 @@ def test_nothing_is_lost_or_doubled_and_nobody_has_gone(name: str) -> None:
     assert name in make_table([found], "").markdown()
 
 
+@pytest.mark.slow
 def test_nobody_goes_while_the_queues_are_full() -> None:
     found = attempt(replace(SHORT["more load than is taken"], disturb=overload(0.0), size=CROWD, policy={}), EFFORT)
     assert (found.count.lost, found.count.doubled, found.gone, found.problems) == (0, 0, 0, []), found.notes

@@ -7,7 +7,7 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from deepprof.collectors import errors, trace
+from deepprof.collectors import errors
 from deepprof.collectors.trace import DEVICE_EVENTS, TABLES, Accounting, Trace, empty_table
 from tests.tables import event, make_trace, span
 
@@ -56,11 +56,6 @@ def test_a_value_that_must_stand_may_not_be_null() -> None:
 def test_every_table_may_be_empty() -> None:
     made = make_trace()
     assert all(getattr(made, name).schema == schema == empty_table(schema).schema for name, schema in TABLES.items())
-
-
-def test_public_names_are_there() -> None:
-    for module in (errors, trace):
-        assert all(hasattr(module, name) for name in module.__all__)
 
 
 def test_a_trace_error_is_one_line_with_path_problem_and_advice() -> None:
