@@ -220,12 +220,12 @@ BUGS = (AttributeError, KeyError, IndexError, TypeError, RuntimeError)
 
 
 @pytest.mark.parametrize("bug", [*BUGS, ValueError])
-@pytest.mark.parametrize("place", ["ZipFormat.fault", "TarFormat.fault", "checked", "misplaced", "shown"])
+@pytest.mark.parametrize("place", ["_ZipFormat.fault", "_TarFormat.fault", "_checked", "misplaced", "_shown"])
 def test_a_bug_in_what_judges_members_is_no_damaged_archive(tmp_path, monkeypatch, place, bug):
     def fail(*_: object) -> None:
         raise bug("a bug")
 
-    path = (make_zip if place == "ZipFormat.fault" else make_tar)(tmp_path / "a", {"../a": b"1"})
+    path = (make_zip if place == "_ZipFormat.fault" else make_tar)(tmp_path / "a", {"../a": b"1"})
     monkeypatch.setattr(f"deepprof.collectors.importers.archives.{place}", fail)
     with pytest.raises(bug, match="a bug"):
         read_all(path)

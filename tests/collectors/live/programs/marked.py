@@ -25,7 +25,7 @@ def offer_strange_tables(offer) -> None:
 if __name__ == "__main__":
     hook = runpy.run_path(str(find_hook() / "torch_hook.py"))
     library = hook["load"](os.environ["DEEPPROF_INJECT"])
-    hook["mark_optimizers"](library)
+    hook["_mark_optimizers"](library)
     library.deepprof_version.restype = ctypes.c_char_p
     getattr(library, "__itt_api_version").restype = ctypes.c_char_p
     assert library.deepprof_version() in getattr(library, "__itt_api_version")()
