@@ -84,7 +84,7 @@ def undisturbed(batches: list[tuple[Batch, int]], trace: deepprof.Trace) -> tupl
         return client.iterations(JOB), client.ranks(JOB)[0].account
 
 
-@pytest.mark.parametrize("kills", [8, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [4, pytest.param(50, marks=pytest.mark.slow)])
 def test_kills_lose_nothing_acknowledged(kills: int, trace: deepprof.Trace, folder: Path) -> None:
     chance = random.Random(draw_seed("kills of the daemon"))
     daemon = launch(folder, *SMALL).wait_ready()

@@ -14,6 +14,7 @@ from deepprof.collectors.trace import Trace
 from deepprof.live.service.session import RankSession
 from tests.deepprof.live.service.session.feeding import EVERYTHING, batches_of, feed
 from tests.loops import agrees_live
+from tests.widening import slow_unless
 
 # In one trace the online miner puts the first kernel of its iterations eleven kernels away from where the miner of
 # whole traces does, as it decides before it has seen the end. That is what a daemon settles once a rank has ended.
@@ -38,7 +39,7 @@ def complete(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 @pytest.mark.traces
-@pytest.mark.parametrize("records", [pytest.param(100, marks=pytest.mark.slow), 8192, EVERYTHING])
+@pytest.mark.parametrize("records", [*slow_unless(lambda _: False, [100, 8192]), EVERYTHING])
 def test_a_session_gives_the_iterations_of_the_analysis(traces: Path, records: int) -> None:
     files = pl.read_csv(traces / "manifest.csv")["file"].to_list()
     differ, looped = set(), 0
