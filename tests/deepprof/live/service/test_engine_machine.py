@@ -27,7 +27,6 @@ from deepprof.live.wire.cutting import cut
 from deepprof.live.wire.limits import WireLimits
 from deepprof.v1.ingest_pb2 import SendRequest
 from deepprof.v1.records_pb2 import Batch, End, Gap
-from tests.chance import examples
 from tests.deepprof.live.service.engines import Steps, hello
 from tests.deepprof.live.service.traces import gpu_only_trace
 
@@ -367,5 +366,5 @@ class EngineMachine(RuleBasedStateMachine):
 
 TestEngine = EngineMachine.TestCase
 TestEngine.settings = settings(
-    max_examples=examples(30), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=30, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
