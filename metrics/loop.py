@@ -22,7 +22,7 @@ BoundarySource = Literal["annotation", "framework", "mined"]
 Single = Literal["marked step", "recording"]
 
 
-class _PlaceOfLoop(TypedDict):
+class PlaceOfLoop(TypedDict):
     """The stream that runs a loop's kernels."""
 
     rank: int
@@ -103,7 +103,7 @@ class Loop:
         )
 
     @property
-    def place(self) -> _PlaceOfLoop:
+    def place(self) -> PlaceOfLoop:
         """The main stream that the loop is on."""
         return {"rank": self.rank, "device": self.device, "stream": self.stream}
 
