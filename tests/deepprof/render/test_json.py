@@ -15,7 +15,7 @@ from deepprof.render.json import SCHEMA, encode, report
 from deepprof.version import read_version
 from tests.deepprof.builders import build_analysis, build_finding, build_loop, build_metrics, build_trace
 
-PAGE = (Path(__file__).parents[2] / "docs" / "report.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "report.md").read_text()
 KEYS = {
     "": "schema deepprof trace loops no_loop_reason top_work ranks missing_ranks collectives shared_devices findings"
     " unnamed unexamined",
