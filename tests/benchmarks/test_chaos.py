@@ -60,7 +60,6 @@ def test_nothing_is_lost_or_doubled_and_nobody_has_gone(name: str) -> None:
     assert name in make_table([found], "").markdown()
 
 
-@pytest.mark.slow
 def test_nobody_goes_while_the_queues_are_full() -> None:
     found = attempt(replace(SHORT["more load than is taken"], disturb=overload(0.0), size=CROWD, policy={}), EFFORT)
     assert (found.count.lost, found.count.doubled, found.gone, found.problems) == (0, 0, 0, []), found.notes

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
-import pytest
 from rich.console import Console
 
 import deepprof
@@ -19,7 +18,6 @@ def test_copies_are_ranks_of_their_own(tmp_path: Path) -> None:
     assert [(trace.rank, trace.world_size) for trace in traces] == [(rank, 5) for rank in range(5)]
 
 
-@pytest.mark.slow
 def test_a_row_per_job() -> None:
     console = Console(file=io.StringIO(), width=120)
     run(console, quick=True)

@@ -91,7 +91,6 @@ def test_the_true_number_of_iterations(program: str, daemon: Daemon, agent: Agen
     wait_for(lambda: exported(daemon, program) == {0: ITERATIONS[program]}, "the exporter tells them")
 
 
-@pytest.mark.slow
 def test_ranks_that_torchrun_starts(daemon: Daemon, agent: AgentProcess) -> None:
     launch = "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"
     done = run(agent, "distributed", sys.executable, *launch, str(PROGRAMS / "distributed.py"))
@@ -101,7 +100,6 @@ def test_ranks_that_torchrun_starts(daemon: Daemon, agent: AgentProcess) -> None
     assert watched(daemon, "distributed") == {0: 120, 1: 120}
 
 
-@pytest.mark.slow
 def test_a_kill_of_the_agent_does_the_job_no_harm(daemon: Daemon) -> None:
     own = AgentProcess(daemon.folder / "own", daemon.address)
     own.folder.mkdir()
@@ -139,7 +137,6 @@ def test_a_kill_of_the_agent_does_the_job_no_harm(daemon: Daemon) -> None:
     assert 1000 < found <= 3000
 
 
-@pytest.mark.slow
 def test_a_job_s_name_that_is_used_again_shows_the_iterations_of_the_new_run(
     daemon: Daemon, agent: AgentProcess
 ) -> None:

@@ -121,7 +121,6 @@ def test_a_store_removed_under_it_ends_it_with_one_line(trace: deepprof.Trace) -
         assert "Traceback" not in said
 
 
-@pytest.mark.slow
 def test_a_history_without_room_holds_nothing_up() -> None:
     """The journal's segments stay small enough to be written, SQLite's files do not."""
     trace = gpu_only_trace(iterations=1500, kernels=6)

@@ -18,7 +18,6 @@ def store(tmp_path: Path) -> Path:
     return write_store(tmp_path, 500)
 
 
-@pytest.mark.slow
 def test_memory_is_flat_over_a_soak(store: Path) -> None:
     with benchmarked(None) as daemon:
         found = load(daemon, store, REPEAT, None)
