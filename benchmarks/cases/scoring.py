@@ -12,7 +12,7 @@ __all__ = ["confusion", "summary"]
 
 COLUMNS: dict[str, Better] = {
     "cases": "key",
-    "number": "more",  # a case may be added before the page is written anew, and none taken away
+    "number": "same",
     "right": "more",
     "abstained": "any",
     "wrong": "fewer",
