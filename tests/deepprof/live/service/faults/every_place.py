@@ -50,7 +50,7 @@ trace = cache(lambda: kernels_and_copies(iterations=8, kernels=20))
 batches = cache(lambda: list(cut(trace(), records=100)))
 CALL_S = PATIENCE_S  # for one call
 STUCK_S = 120.0  # from the end of all connections to that of who waits for them
-CHORE = "service.housekeeping:take_measure: asyncio.to_thread(measure, engine.history.path.parent)"
+CHORE = "service.housekeeping:take_measure: asyncio.to_thread(_measure, engine.history.path.parent)"
 NO_ROOM = "service.admission:Admission.room: waiting.woken.wait()"
 NO_TURN = "service.fair_lock:FairLock.hold: self._wait(owner, job)"
 EXAMINED = (  # what the daemon does in its own time, and has done before the course ends
@@ -58,6 +58,7 @@ EXAMINED = (  # what the daemon does in its own time, and has done before the co
     "service.examiner.examiner:Examiner.look: self.examine(job)",
     "service.examiner.examiner:Examiner.look: self.capture(*self._wanted.pop(0))",
 )
+assert {CHORE, NO_ROOM, NO_TURN, *EXAMINED} <= PLAN.passed.keys()  # else the course waits for what never comes
 TIGHT = IngestLimits(rank_queue_nbytes=1)  # a rank's message waits until the one before is mined
 EXAMINER = """#!/bin/sh
 while read -r word; do :; done
