@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-import ssl
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -40,15 +39,12 @@ log = logging.getLogger(__name__)
 class ExporterSettings:
     """Settings of the exporter; times in seconds.
 
-    `authorize` takes a scrape's Authorization header ("" for none) and returns whether to answer; None: answer all.
-    Probes are always answered. `vitals` holds the daemon's failure if it has one, and a failure of the exporter.
+    `vitals` holds the daemon's failure if it has one, and a failure of the exporter.
     """
 
     request_s: float = 10.0  # until a request has come
     ready_s: float = 2.0  # until there is a snapshot of the daemon
     answer_s: float = 15.0  # until an answer has been read; Prometheus waits 10 s for a scrape
-    authorize: Callable[[str], bool] | None = None
-    tls: ssl.SSLContext | None = None
     vitals: FirstFailure = field(default_factory=FirstFailure)
 
 
@@ -91,11 +87,10 @@ class _RefusedRequestError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _HttpRequest:
-    """The parts of a request that are used; `authorization` is empty where there is none."""
+    """The parts of a request that are used."""
 
     method: str
     path: str
-    authorization: str
 
 
 def _open_socket(address: tuple[str, int]) -> socket.socket:
@@ -115,8 +110,7 @@ class Exporter:
 
     `look` is called from threads of the exporter, two at most at a time; it should only copy. `ttl_s` and `series_cap`
     are as in `Exposition`. Raises `UsageError` where the address cannot be bound or prometheus_client is missing. The
-    caller decides whether other machines may connect: only `settings.authorize` restricts which clients that reach the
-    address can read metrics.
+    caller decides whether other machines may connect: every client that reaches the address can read metrics.
     """
 
     def __init__(
@@ -157,7 +151,7 @@ class Exporter:
             runner.run(self._serve())
 
     async def _serve(self) -> None:
-        server = await asyncio.start_server(self._talk, sock=self._listening, limit=HEAD_NBYTES, ssl=self._settings.tls)
+        server = await asyncio.start_server(self._talk, sock=self._listening, limit=HEAD_NBYTES)
         await self._stop.wait()
         # The server is closed last: else a connection that it was just accepting would be forgotten and stay open.
         self._loop.remove_reader(self._listening)
@@ -208,8 +202,6 @@ class Exporter:
             await self._send(writer, _say(500, "this is a bug of DeepProf; its log says more"))
 
     async def _scrape(self, request: _HttpRequest, writer: asyncio.StreamWriter) -> None:
-        if self._settings.authorize is not None and not self._settings.authorize(request.authorization):
-            return await self._send(writer, _say(401, "a token is needed", "WWW-Authenticate: Bearer"), request.method)
         if not self._slots:
             busy = _say(503, f"{SCRAPES} scrapes are being read already", "Retry-After: 1")
             return await self._send(writer, busy, request.method)
@@ -272,15 +264,13 @@ async def _read_request(reader: asyncio.StreamReader, timeout_s: float) -> _Http
 
 def _parse_head(head: str) -> _HttpRequest:
     """Return the request that a head describes."""
-    first, *lines = head.removesuffix("\r\n\r\n").split("\r\n")
-    words = first.split(" ")
+    words = head.partition("\r\n")[0].split(" ")
     if len(words) != 3 or not words[2].startswith("HTTP/1."):
         raise _RefusedRequestError(400, "this is no request of HTTP/1")
     method, target, _ = words
     if method not in ("GET", "HEAD"):
         raise _RefusedRequestError(405, "only GET and HEAD", "Allow: GET, HEAD")
-    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in reversed(lines))}
-    return _HttpRequest(method, target.split("?", 1)[0], headers.get("authorization", ""))
+    return _HttpRequest(method, target.split("?", 1)[0])
 
 
 async def _linger(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -3,7 +3,7 @@
 `segments` has their layout, `journal` writes and reads them, `journal_checks` repairs them.
 """
 
-from deepprof.live.service.journal.journal import Journal, JournalDamage, JournalError
+from deepprof.live.service.journal.journal import Journal, JournalError
 from deepprof.live.service.journal.segments import JournalFrame, JournalPlace, Kind
 
-__all__ = ["Journal", "JournalDamage", "JournalError", "JournalFrame", "JournalPlace", "Kind"]
+__all__ = ["Journal", "JournalError", "JournalFrame", "JournalPlace", "Kind"]

@@ -7,10 +7,8 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
-from deepprof.live.segments.frame_format import FrameHeader
 from deepprof.live.segments.segment_files import HEAD_NBYTES, FrameScanner, SegmentWriter
 from deepprof.live.service.folder import StoreError, naming, open_plain, prepare_folder, require_kind, sync_folder
 from deepprof.live.service.journal.segments import (
@@ -34,16 +32,6 @@ class JournalError(StoreError):
     """A frame that cannot be read: no longer kept, or damaged."""
 
 
-@dataclass(frozen=True, slots=True)
-class JournalDamage:
-    """Damaged bytes of the journal, and the numbers of the frame that they were where its header is whole."""
-
-    place: JournalPlace
-    session: int | None = None
-    first: int = 0
-    count: int = 0
-
-
 class Journal:
     """The accepted messages, in order; synced messages survive a crash of the process and a power loss.
 
@@ -59,7 +47,7 @@ class Journal:
         self.folder, self.segment_nbytes, self.total_nbytes = folder, segment_nbytes, total_nbytes
         self.repaired = self.damaged = 0
         self.end = self._synced = JournalPlace(0, 0, 0)  # behind the last frame; only the writing thread moves it
-        self._damages: dict[JournalPlace, JournalDamage] = {}
+        self._damages: dict[JournalPlace, None] = {}  # in the order in which they were found
         self._segments: dict[int, JournalSegment] = {}
         self._lock = threading.Lock()
         self._pins = 0
@@ -122,7 +110,7 @@ class Journal:
             damage = [found for found in damage if found.offset < whole]
             self._cut(segment, file, whole)
         for found in damage:
-            self._note(JournalPlace(segment.number, found.offset, found.nbytes), found.header)
+            self._note(JournalPlace(segment.number, found.offset, found.nbytes))
 
     def _cut(self, segment: JournalSegment, file: int, whole: int) -> None:
         """Cut off the segment's torn end, and sync the rest before anything is derived from it."""
@@ -199,20 +187,20 @@ class Journal:
             self._segments[self.end.segment].cut(self.end.offset)
         self._writer.cut(self.end.offset)
 
-    def _note(self, place: JournalPlace, header: FrameHeader | None = None) -> None:
+    def _note(self, place: JournalPlace) -> None:
         """Count a damaged range, once, and keep its place."""
         with self._lock:
             if place in self._damages:
                 return
             self.damaged += 1
             if len(self._damages) < DAMAGES:
-                self._damages[place] = JournalDamage(place, *(header.numbers if header else ()))
+                self._damages[place] = None
 
     @property
-    def damages(self) -> tuple[JournalDamage, ...]:
+    def damages(self) -> tuple[JournalPlace, ...]:
         """The first thousand of the `damaged` places found so far, in the order in which they were found."""
         with self._lock:
-            return tuple(self._damages.values())
+            return tuple(self._damages)
 
     @property
     def nbytes(self) -> int:
@@ -220,24 +208,12 @@ class Journal:
         with self._lock:
             return sum(segment.nbytes for segment in self._segments.values())
 
-    @property
-    def oldest(self) -> JournalPlace:
-        """The position of the first frame that can still be there."""
-        with self._lock:
-            return JournalPlace(min(self._segments), HEAD_NBYTES, 0)
-
-    @property
-    def sessions(self) -> frozenset[int]:
-        """The sessions that still have a frame."""
-        with self._lock:
-            return frozenset().union(*(segment.sessions for segment in self._segments.values()))
-
     def read(self, place: JournalPlace) -> JournalFrame:
         """Return the frame at `place`; raises `JournalError` when it is no longer kept or damaged."""
         with self._opened(place.segment) as frames:
             found = frames.look(place.offset, place.offset + place.length)
         if (frame := frame_of(found)) is None:
-            self._note(place, found.header)
+            self._note(place)
             raise JournalError(path_of(self.folder, place.segment), f"the frame at byte {place.offset} is damaged")
         return frame
 
@@ -284,7 +260,7 @@ class Journal:
             for found in frames.scan(stop, start):
                 place = JournalPlace(number, found.offset, found.nbytes)
                 if not found.sound:
-                    self._note(place, found.header)
+                    self._note(place)
                 elif (frame := frame_of(found)) is not None:
                     yield place, frame
 

@@ -149,14 +149,6 @@ def test_a_look_that_fails_is_an_answer_and_a_line_in_the_log(
     assert "odd" in caplog.text
 
 
-def test_a_scrape_may_need_a_token_and_a_probe_never_does() -> None:
-    with serving(settings=ExporterSettings(authorize=lambda header: header == "Bearer right")) as exporter:
-        assert ask(exporter, "/metrics")[0] == 401
-        assert ask(exporter, "/metrics", Authorization="Bearer wrong")[0] == 401
-        assert ask(exporter, "/metrics", Authorization="Bearer right")[0] == 200
-        assert [ask(exporter, path)[0] for path in ("/readyz", "/healthz")] == [200, 200]
-
-
 def test_a_client_that_says_nothing_is_told_so() -> None:
     with serving(settings=ExporterSettings(request_s=0.1)) as exporter:
         for said in (b"", b"GET /met"):

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from deepprof.live.segments.segment_files import HEAD_NBYTES
 from deepprof.live.service.journal import Journal, JournalFrame, JournalPlace
+from deepprof.live.service.journal.segments import list_segments
 
 
 def frame(session: int = 1, first: int = 0, payload: bytes = b"records", kind: Any = "batch") -> JournalFrame:
@@ -18,6 +20,11 @@ def opened(folder: Path, **options: Any) -> Journal:
 
 def contents(journal: Journal, after: JournalPlace | None = None) -> list[JournalFrame]:
     return [found for _, found in journal.replay(after)]
+
+
+def oldest(journal: Journal) -> JournalPlace:
+    """The position of the first frame that can still be there."""
+    return JournalPlace(min(list_segments(journal.folder)), HEAD_NBYTES, 0)
 
 
 def filled(folder: Path, count: int = 20, **options: Any) -> list[JournalFrame]:

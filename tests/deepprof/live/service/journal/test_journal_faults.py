@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from deepprof.live.service.journal import Journal, JournalFrame, JournalPlace
 from deepprof.live.service.journal.segments import HEADER, path_of
 from tests.chance import draw_seed, examples
-from tests.deepprof.live.service.journal.building import contents, frame, opened, segments
+from tests.deepprof.live.service.journal.building import contents, frame, oldest, opened, segments
 
 KILLS = 20
 
@@ -234,12 +234,12 @@ class Machine(RuleBasedStateMachine):
     def release(self, data: st.DataObject) -> None:
         before = data.draw(st.sampled_from([place for place, _ in self.kept] + [self.journal.end]))
         self.journal.release(before)
-        oldest = self.journal.oldest.segment
-        assert oldest <= max(before.segment, self.oldest)  # what is needed stays
-        assert self.journal.nbytes + 512 <= self.total or oldest >= before.segment
-        self.oldest = oldest
+        first = oldest(self.journal).segment
+        assert first <= max(before.segment, self.oldest)  # what is needed stays
+        assert self.journal.nbytes + 512 <= self.total or first >= before.segment
+        self.oldest = first
         gone = len(self.kept)
-        self.kept = [pair for pair in self.kept if pair[0].segment >= self.journal.oldest.segment]
+        self.kept = [pair for pair in self.kept if pair[0].segment >= oldest(self.journal).segment]
         self.synced = max(0, self.synced - (gone - len(self.kept)))
 
     @invariant()
