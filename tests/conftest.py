@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import zlib
+from collections import Counter
 from collections.abc import Generator
 from pathlib import Path
 
@@ -67,12 +68,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--part", metavar="K/N", help="run the Kth of N parts of the tests, counted from 0")
 
 
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep one part if asked to, and put the longest tests first: no worker is left with one of them at the end."""
+    mark_slow(items)
     if part := config.getoption("--part"):
         number, parts = map(int, part.split("/"))
         items[:] = [item for item in items if zlib.crc32(item.nodeid.encode()) % parts == number]
     items.sort(key=lambda item: item.path.name not in LONGEST)
+
+
+def mark_slow(items: list[pytest.Item]) -> None:
+    """Of a test that is marked `widens(each)`, mark all instances `slow` but the first and each so many after it."""
+    seen = Counter[str]()
+    for item in items:
+        if widens := item.get_closest_marker("widens"):
+            test = item.nodeid.partition("[")[0]
+            if seen[test] % widens.args[0]:
+                item.add_marker("slow")
+            seen[test] += 1
 
 
 @pytest.hookimpl(wrapper=True)

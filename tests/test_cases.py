@@ -21,7 +21,7 @@ DOCUMENT = (Path(__file__).parents[1] / "docs" / "generated" / "cases.md").read_
 TRUST = (Path(__file__).parents[1] / "docs" / "trust.md").read_text()
 HARD, HARD_REAL = dict.fromkeys(case.section for case in hard.cases())
 SECTIONS = [*dict.fromkeys(case.section for case in simulated.cases()), HARD, sharing.SECTION, twins.SECTION]
-LARGE = {"Simulated jobs", "Kernels alone", twins.SECTION}
+LARGE = {"Simulated jobs", "Kernels alone", HARD, sharing.SECTION, twins.SECTION}
 PROGRAM_ROW = "PyTorch programs on a CPU"
 
 

@@ -140,6 +140,7 @@ def is_small(row):
     return not row or manifest.path_of(row).stat().st_size < 1 << 20
 
 
+@pytest.mark.widens(6)
 @pytest.mark.traces
 @pytest.mark.parametrize("row", slow_unless(is_small, manifest.rows("kineto-json")[:12]))
 def test_calls_have_the_names_that_pytorch_gives_their_numbers(traces, row):
@@ -194,6 +195,7 @@ def test_damaged_pages_are_read_or_refused_in_one_line(tmp_path, sound_database,
     read_or_refuse(Nvprof(), path)
 
 
+@pytest.mark.widens(5)
 @pytest.mark.parametrize("table", ["CONCURRENT_KERNEL", "MEMCPY", "RUNTIME", "MARKER", "DEVICE", "OVERHEAD"])
 @pytest.mark.parametrize("value", [None, 2**63 - 1, -(2**63), "text", b"\xff", 1.5])
 def test_columns_of_the_wrong_type(tmp_path, table, value):

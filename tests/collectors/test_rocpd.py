@@ -131,6 +131,7 @@ def test_a_row_without_its_event_track_or_name_is_kept(tmp_path, layout):
     connection.close()
 
 
+@pytest.mark.widens(3)
 @LAYOUTS
 @pytest.mark.parametrize(
     "table", ["kernel_dispatch", "event", "track", "string", "region", "info_agent", "memory_copy", "sample"]
@@ -197,6 +198,7 @@ def test_files_of_something_else_are_one_line(tmp_path):
         Rocpd().read(path)
 
 
+@pytest.mark.widens(7)
 @LAYOUTS
 @pytest.mark.parametrize("value", [None, "text", b"\xff\xfe", 1.5, 2**63 - 1, -(2**63) + 1])
 @pytest.mark.parametrize("column", ["start", "end", "kernel_id", "event_id"])

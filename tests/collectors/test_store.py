@@ -22,6 +22,7 @@ from deepprof.collectors.time_range import cut
 from deepprof.collectors.trace import COLLECTIVES, MEMORY_EVENTS, OPERANDS, RECORD_TABLES, STACKS, TABLES, Accounting
 from tests import manifest
 from tests.tables import copy, event, launch, make_trace, span, table
+from tests.widening import first_of_each
 
 
 def make_full_trace(times=range(0, 100, 10)):
@@ -82,7 +83,7 @@ def test_texts_that_json_cannot_hold_are_replaced(tmp_path):
 
 
 @pytest.mark.traces
-@pytest.mark.parametrize("row", manifest.rows())
+@pytest.mark.parametrize("row", first_of_each("format", manifest.rows()))
 def test_every_real_trace_comes_back(traces: Path, tmp_path: Path, row: dict[str, str]) -> None:
     try:
         trace = read(manifest.path_of(row))

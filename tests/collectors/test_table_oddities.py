@@ -70,6 +70,7 @@ def test_a_copy_whose_column_says_nothing_is_known_by_its_name(tmp_path):
     assert read(tmp_path / "own.csv", text)["copy_kind"].to_list() == ["HtoD", "DtoH"]
 
 
+@pytest.mark.widens(5)
 @pytest.mark.parametrize("form", ["parquet", "ipc"])
 @pytest.mark.parametrize("kind", ODD)
 def test_columns_of_any_type_are_a_trace(tmp_path, form, kind):
@@ -81,6 +82,7 @@ def test_columns_of_any_type_are_a_trace(tmp_path, form, kind):
         assert importers.read(path).accounting.read == 2, column
 
 
+@pytest.mark.widens(5)
 @pytest.mark.parametrize("kind", ODD)
 def test_ranges_of_any_type_are_a_trace(tmp_path, kind):
     projection = test_nsys_jax.projection()

@@ -39,6 +39,7 @@ def test_nothing_of_a_profile_is_dropped_but_sums(traces, row):
     assert set(trace.accounting.dropped) <= {"derived"}
 
 
+@pytest.mark.widens(3)
 @pytest.mark.traces
 @pytest.mark.parametrize("row", PROFILES)
 def test_jax_s_own_reader_sees_the_same(traces, row):
@@ -67,6 +68,7 @@ def test_loops_of_real_profiles(traces, row):
     assert (analysis.no_loop_reason is None) == bool(len(devices))
 
 
+@pytest.mark.widens(3)
 @pytest.mark.traces
 @pytest.mark.parametrize("row", PROFILES)
 def test_the_viewer_s_copy_of_a_real_profile_gives_the_same_devices(traces, row, tmp_path):

@@ -28,6 +28,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tmp_path_factory.mktemp("fuzz") / "library.so", CORE / "native.c", "-shared", "-fPIC")
 
 
+@pytest.mark.widens(2)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_random_bytes_get_right_answers_and_leak_nothing(driver: Path, seed: int) -> None:
     options = {"ASAN_OPTIONS": "detect_leaks=1:detect_stack_use_after_return=1"}

@@ -13,6 +13,7 @@ from benchmarks.accuracy.programs import make_program
 SEEDS = (9033, 9089, 9129, 9258, 9418, 9562, 9618, 9649, 10266)
 
 
+@pytest.mark.widens(4)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_an_evaluation_is_neither_part_of_the_iteration_nor_the_end_of_it(seed: int) -> None:
     for outcome in look_at(Case("", "", seed, lambda: make_program(seed))):

@@ -27,6 +27,7 @@ NOISE = {
 }
 
 
+@pytest.mark.widens(4)
 @pytest.mark.parametrize("name", NOISE)
 @pytest.mark.parametrize("seed", [0, 1])
 def test_iterations_are_found_without_a_count(name: str, seed: int) -> None:

@@ -34,6 +34,7 @@ NOISE = {
 }
 
 
+@pytest.mark.widens(3)
 @pytest.mark.parametrize("name", NOISE)
 def test_iterations_are_found_as_they_come(name: str) -> None:
     job = replace(NOISE[name], iterations=120, starts=[])

@@ -28,6 +28,7 @@ def around(position: int, found: list[tuple[int, ...]]) -> list[tuple[int, ...]]
     return [before[-1], next(row for row in found if row[0] >= position)]
 
 
+@pytest.mark.widens(6)
 @pytest.mark.parametrize("lost", [1, 7, 50, 200, 390, 1000])
 @pytest.mark.parametrize("into", [100, 150, 250, 390])
 def test_the_iteration_under_way_is_cut_and_so_is_the_next(into: int, lost: int) -> None:

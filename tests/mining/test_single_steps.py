@@ -8,6 +8,7 @@ from deepprof.mining import Evidence, find_loops
 from tests.mining.single_steps import make_chosen_step, make_step
 
 
+@pytest.mark.widens(5)
 @pytest.mark.parametrize("first", range(0, 200, 20))
 @pytest.mark.parametrize("named", [False, True])
 def test_a_step_that_updates_within_its_backward_pass_holds_no_loop(first: int, named: bool) -> None:
@@ -17,6 +18,7 @@ def test_a_step_that_updates_within_its_backward_pass_holds_no_loop(first: int, 
         assert found.loops == (), f"seed {seed}: {[loop.evidence for loop in found.loops]}"
 
 
+@pytest.mark.widens(4)
 @pytest.mark.parametrize("first", range(0, 100, 20))
 @pytest.mark.parametrize("named", [False, True])
 def test_nor_does_one_whose_layers_differ_in_a_kernel_or_have_one_coarse_name(first: int, named: bool) -> None:

@@ -143,6 +143,7 @@ def _count_internal(node):
     return 1 + sum(map(_count_internal, node.transition_links.values()))
 
 
+@pytest.mark.widens(4)
 @pytest.mark.parametrize("length", [1000, 70_000])
 @pytest.mark.parametrize("alphabet", [2, 300, 60_000, 2**31])
 def test_longer_sequences_match_the_numpy_twin(length, alphabet):

@@ -107,6 +107,7 @@ def test_the_true_iteration_is_found_and_nothing_else(file: Analyzed) -> None:
         assert abs(int(loop.iterations["complete"].sum()) - iterations) <= 1
 
 
+@pytest.mark.widens(6)
 @pytest.mark.parametrize("row", manifest.rows(*PYTORCH_OR_NSYS))
 def test_the_same_is_found_when_nobody_annotated_anything(traces: Path, row: dict[str, str]) -> None:
     case = row["file"].split("/")[0]
@@ -115,6 +116,7 @@ def test_the_same_is_found_when_nobody_annotated_anything(traces: Path, row: dic
     assert all(loop.boundary_source == "mined" for loop in loops)
 
 
+@pytest.mark.widens(4)
 @pytest.mark.parametrize(
     "row", [p for p in manifest.rows(*PYTORCH_OR_NSYS) if str(p.id).split("/")[0] in EXACT | {"absent"}]
 )

@@ -74,6 +74,7 @@ def test_without_the_library_it_says_what_to_install(monkeypatch: pytest.MonkeyP
     assert INSTALL in found.advice
 
 
+@pytest.mark.widens(3)
 @needs_library
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("scenario", ["drift", "healthy", "starvation", "graph-growth"])

@@ -60,6 +60,7 @@ def test_silence(count: int) -> None:
     assert list(graph_growth(make_loop([10.0] * count), make_trace())) == []
 
 
+@pytest.mark.widens(4)
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(
     ("scenario", "cause"),

@@ -13,6 +13,7 @@ from deepprof.diagnosis.rules.drift import drift
 from deepprof.diagnosis.rules.graph_growth import graph_growth
 from deepprof.diagnosis.rules.slow_iterations import slow_iterations
 from tests import manifest
+from tests.widening import first_of_each
 
 # 61 % of the iteration is idle without a cause; one iteration after warm-up; a rank that waits more and more.
 WARNED = {"hta-negqueue", "tl-jax08-attention", "tl-rocprof-json"}
@@ -31,7 +32,7 @@ def findings(path: Path) -> list[Finding]:
 
 
 @pytest.mark.traces
-@pytest.mark.parametrize("row", manifest.rows(jobs=True))
+@pytest.mark.parametrize("row", first_of_each("format", manifest.rows(jobs=True)))
 def test_real_traces(traces: Path, row: dict[str, str]) -> None:
     if row["format"] in ("pyprof-csv", "nsys-rep (binary)"):  # refused
         return

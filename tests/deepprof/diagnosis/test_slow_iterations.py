@@ -101,6 +101,7 @@ def test_slow_ones_beside_a_cycle_are_told_alone() -> None:
     assert found.iterations == (13, 16)
 
 
+@pytest.mark.widens(3)
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("scenario", ["starvation", "healthy", "input-bound", "drift"])
 def test_simulated_jobs(tmp_path: Path, scenario: str, seed: int) -> None:

@@ -166,6 +166,7 @@ def without_arguments(trace: Trace) -> Trace:
     return replace(trace, collectives=table([], COLLECTIVES))
 
 
+@pytest.mark.widens(5)
 @pytest.mark.parametrize(("seed", "strength", "ranks"), [(1, 0.5, 4), (2, 1.0, 3), (3, 2.0, 2), (4, 1.0, 6)])
 @pytest.mark.parametrize("bare", [False, True])
 def test_a_simulated_straggler_is_the_headline(
@@ -179,6 +180,7 @@ def test_a_simulated_straggler_is_the_headline(
     assert analysis.ranks.groups[0].matching == ("ends" if bare else "sequence")
 
 
+@pytest.mark.widens(3)
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_simulated_ranks_that_keep_up_are_not_blamed(tmp_path: Path, seed: int) -> None:
     traces, _ = read_simulated("ranks-healthy", tmp_path, seed=seed, ranks=4)

@@ -153,7 +153,7 @@ def test_healthy_steps_blame_nobody(ranks: int, places: int, jitter: float, over
 
 def test_wild_steps_rarely_blame_anybody() -> None:
     draws = np.random.default_rng(11)
-    jobs = [job((draws.uniform(0.5, 1.5, (4, 1, 8)) * 1_000 * US).astype(np.int64)) for _ in range(24)]
+    jobs = [job((draws.uniform(0.5, 1.5, (4, 1, 8)) * 1_000 * US).astype(np.int64)) for _ in range(examples(24))]
     assert sum(bool(blamed(each)) for each in jobs) <= 2 * LUCK * len(jobs)
 
 

@@ -52,6 +52,7 @@ def test_ranks_run_one_program_on_their_own_clocks(scenario: str) -> None:
     assert ranks[0].clock_offset_ns == 0
 
 
+@pytest.mark.widens(5)
 @pytest.mark.parametrize("strength", [0.5, 1.0, 2.0])
 @pytest.mark.parametrize("seed", range(4))
 def test_the_straggler_waits_least(seed: int, strength: float) -> None:
@@ -82,6 +83,7 @@ def test_stragglers_are_slow_on_the_gpu_or_late_on_the_host() -> None:
     assert kinds == {True, False}
 
 
+@pytest.mark.widens(3)
 @pytest.mark.parametrize("scenario", SEVERAL)
 def test_the_loop_is_found_on_every_rank(tmp_path: Path, scenario: str) -> None:
     ranks = simulate_ranks(scenario, ranks=2, iterations=12, seed=1)
