@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import deepprof
-from deepprof.analysis import Analysis
 from deepprof.metrics.sequence import main_sequence
 from tests import manifest
+from tests.deepprof.analysis.conftest import Analyzed
+from tests.deepprof.diagnosis.books import check_books
 from tests.hidden import without_ranges
 
 # Kernels per iteration on the main stream, complete iterations in the trace. Periods of the streams that repeat
@@ -56,26 +57,10 @@ PYTORCH_OR_NSYS = ("kineto-json", "nsys-sqlite")
 REFUSED = ("pyprof-csv", "nsys-rep (binary)")
 
 
-def analyzed(traces: Path, row: dict[str, str]) -> Analysis:
-    return deepprof.analyze(deepprof.read_job(manifest.path_of(row)))
-
-
 def true_loops(case: str) -> tuple[tuple[int, int], ...]:
     """Return period and iterations of each loop of a file, the one with most kernels first."""
     one = (TRUE_LOOPS | OTHER_LOOPS).get(case)
     return TWO_LOOPS.get(case, () if one is None else (one,))
-
-
-Analyzed = tuple[dict[str, str], Analysis | deepprof.TraceError]
-
-
-@pytest.fixture(scope="module", params=manifest.rows(jobs=True))
-def file(traces: Path, request: pytest.FixtureRequest) -> Analyzed:
-    """Return a file's row of the manifest and its analysis, which is what costs, or the error that refuses it."""
-    try:
-        return request.param, analyzed(traces, request.param)
-    except deepprof.TraceError as refused:
-        return request.param, refused
 
 
 def test_every_file_is_reported_or_refused_in_one_line(file: Analyzed) -> None:
@@ -90,6 +75,12 @@ def test_every_file_is_reported_or_refused_in_one_line(file: Analyzed) -> None:
     accounting = report["trace"]["accounting"]
     assert accounting["read"] == accounting["kept"] + sum(accounting["dropped"].values()) > 0
     assert report["trace"]["busy_ns"] + report["trace"]["idle_ns"] == report["trace"]["span_ns"]
+
+
+def test_the_findings_of_every_file_keep_the_books(file: Analyzed) -> None:
+    _, found = file
+    if not isinstance(found, deepprof.TraceError):
+        check_books(found)
 
 
 def test_the_true_iteration_is_found_and_nothing_else(file: Analyzed) -> None:
@@ -129,8 +120,8 @@ def test_periods_agree_with_brute_force(traces: Path, row: dict[str, str]) -> No
 
 
 def test_single_process_loading_shows_and_workers_do_not(traces: Path) -> None:
-    slow = analyzed(traces, {"file": "tb-resnet50-nw0/worker0.pt.trace.json.gz"})
-    fast = analyzed(traces, {"file": "tb-resnet50-nw4/worker0.pt.trace.json.gz"})
+    slow = deepprof.analyze(deepprof.read(traces / "tb-resnet50-nw0/worker0.pt.trace.json.gz"))
+    fast = deepprof.analyze(deepprof.read(traces / "tb-resnet50-nw4/worker0.pt.trace.json.gz"))
     interval, operation = (slow.metrics[c][0] for c in ("avg_interval_ns", "avg_operation_ns"))
     assert interval > 0.25 * operation
     assert slow.metrics["avg_overlap_ratio"][0] < 0.1

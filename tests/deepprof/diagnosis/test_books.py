@@ -1,37 +1,24 @@
-"""No nanosecond in two findings, and no large part without a word: on drawn mixtures, and on every real trace."""
+"""No nanosecond in two findings, and no large part without a word, on drawn mixtures; `test_real_traces.py` has the recorded ones."""
 
 from __future__ import annotations
 
-import contextlib
-import warnings
-from pathlib import Path
-
 import pytest
-from _pytest.mark import ParameterSet
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deepprof.analysis import analyze
 from deepprof.analysis.result import Analysis
-from deepprof.collectors.errors import DeepProfError
 from deepprof.diagnosis.causes import burden, rank
 from deepprof.diagnosis.coverage import find_unnamed, part_limits
 from deepprof.diagnosis.engine import diagnose_loop
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.ledger import settle
-from deepprof.job import read_job
 from deepprof.metrics.breakdown.parts import PART_NAMES
 from deepprof.metrics.loop import Loop
 from tests.chance import examples
 from tests.deepprof.diagnosis.books import check_books, mean_parts
 from tests.loops import MS, make_loop
-from tests.manifest import MORE, TRACES, rows_in
 from tests.tables import make_trace
-
-
-def located(folder: Path, param: ParameterSet) -> ParameterSet:
-    """Return the parameter with the folder that its file is in."""
-    return pytest.param(folder, *param.values, id=f"{folder.name}/{param.id}", marks=param.marks)
 
 
 def diagnosed(loop: Loop) -> tuple[Finding, ...]:
@@ -129,13 +116,3 @@ def test_a_part_in_one_iteration_alone_has_a_sentence() -> None:
 def test_every_limit_is_of_a_part() -> None:
     assert set(part_limits()) == set(PART_NAMES) - {"compute_ns"}
     assert mean_parts(make_loop([100] * 3, compute_ns=100))["compute_ns"] == 100 * MS
-
-
-FILES = [located(folder, each) for folder in (TRACES, MORE) for each in rows_in(folder)]
-
-
-@pytest.mark.parametrize(("folder", "row"), FILES)
-def test_real_traces_keep_the_books(folder: Path, row: dict[str, str]) -> None:
-    with warnings.catch_warnings(), contextlib.suppress(DeepProfError):  # some are no traces that can be read
-        warnings.simplefilter("ignore")
-        check_books(analyze(read_job(folder / row["file"], jobs=1)))
