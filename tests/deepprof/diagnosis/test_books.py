@@ -1,4 +1,4 @@
-"""No nanosecond in two findings, and no large part without a word, on drawn mixtures; `test_real_traces.py` has the recorded ones."""
+"""No nanosecond in two findings, no large part without a word: drawn mixtures; recorded ones in `test_real_traces.py`."""
 
 from __future__ import annotations
 
