@@ -6,6 +6,7 @@ import ast
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -14,6 +15,11 @@ TYPES_OF_MEMBERS = {"Attachment", "PlaceOfLoop"}  # which the page of the API na
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 TREES = ("collectors", "metrics", "mining", "deepprof")
 GENERATED = ROOT / "deepprof" / "v1"
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
 
 
 def modules() -> Iterator[Path]:
@@ -34,7 +40,7 @@ def tree_of(path: Path) -> str:
 def test_no_two_classes_have_one_name() -> None:
     found = defaultdict[str, list[str]](list)
     for path in modules():
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.ClassDef):
                 found[node.name].append(str(path.relative_to(ROOT)))
     assert len(found) > 500
@@ -50,7 +56,7 @@ def test_no_two_modules_of_a_tree_have_one_name() -> None:
 
 
 def test_what_only_its_module_uses_begins_with_an_underscore() -> None:
-    known = {path: ast.parse(path.read_text()) for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))}
+    known = {path: parsed(path) for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))}
     uses = {path: used_names(tree) for path, tree in known.items()}
     users = Counter(name for names in uses.values() for name in names)
     found = {}

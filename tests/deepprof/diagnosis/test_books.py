@@ -1,4 +1,4 @@
-"""No nanosecond in two findings, no large part without a word: drawn mixtures; recorded ones in `test_real_traces.py`."""
+"""No nanosecond in two findings, no large part without a word, in drawn mixtures; `test_real_traces.py` has others."""
 
 from __future__ import annotations
 
