@@ -12,7 +12,7 @@ from tests.deepprof.live.service.faults.not_passed import NOT_PASSED
 from tests.deepprof.live.service.faults.shards import PATIENCE_S, check_shard, list_places
 from tests.widening import slow_unless
 
-SHARDS = 8
+SHARDS = 32
 MODULE = "tests.deepprof.live.service.faults.every_place"
 
 

@@ -15,6 +15,7 @@ from deepprof.live.service.session import RankSession, SessionLimits
 from deepprof.live.wire import CheckedRecords
 from tests.deepprof.live.service.session.feeding import device_rows, play
 from tests.deepprof.live.service.session.test_any_cutting import tables
+from tests.widening import slow_unless
 
 SMALL = SessionLimits(
     pending_records=20_000, held_events=5_000, devices=3, streams=8, launches=1_000, ranges=500, host_rows=2_000
@@ -109,8 +110,12 @@ def batches(sender: Sender, count: int) -> Iterator[CheckedRecords]:
         yield CheckedRecords(0, sum(t.height for t in rows.values()), rows, names if i == 0 else (), 0, until)
 
 
-@pytest.mark.parametrize("sender", SENDERS, ids=lambda sender: sender.__name__)
-@pytest.mark.parametrize("advances", [True, False])
+# The sender of long iterations is the one that costs seconds, and its session has no more to hold where none advances.
+HELD = [(sender, advances) for advances in (True, False) for sender in SENDERS]
+HELD_QUICK = [case for case in HELD if case != (long_iterations, False)]
+
+
+@pytest.mark.parametrize(("sender", "advances"), slow_unless(HELD_QUICK.__contains__, HELD))
 def test_what_is_held_is_bounded(sender: Sender, advances: bool) -> None:
     session, sizes = RankSession(SMALL), []
     for batch in batches(sender, 24):
@@ -203,7 +208,7 @@ print((most - base) // 2**20)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-@pytest.mark.parametrize("sender", ["no_watermark", "many_devices", "copies_only"])
+@pytest.mark.parametrize("sender", slow_unless("no_watermark".__eq__, ["no_watermark", "many_devices", "copies_only"]))
 def test_a_process_stays_small(sender: str) -> None:
     done = subprocess.run([sys.executable, "-c", SOAK, sender, "300"], check=True, capture_output=True, text=True)
     assert int(done.stdout) < 400  # MiB beyond what it began with, for 1.5 M records
