@@ -21,8 +21,10 @@ from deepprof.live.service.views import HISTORY
 from tests.deepprof.live.service.inside import HOUR_NS, Inside, inside, until
 from tests.deepprof.live.service.traces import gpu_only_trace
 from tests.patience import PATIENCE_S
+from tests.widening import slow_unless
 
 Body = Callable[[Inside], Coroutine[Any, Any, None]]
+JUMPS_NS = [-30 * HOUR_NS, -HOUR_NS, HOUR_NS, 30 * HOUR_NS]
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +44,7 @@ def refuse(*_: object, **__: object) -> None:
     raise OSError(28, "No space left on device")
 
 
-@pytest.mark.parametrize("jump", [-30 * HOUR_NS, -HOUR_NS, HOUR_NS, 30 * HOUR_NS])
+@pytest.mark.parametrize("jump", slow_unless(lambda jump: abs(jump) > HOUR_NS, JUMPS_NS))
 def test_a_jump_of_the_clock_loses_nobody(jump: int, tmp_path: Path, trace: deepprof.Trace) -> None:
     async def body(daemon: Inside) -> None:
         rank = await daemon.send(trace, "before", end=False)

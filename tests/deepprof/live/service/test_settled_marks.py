@@ -44,12 +44,12 @@ def check(daemon: Daemon, job: str, traces: list[Trace]) -> None:
 @pytest.mark.parametrize("seed", [5, pytest.param(6, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("scenario", slow_unless({"healthy", "accumulation", "inference"}.__contains__, SCENARIOS))
 def test_of_a_training_program(scenario: str, seed: int, daemon: Daemon, tmp_path: Path) -> None:
-    write(simulate(scenario, iterations=14, seed=seed, annotate=True), tmp_path / "job.json.gz")
+    write(simulate(scenario, iterations=10, seed=seed, annotate=True), tmp_path / "job.json.gz")
     check(daemon, f"{scenario}-{seed}", [deepprof.read(tmp_path / "job.json.gz")])
 
 
 def test_of_several_ranks(daemon: Daemon, tmp_path: Path) -> None:
-    write_ranks(simulate_ranks("ranks-healthy", ranks=2, iterations=14, seed=5, annotate=True), tmp_path)
+    write_ranks(simulate_ranks("ranks-healthy", ranks=2, iterations=10, seed=5, annotate=True), tmp_path)
     check(daemon, "ranks", deepprof.read_job(tmp_path))
 
 

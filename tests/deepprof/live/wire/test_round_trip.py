@@ -16,6 +16,9 @@ from tests import manifest
 from tests.chance import examples
 from tests.deepprof.live.wire.traces import assert_same, made_up_traces, make_full_trace, over_the_wire
 from tests.tables import event, make_trace, table
+from tests.widening import first_of_each, slow_unless
+
+REPORTED = ["hta-nccl", "param-linear/", "cs336-zx-base/", "tl-jax-conv-08/", "maxtext"]
 
 
 @pytest.mark.parametrize("records", [1, 2, 3, 7, 8192])
@@ -31,7 +34,7 @@ def test_any_trace_comes_back(trace, records):
 
 
 @pytest.mark.traces
-@pytest.mark.parametrize("row", manifest.rows())
+@pytest.mark.parametrize("row", first_of_each("format", manifest.rows()))
 def test_real_traces_come_back(row, traces):
     try:
         trace = read(manifest.path_of(row), details=True)
@@ -41,7 +44,7 @@ def test_real_traces_come_back(row, traces):
 
 
 @pytest.mark.traces
-@pytest.mark.parametrize("name", ["hta-nccl", "param-linear/", "cs336-zx-base/", "tl-jax-conv-08/", "maxtext"])
+@pytest.mark.parametrize("name", slow_unless("hta-nccl".__eq__, REPORTED))
 def test_reports_of_real_traces_are_the_same(name, traces):
     path = next(manifest.path_of(row.values[0]) for row in manifest.rows() if name in row.values[0]["file"])
     trace = read(path, details=True)

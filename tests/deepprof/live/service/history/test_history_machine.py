@@ -20,7 +20,7 @@ from deepprof.live.service.journal import JournalPlace
 from tests.chance import examples
 from tests.deepprof.live.service.history.building import Clock, checkpoint, iterations, read_all
 
-KILLS = 8  # each costs the start of an interpreter with polars; the journal, which is the truth, has 20
+KILLS = examples(8)  # each costs the start of an interpreter with polars; the journal, which is the truth, has 20
 JOBS = ("job", "other")
 
 

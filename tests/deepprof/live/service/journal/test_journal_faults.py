@@ -22,7 +22,7 @@ from deepprof.live.service.journal.segments import HEADER, path_of
 from tests.chance import draw_seed, examples
 from tests.deepprof.live.service.journal.building import contents, frame, oldest, opened, segments
 
-KILLS = 20
+KILLS = examples(20)
 
 
 def refuse(*_: Any) -> None:

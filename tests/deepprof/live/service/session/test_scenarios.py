@@ -15,8 +15,10 @@ from deepprof.metrics.spans import Spans, covered, union
 from deepprof.metrics.streams import is_collective
 from deepprof.simulation import SCENARIOS, simulate, write
 from tests.deepprof.live.service.session.feeding import batches_of, feed
+from tests.widening import slow_unless
 
 ALONE = sorted(name for name, scenario in SCENARIOS.items() if scenario.ranks != "several")
+QUICK = {"healthy", "graph-growth", "recapture", "accumulation", "inference", "communication-hidden"}  # each its shape
 
 
 def make(scenario: str, folder: Path, iterations: int = 12) -> Trace:
@@ -24,7 +26,7 @@ def make(scenario: str, folder: Path, iterations: int = 12) -> Trace:
     return deepprof.read(folder / "job.json")
 
 
-@pytest.mark.parametrize("scenario", ALONE)
+@pytest.mark.parametrize("scenario", slow_unless(QUICK.__contains__, ALONE))
 def test_a_simulated_job_gives_the_iterations_of_the_analysis(scenario: str, tmp_path: Path) -> None:
     trace = make(scenario, tmp_path)
     wanted = deepprof.analyze(trace).iterations.filter("complete")
