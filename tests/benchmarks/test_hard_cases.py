@@ -13,6 +13,7 @@ from benchmarks.cases.hard import DISTURBANCES, MIXTURES, disturbed, load_base, 
 from benchmarks.cases.mixtures import Mistakes
 from benchmarks.cases.played import Job, play, time_iteration
 from deepprof.collectors.trace import RECORD_TABLES
+from tests.widening import slow_unless
 
 RULES = {
     "data": "input-bound",
@@ -28,7 +29,15 @@ AS_GOOD = 1.5  # times as large: two mistakes of about one size
 KEPT = {name for name in DISTURBANCES if not name.endswith("lost") and not name.startswith("no ")}
 
 
-@pytest.mark.parametrize("number", range(len(MIXTURES)))
+ALL_LABELS = [labels for _, labels in MIXTURES]
+
+
+def is_first(number: int) -> bool:
+    """Whether no mixture before has the same labels."""
+    return ALL_LABELS.index(ALL_LABELS[number]) == number
+
+
+@pytest.mark.parametrize("number", slow_unless(is_first, range(len(MIXTURES))))
 def test_a_mixture_is_called_what_its_removal_saves_most(number: int) -> None:
     mistakes, labels = MIXTURES[number]
     job = mixture_job(number)

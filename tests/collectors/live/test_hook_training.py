@@ -17,9 +17,18 @@ pytest.importorskip("torch", reason="torch is not installed (pip install torch==
 OPERATOR = 0
 
 
-@pytest.fixture(scope="module", params=[0, 2], ids=["no worker", "two workers"])
+# Workers are processes beside the one that is heard: all that shows without them shows with them.
+WORKERS = [pytest.param(0, id="no worker", marks=pytest.mark.slow), pytest.param(2, id="two workers")]
+
+
+@pytest.fixture(scope="module", params=WORKERS)
 def trained(request: pytest.FixtureRequest, hooked: Callable[..., Done]) -> Done:
     return hooked("train.py", "30", str(request.param))
+
+
+@pytest.fixture(scope="module")
+def marked(hooked: Callable[..., Done]) -> Done:
+    return hooked("marked.py")
 
 
 def test_one_process_is_heard_with_all_its_records(trained: Done) -> None:
@@ -89,15 +98,14 @@ def test_operators_inside_operators_are_kept_to_the_depth_asked_for(hooked: Call
     assert done.counts(OPERATOR)["aten::addmm"] == 2 * 5 + 2
 
 
-def test_optimizers_are_marked_where_operators_are_not_collected(hooked: Callable[..., Done]) -> None:
-    done = hooked("marked.py")
-    assert done.process.returncode == 0, done.process.stderr
-    marks = done.counts(ANNOTATION)
+def test_optimizers_are_marked_where_operators_are_not_collected(marked: Done) -> None:
+    assert marked.process.returncode == 0, marked.process.stderr
+    marks = marked.counts(ANNOTATION)
     assert marks == {"Optimizer.step#SGD.step": 3, "Optimizer.step#AdamW.step": 3}
 
 
-def test_a_table_that_is_not_itts_is_told_and_left_alone(hooked: Callable[..., Done]) -> None:
-    (heard,) = hooked("marked.py").heard
+def test_a_table_that_is_not_itts_is_told_and_left_alone(marked: Done) -> None:
+    (heard,) = marked.heard
     assert [notice for notice in heard.notices if "ITT" in notice] == [
         "a library in this process speaks an ITT that is not known: its ranges are not collected"
     ]

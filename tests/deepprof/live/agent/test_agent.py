@@ -14,6 +14,7 @@ from deepprof.live.client.daemon import Daemon as Client
 from deepprof.live.client.endpoint import find_endpoint
 from deepprof.live.client.values import RankState
 from tests.deepprof.live.agent.agents import AgentProcess, Job, iterations, running_agent
+from tests.deepprof.live.agent.views import exported, watched
 from tests.deepprof.live.service.daemons import Daemon, launch, running, wait_for
 
 NAMES = [f"kernel_{number}" for number in range(13)]
@@ -63,6 +64,20 @@ def test_iterations_of_a_job_arrive(folder: Path) -> None:
         assert rank.account.lost == 0
         assert agent.stop() == 0
         assert not list(agent.spool.glob("*/*"))  # nothing is left of what has arrived
+
+
+def test_a_job_s_name_that_is_used_again_shows_the_new_run(folder: Path) -> None:
+    with running() as daemon, running_agent(folder, daemon.address) as agent:
+        for number, length in ((1, 60), (2, 30)):
+            job = Job(agent, session=f"{number:032x}")
+            job.name(*NAMES)
+            job.tick()
+            job.records(iterations(length, time.monotonic_ns()))
+            job.tick()
+            job.end()
+            wait_for(lambda job=job: agent.arrived(job.session), "everything arrived")
+            wait_for(lambda length=length: watched(daemon, "demo") == {(0, 0): length}, "watch shows the run's own")
+            wait_for(lambda length=length: exported(daemon, "demo") == {(0, 0): length}, "so does the exporter")
 
 
 def test_kill_of_the_agent_loses_nothing_that_was_taken_and_is_a_gap(folder: Path) -> None:

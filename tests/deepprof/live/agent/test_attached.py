@@ -54,7 +54,7 @@ def train(node: Node, job: str, program: str, iterations: int, *cycle: int) -> N
     ("program", "iterations", "cycle", "expected"),
     [
         ("healthy", (WAIT + WARMUP + ACTIVE) * REPEAT, (WAIT, WARMUP, ACTIVE, REPEAT), REPEAT * ACTIVE),
-        ("kept_graph", 30, (0, 0, 30, 1), 30),
+        pytest.param("kept_graph", 30, (0, 0, 30, 1), 30, marks=pytest.mark.slow),
     ],
 )
 def test_the_true_number_of_iterations(

@@ -19,10 +19,14 @@ from tests.deepprof.live.service.session.feeding import Outcome
 from tests.loops import agrees_live
 from tests.metrics.test_operators import ADD, BACKWARD, COMPILED, cpu_trace, op
 from tests.test_programs import Record, record
+from tests.widening import slow_unless
 
 __all__ = ["record"]
 
 WINDOWS_MS = (pytest.param(3, marks=pytest.mark.slow), 100, 10_000)
+SOUND = ("healthy", "fast-loader", "logging")
+PROGRAM_WINDOWS = [(program, window_ms) for program in (*SOUND, "kept-graph") for window_ms in (3, 100, 10_000)]
+QUICK = {("healthy", 100), ("healthy", 10_000), ("kept-graph", 100)}  # many windows, one, and a loop that grows
 COLUMNS = ("start_ns", "end_ns", "kernels", "events", "operation_ns", "interval_ns", "busy_ns", "idle_ns")
 
 
@@ -82,8 +86,7 @@ def check(trace: Trace, window_ms: int, *, grows: bool = False) -> None:
         assert agrees_live(found, wanted.filter("complete").select(COLUMNS))
 
 
-@pytest.mark.parametrize("window_ms", WINDOWS_MS)
-@pytest.mark.parametrize("program", ["healthy", "fast-loader", "logging", "kept-graph"])
+@pytest.mark.parametrize(("program", "window_ms"), slow_unless(QUICK.__contains__, PROGRAM_WINDOWS))
 def test_a_program_has_its_iterations_at_the_end(record: Record, program: str, window_ms: int) -> None:
     check(deepprof.read(record(program).path), window_ms, grows=program == "kept-graph")
 

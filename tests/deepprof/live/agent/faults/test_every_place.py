@@ -8,7 +8,7 @@ from tests.deepprof.live.agent.faults.not_passed import NOT_PASSED
 from tests.deepprof.live.service.faults.shards import PATIENCE_S, check_shard, list_places
 from tests.widening import slow_unless
 
-SHARDS = 3
+SHARDS = 9
 MODULE = "tests.deepprof.live.agent.faults.every_place"
 
 
