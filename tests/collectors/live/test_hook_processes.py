@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.util import find_spec
 
 import pytest
 
 from tests.collectors.live.hooked import Done
 
-pytest.importorskip("torch", reason="torch is not installed (pip install torch==2.13.0)")
+pytestmark = pytest.mark.skipif(  # programs import it, which takes seconds; the tests do not
+    find_spec("torch") is None, reason="torch is not installed (pip install torch==2.13.0)"
+)
 
 
 @pytest.mark.parametrize("method", ["spawn", pytest.param("forkserver", marks=pytest.mark.slow)])

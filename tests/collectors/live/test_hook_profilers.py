@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Callable
+from importlib.util import find_spec
 
 import pytest
 
 from deepprof.collectors.live.packets import Reason
 from tests.collectors.live.hooked import Done, run_plain
 
-pytest.importorskip("torch", reason="torch is not installed (pip install torch==2.13.0)")
+pytestmark = pytest.mark.skipif(  # programs import it, which takes seconds; the tests do not
+    find_spec("torch") is None, reason="torch is not installed (pip install torch==2.13.0)"
+)
 
 NUMBERS = re.compile(rb"\d+")  # times, processes and threads in what torch logs
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,7 +13,9 @@ from deepprof.collectors.live.packets import ANNOTATION, BY_NAME
 from tests.collectors.live.building import build
 from tests.collectors.live.hooked import Done, hooked_environment, run_plain
 
-pytest.importorskip("torch", reason="torch is not installed (pip install torch==2.13.0)")
+pytestmark = pytest.mark.skipif(  # programs import it, which takes seconds; the tests do not
+    find_spec("torch") is None, reason="torch is not installed (pip install torch==2.13.0)"
+)
 
 OPERATOR = 0
 
@@ -93,6 +96,7 @@ def test_the_program_notices_nothing(trained: Done) -> None:
     assert plain.returncode == 7
 
 
+@pytest.mark.slow  # `test_nvtx_itt_headers` asks PyTorch's own library for depths
 def test_operators_inside_operators_are_kept_to_the_depth_asked_for(hooked: Callable[..., Done]) -> None:
     done = hooked("train.py", "5", "0", DEEPPROF_DEPTH="1")
     assert done.counts(OPERATOR)["aten::addmm"] == 2 * 5 + 2
@@ -111,6 +115,7 @@ def test_a_table_that_is_not_itts_is_told_and_left_alone(marked: Done) -> None:
     ]
 
 
+@pytest.mark.slow  # `test_early` has no agent for the library, and `test_hook_start` none for the hook
 def test_nothing_is_done_without_an_agent(tmp_path: Path) -> None:
     done = run_plain("train.py", "5", "0", **hooked_environment(build("plain").library, tmp_path / "none"))
     assert done.returncode == 7

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from deepprof.collectors.live.packets import CollectionLevel, Kind, Reason
 from tests.deepprof.live.agent.agents import AgentProcess, Job, iterations, running_agent
@@ -104,6 +105,7 @@ def test_a_dear_collector_collects_windows_and_says_so(folder: Path) -> None:
     assert whole - 2 * len(obedient.windows) - 2 <= found <= whole
 
 
+@pytest.mark.slow  # `test_pacing` does it without processes, and the test above shows that the job is told
 def test_a_collector_that_is_far_too_dear_is_off_and_tried_again(folder: Path) -> None:
     with running() as daemon, running_agent(folder, daemon.address) as agent:
         obedient = Obedient(agent, cost_ratio=8.0)

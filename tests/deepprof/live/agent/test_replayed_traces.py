@@ -45,18 +45,20 @@ LONG = {"param-linear", "param-resnet", "tb-resnet50-nw0", "tb-resnet50-nw4", "c
 UNDECIDED = 3
 # Of one stream and of several, with pauses, synchronisations, copies, graphs and several devices.
 SHORT = {"tb-resnet50-nw4", "hta-nccl-parser", "cs336-zx-base", "tl-resnet-ckpt", "tl-jax-conv-08", "hta-diff-test"}
+SHORTEST = {"tb-resnet50-nw4", "hta-nccl-parser"}
 pytestmark = pytest.mark.traces
 
 
-@pytest.mark.parametrize("batch", slow_unless(lambda batch: batch in {0, 4}, range(BATCHES)))
+@pytest.mark.parametrize("batch", slow_unless(lambda batch: batch == 4, range(BATCHES)))
 def test_at_full_speed(batch: int, traces: Path, node: Node, tmp_path: Path) -> None:
     jobs = [job for path in find_files(traces)[batch::BATCHES] if (job := read_file(path, tmp_path))]
     assert len(jobs) >= 4
     assert replay(node, jobs, tmp_path, recorded_speed=False) == {}
 
 
-def test_at_the_recorded_speed(traces: Path, node: Node, tmp_path: Path) -> None:
-    jobs = read_some(traces, SHORT, "at-its-speed", tmp_path)
+@pytest.mark.parametrize("folders", slow_unless(SHORTEST.__eq__, [SHORTEST, SHORT]), ids=len)
+def test_at_the_recorded_speed(folders: set[str], traces: Path, node: Node, tmp_path: Path) -> None:
+    jobs = read_some(traces, folders, "at-its-speed", tmp_path)
     assert replay(node, jobs, tmp_path, recorded_speed=True) == {}
 
 
