@@ -24,6 +24,7 @@ REAL = (
     "tb-resnet50-nw0/worker0.pt.trace.json.gz",
     "param-linear/linear_kineto.json.gz",
 )
+RUNS = 3  # of each reader, of which the fastest counts
 MAX_IMPORT_RATIO = 2.0  # times the import, for the largest
 
 
@@ -34,12 +35,12 @@ def run(console: Console, quick: bool = False) -> None:
             found = [Path(folder) / "input-bound.json.gz"]
             write(simulate("input-bound", iterations=10 if quick else 55), found[0])
         for number, path in enumerate(found):
-            compare(console, path, judged=number == 0 and not quick)
+            compare(console, path, 1 if quick else RUNS, judged=number == 0 and not quick)
 
 
-def compare(console: Console, path: Path, *, judged: bool) -> None:
+def compare(console: Console, path: Path, runs: int, *, judged: bool) -> None:
     """Print one trace's table; `judged` adds whether the goal is met."""
-    readings = {reader.name: measure(reader, path, 3) for reader in DIAGNOSES}
+    readings = {reader.name: measure(reader, path, runs) for reader in DIAGNOSES}
     base = readings["deepprof.read"]
     if isinstance(base, str):
         raise RuntimeError(f"deepprof.read {base}")

@@ -86,7 +86,7 @@ def test_kernels_that_another_profiler_misses_or_has_more_with_us_are_named(plan
     assert rows[0].figure.startswith("odd: with us 3, without us 0; add(): with us 78, without us 80; ")
 
 
-@pytest.mark.parametrize("kind", ["foreign", "stretched"])
+@pytest.mark.parametrize("kind", [pytest.param("foreign", marks=pytest.mark.slow), "stretched"])
 def test_a_clock_that_is_another_one_after_a_session_fails(kind: str, plan: Callable[[str], Plan]) -> None:
     assert failed(list(CHECKS["coexistence"](plan(kind)))) == ["our iterations after its session"]
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from deepprof.collectors.live.packets import VERSION, CollectionLevel, Kind, Reason
+from tests.chance import examples
 from tests.patience import UNHURRIED
 
 from .building import SANITIZERS, build
@@ -111,12 +112,13 @@ def silent(tmp_path: Path) -> Iterator[Agent]:
 
 
 def test_a_job_that_is_over_before_its_worker_begins_is_heard(start: Start, tmp_path: Path) -> None:
+    jobs = max(2, examples(4))
     with Agent(tmp_path / "socket") as agent:
-        for _ in range(4):
+        for _ in range(jobs):
             with start("start ranges 50") as run:
                 assert run.end() == [0]
-        await_truth(lambda: len(agent.connections) == 4 and all(c.closed for c in agent.connections), "four ends")
-    assert [frames(said) for said in agent.connections] == [[(0, 50, Reason.NONE), (50, 0, Reason.NONE)]] * 4
+        await_truth(lambda: len(agent.connections) == jobs and all(c.closed for c in agent.connections), "their ends")
+    assert [frames(said) for said in agent.connections] == [[(0, 50, Reason.NONE), (50, 0, Reason.NONE)]] * jobs
 
 
 def test_what_came_before_the_answer_is_given_with_it(start: Start, silent: Agent) -> None:
@@ -259,7 +261,7 @@ def test_pauses_while_the_answer_comes(start: Start, tmp_path: Path) -> None:
     """Whenever it does, nothing is kept from within a pause, and everything outside is kept or counted."""
     toggles = "pause quiet 3 resume ranges 3 " * 30
     with Agent(tmp_path / "socket") as agent:
-        for number in range(6):
+        for number in range(max(2, examples(6))):
             with start(f"start threads 4 {toggles} line finish") as run:
                 run.await_ready()
                 await_tick(agent, number)

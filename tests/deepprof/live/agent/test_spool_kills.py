@@ -10,7 +10,7 @@ from pathlib import Path
 
 from deepprof.live.agent.spool import Spool
 from deepprof.v1.ingest_pb2 import SendRequest
-from tests.chance import draw_seed
+from tests.chance import draw_seed, examples
 
 from .spooling import hello
 
@@ -52,7 +52,7 @@ def test_kills_leave_whole_messages(tmp_path: Path) -> None:
     seed = draw_seed("spool kills")
     chance, reached = random.Random(seed), 0
     command = [sys.executable, "-c", WRITER, str(tmp_path), hello().SerializeToString().hex()]
-    for kill in range(KILLS):
+    for kill in range(examples(KILLS)):
         process = subprocess.Popen([*command, str(seed + kill)], stdout=subprocess.PIPE)
         assert process.stdout is not None
         first = process.stdout.readline()  # it is at work

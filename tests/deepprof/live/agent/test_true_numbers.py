@@ -15,6 +15,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from deepprof.live.agent.draining import is_alive
 from deepprof.live.agent.summary import add_up, select
 from deepprof.live.client.daemon import Daemon as Client
 from deepprof.live.client.endpoint import find_endpoint
+from deepprof.live.client.errors import DaemonError
 from tests.collectors.live.building import build
 from tests.collectors.live.reader import TRUTH, start_job
 from tests.deepprof.live.agent import packets_made as made
@@ -201,6 +203,16 @@ def test_what_the_device_makes_is_kept_or_missing_by_name(
     else:  # what is of no known kind, and nothing else, is what the driver had lost before anybody had read it
         assert unaccounted + emitted.dropped == unknown
     check_daemon(daemon, answer, job, books)
+    wait_for(lambda: is_forgotten(daemon, job), f"the daemon lets go of {job}")
+
+
+def is_forgotten(daemon: Daemon, job: str) -> bool:
+    """Have the daemon do no more for a job: it would examine it as a whole, in a process of its own."""
+    with Client(find_endpoint(daemon.address)) as client, suppress(DaemonError):  # a stream may still be open
+        if any(each.job == job for each in client.jobs()):
+            client.forget(job)
+        return True
+    return False
 
 
 def check_daemon(daemon: Daemon, answer: AgentStatus, job: str, books: RecordAccount) -> None:
