@@ -13,6 +13,7 @@ import pytest
 from deepprof.collectors.live.packets import VERSION, CollectionLevel, Kind, Reason
 from tests.chance import examples
 from tests.patience import UNHURRIED
+from tests.widening import slow_unless
 
 from .building import SANITIZERS, build
 from .reader import PATIENCE_S, SANITIZED, Agent, Connection, await_truth
@@ -55,7 +56,8 @@ class Run:
 Start = Callable[..., AbstractContextManager[Run]]
 
 
-@pytest.fixture(params=SANITIZERS)
+# Memory is looked at in `test_inject_sanitized` and `test_ranges`; what is new here is who comes first.
+@pytest.fixture(params=slow_unless(lambda flavour: flavour != "address", SANITIZERS))
 def flavour(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

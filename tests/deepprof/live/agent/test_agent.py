@@ -80,6 +80,7 @@ def test_a_job_s_name_that_is_used_again_shows_the_new_run(folder: Path) -> None
             wait_for(lambda length=length: exported(daemon, "demo") == {(0, 0): length}, "so does the exporter")
 
 
+@pytest.mark.slow  # `test_true_numbers` kills an agent while a job sends
 def test_kill_of_the_agent_loses_nothing_that_was_taken_and_is_a_gap(folder: Path) -> None:
     with running() as daemon:
         agent = AgentProcess(folder, daemon.address).start()
@@ -106,6 +107,7 @@ def test_kill_of_the_agent_loses_nothing_that_was_taken_and_is_a_gap(folder: Pat
     assert sum(device.iterations for device in rank.devices) == 60
 
 
+@pytest.mark.slow  # `test_uplink_kills` kills a daemon while an uplink sends
 def test_kill_of_the_daemon_costs_nothing(folder: Path) -> None:
     with running() as first, running_agent(folder, first.address) as agent:
         job = Job(agent)

@@ -136,6 +136,7 @@ async def send_devices_twice(folder: Path) -> None:
         daemon.kill()
 
 
+@pytest.mark.slow  # `test_uplink` replaces the store of a daemon in memory
 def test_a_daemon_whose_store_was_removed_is_sent_the_rest(folder: Path) -> None:
     asyncio.run(send_to_a_new_store(folder))
 
