@@ -72,7 +72,7 @@ async def collect(tmp_path: Path, found: list[Trace]) -> Opening:
     ranks = Opening()
     with short_folder() as folder:
         windows, lines = WindowFolder(Path(folder) / "windows"), NoticeLog(print)
-        source = KinetoSource(find_address(folder), windows, ranks, lines, WindowSchedule(4.0, 2000), job="job")
+        source = KinetoSource(find_address(folder), windows, ranks, lines, WindowSchedule(6.0, 5000), job="job")
         task = asyncio.create_task(source.run())
         process = await start(tmp_path, folder)
         try:
