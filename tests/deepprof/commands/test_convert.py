@@ -14,6 +14,7 @@ from deepprof.commands import main, progress
 from deepprof.commands.arguments import parse_time
 from deepprof.simulation import simulate, write
 from tests import manifest
+from tests.widening import first_of_each
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +81,7 @@ def test_the_report_is_the_same_to_the_byte(ranks, store, capsys):
 
 
 @pytest.mark.traces
-@pytest.mark.parametrize("row", manifest.rows())
+@pytest.mark.parametrize("row", first_of_each("format", manifest.rows()))
 def test_the_report_of_a_real_trace_is_the_same_to_the_byte(
     traces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], row: dict[str, str]
 ) -> None:

@@ -21,6 +21,7 @@ from tests import manifest
 from tests.deepprof.builders import build_analysis, build_finding, build_loop
 from tests.deepprof.render.test_lanes import drops
 from tests.tables import copy, event, launch, make_trace, span
+from tests.widening import first_of_each
 
 FOUND = ("finding", "iteration", "nested", "idle")
 
@@ -84,7 +85,7 @@ def check(analysis, **options):
 
 
 @pytest.mark.traces
-@pytest.mark.parametrize("row", manifest.rows())
+@pytest.mark.parametrize("row", first_of_each("format", manifest.rows()))
 def test_a_real_trace_is_in_the_file_exactly(row, tmp_path):
     path = manifest.path_of(row)
     try:

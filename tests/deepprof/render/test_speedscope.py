@@ -15,6 +15,7 @@ from tests import manifest
 from tests.deepprof.builders import build_analysis, build_loop
 from tests.deepprof.render.test_perfetto import job
 from tests.tables import event, launch, make_trace
+from tests.widening import first_of_each
 
 
 def export(analysis):
@@ -131,7 +132,7 @@ def test_a_trace_without_iterations_is_one_line(tmp_path, capsys, monkeypatch):
 
 
 @pytest.mark.traces
-@pytest.mark.parametrize("row", manifest.rows())
+@pytest.mark.parametrize("row", first_of_each("format", manifest.rows()))
 def test_the_iteration_of_a_real_trace(row):
     try:
         trace = deepprof.read(manifest.path_of(row))
