@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import doctest
-import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -40,20 +37,16 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def shown(command: str, folder: Path) -> str:
-    """Return what a command prints into a pipe 80 columns wide."""
-    words = shlex.split(command)
-    assert words[0] == "deepprof"
-    environment = {**os.environ, "COLUMNS": "80", "PYTHONIOENCODING": "utf-8"}
-    run = [sys.executable, "-m", "deepprof", *words[1:]]
-    return subprocess.run(run, cwd=folder, env=environment, capture_output=True, text=True, check=True).stdout
-
-
 @pytest.mark.parametrize("block", blocks("console"), ids=lambda b: b.splitlines()[0][2:60])
-def test_commands_print_what_the_documents_show(block: str, demo: Path, traces: Path) -> None:
+def test_commands_print_what_the_documents_show(
+    block: str, demo: Path, traces: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     command, expected = block.split("\n", 1)
-    folder = demo if "demo.json.gz" in command else traces
-    assert shown(command.removeprefix("$ "), folder).rstrip() == expected.rstrip()
+    name, *words = shlex.split(command.removeprefix("$ "))
+    monkeypatch.chdir(demo if "demo.json.gz" in command else traces)
+    monkeypatch.setenv("COLUMNS", "80")
+    assert (name, main(words)) == ("deepprof", 0)
+    assert capsys.readouterr().out.rstrip() == expected.rstrip()
 
 
 @pytest.mark.parametrize("code", blocks("python"))

@@ -67,6 +67,7 @@ def test_a_live_job_has_data_in_every_panel_and_alerts_that_come_and_go(tmp_path
             check_accounts(client)
 
 
+@pytest.mark.slow  # test_an_alert_fires_when_the_daemon_is_gone and the one before it show both halves
 def test_the_alert_of_a_killed_daemon_resolves_when_it_is_back(tmp_path: Path) -> None:
     with running() as daemon, watched(daemon, tmp_path) as server:
         wait_for(lambda: server.number("up"), "a scrape")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import pytest
@@ -11,6 +12,7 @@ from deepprof.simulation import simulate, write
 from deepprof.simulation.sharing import simulate_shared
 from deepprof.v1 import records_pb2
 from tests.deepprof.live.client.fake_daemon import FakeDaemon, Rank
+from tests.widening import slow_unless
 
 
 @pytest.fixture(scope="module")
@@ -29,18 +31,27 @@ def report(capsys, *argv):
     return out
 
 
+JSON = ["--format", "json"]
+OPTIONS = [
+    [*JSON, "--all"],
+    [],
+    [*JSON, "--from", "50ms"],
+    [*JSON, "--iterations", "8"],
+    [*JSON, "--stream", "0:7"],
+]
+
+
+def is_quick(asked):
+    """Every option is asked of two ranks; one rank without any is enough."""
+    options, several = asked
+    return several or options == OPTIONS[0]
+
+
 @pytest.mark.parametrize(
-    "options",
-    [
-        ["--format", "json", "--all"],
-        [],
-        ["--format", "json", "--from", "50ms"],
-        ["--format", "json", "--iterations", "8"],
-        ["--format", "json", "--stream", "0:7"],
-    ],
-    ids=" ".join,
+    ("options", "several"),
+    slow_unless(is_quick, itertools.product(OPTIONS, [False, True])),
+    ids=lambda value: " ".join(value) if isinstance(value, list) else ["one rank", "two ranks"][value],
 )
-@pytest.mark.parametrize("several", [False, True], ids=["one rank", "two ranks"])
 def test_the_report_is_that_of_the_files(capsys, address, job, options, several):
     path = job if several else job / "rank1.json.gz"
     assert main(["send", str(path), "--to", address, "--job", "j"]) == 0
@@ -50,7 +61,13 @@ def test_the_report_is_that_of_the_files(capsys, address, job, options, several)
 
 
 @pytest.mark.traces
-@pytest.mark.parametrize("name", ["tb-resnet50-nw0", "hta-negqueue", "hta-amd-mi250-minitoy", "hta-cpu-only"])
+@pytest.mark.parametrize(
+    "name",
+    slow_unless(
+        lambda name: name in {"hta-amd-mi250-minitoy", "hta-cpu-only"},
+        ["tb-resnet50-nw0", "hta-negqueue", "hta-amd-mi250-minitoy", "hta-cpu-only"],
+    ),
+)
 def test_the_report_on_a_real_job_is_that_of_the_files(capsys, address, traces, name):
     path = traces / name
     assert main(["send", str(path), "--to", address, "--job", name]) == 0

@@ -24,6 +24,7 @@ from tests.deepprof.builders import build_analysis, build_finding
 from tests.deepprof.render.test_perfetto import job
 from tests.patience import PATIENCE_S
 from tests.tables import make_trace
+from tests.widening import slow_unless
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "export.md"
 
@@ -172,7 +173,7 @@ def test_a_file_that_fails_half_way_leaves_the_old_one(analysed, capsys, tmp_pat
     assert (tmp_path / "t.json").read_text() == "old"
 
 
-@pytest.mark.parametrize("target", export.TARGETS)
+@pytest.mark.parametrize("target", slow_unless(lambda target: target == "perfetto", export.TARGETS))
 def test_a_closed_pipe_is_quiet(capture, target):
     reader, writer = os.pipe()
     os.close(reader)

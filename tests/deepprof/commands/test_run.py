@@ -20,6 +20,7 @@ from deepprof.live.agent.asking import ask
 from deepprof.live.agent.job_names import name_job
 from tests.deepprof.live.agent.fake_agent import process
 from tests.patience import PATIENCE_S
+from tests.widening import slow_unless
 
 ROOT = Path(__file__).resolve().parents[3]
 DRIVER = """
@@ -201,7 +202,10 @@ def test_a_signal_passes_through(cli):
     assert running.returncode == 9
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1]
+
+
+@pytest.mark.parametrize("number", slow_unless(lambda number: number == signal.SIGINT, SIGNALS))
 def test_a_signal_while_we_are_busy_changes_no_exit_code(cli, number):
     """numpy has threads of its own, to which the kernel may give what the main thread does not take at once."""
     code = "trap '' INT TERM USR1; echo $$; read x; exit 7"

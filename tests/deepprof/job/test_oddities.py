@@ -13,6 +13,7 @@ from deepprof.commands import main
 from deepprof.commands.signals import tidying
 from deepprof.simulation import simulate, write
 from tests.patience import PATIENCE_S
+from tests.widening import slow_unless
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and limits are those of POSIX")
 WRITING = [("diagnose", "2"), ("convert", "1"), ("convert", "2")]  # what puts something on the disk
@@ -48,7 +49,7 @@ def start(own: Path, *argv: str) -> "subprocess.Popen[bytes]":
     return subprocess.Popen([sys.executable, *argv], stdin=pipe, stdout=pipe, stderr=pipe, env=environment)
 
 
-@pytest.mark.parametrize(("command", "jobs"), WRITING)
+@pytest.mark.parametrize(("command", "jobs"), slow_unless(lambda case: case == ("convert", "2"), WRITING))
 def test_a_request_to_end_leaves_nothing(ranks, own, command, jobs):
     """As SLURM, Kubernetes and systemd send it; of what was begun nothing stays, and no process complains."""
     output = ["-o", str(own / "job.deepprof")] if command == "convert" else []
@@ -97,7 +98,7 @@ def test_a_process_whose_parent_is_gone_ends_without_a_word(ranks, own):
     assert process.wait(PATIENCE_S) == 1
 
 
-@pytest.mark.parametrize(("command", "jobs"), WRITING)
+@pytest.mark.parametrize(("command", "jobs"), slow_unless(lambda case: case[0] == "convert", WRITING))
 def test_a_full_disk_is_a_line(ranks, own, command, jobs):
     """polars tells of it in an error of its own, which is neither an `OSError` nor a bug."""
     output = ["-o", str(own / "job.deepprof")] if command == "convert" else []

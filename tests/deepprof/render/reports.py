@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
@@ -17,6 +18,7 @@ from rich.console import Console
 import deepprof
 from benchmarks.cases.defects import plan_masked_copies
 from benchmarks.cases.played import Job, play
+from deepprof.analysis import Analysis
 from deepprof.collectors.trace import Trace
 from deepprof.render.text import print_report
 from deepprof.simulation import simulate, simulate_ranks, write
@@ -41,8 +43,14 @@ BACKWARD = "autograd::engine::evaluate_function: "
 def draw(kind: str, width: int) -> str:
     """Return the report on the job of one kind on a page of `width` columns."""
     text = io.StringIO()
-    print_report(deepprof.analyze(KINDS[kind]()), Console(file=text, width=width, color_system=None))
+    print_report(analyze_kind(kind), Console(file=text, width=width, color_system=None))
     return text.getvalue()
+
+
+@cache
+def analyze_kind(kind: str) -> Analysis:
+    """Return the analysis of the job of one kind, which is the same on every page."""
+    return deepprof.analyze(KINDS[kind]())
 
 
 def read_simulated(scenario: str, **options: object) -> list[Trace]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from functools import cache
 
 import numpy as np
 import polars as pl
@@ -27,6 +28,12 @@ def slow_job(ranks: int = 3, **more: object) -> RankComparison:
     found = compare_ranks(loops, facts_of(loops, traces))
     assert found is not None
     return found
+
+
+@cache
+def large_job() -> RankComparison:
+    """Twelve of 4096 ranks, the same on every page."""
+    return slow_job(12, world_size=4096)
 
 
 def draw(ranks: RankComparison | None, width: int = 100, encoding: str = "utf-8") -> list[str]:
@@ -70,8 +77,7 @@ def test_a_single_rank_has_no_table() -> None:
 @pytest.mark.parametrize("width", [30, 40, 55, 200])
 @pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
 def test_every_page_is_wide_enough(width: int, encoding: str) -> None:
-    found = slow_job(12, world_size=4096)
-    lines = draw(found, width, encoding)
+    lines = draw(large_job(), width, encoding)
     assert max(map(len, lines)) <= width
     assert "and 4 more" in " ".join(lines)
     assert [line.split()[0] for line in lines[3:11]] == ["11", *map(str, range(7))]
