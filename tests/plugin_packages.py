@@ -11,8 +11,10 @@ from pathlib import Path
 __all__ = ["deepprof_with", "install_package"]
 
 
-def install_package(files: Mapping[str, str], source: Path, target: Path) -> None:
-    """Install the package that `files` are, by name, into the directory `target`, as a distribution of its own."""
+def install_package(files: Mapping[str, str], folder: Path) -> None:
+    """Install the package that `files` are, by name, into `folder`/target, as a distribution of its own."""
+    source, target = folder / "source", folder / "target"
+    source.mkdir()
     for name, text in files.items():
         (source / name).write_text(text)
     options = ["--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--target", target]

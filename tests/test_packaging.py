@@ -9,14 +9,23 @@ from pathlib import Path
 
 import pytest
 
+from tests.once import make_once
+
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("deepprof", "collectors", "mining", "metrics")
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    """The wheel of the tree."""
+    (built,) = make_once(tmp_path_factory, "wheel", build_wheel).glob("*.whl")
+    return zipfile.ZipFile(built)
+
+
+def build_wheel(out: Path) -> None:
     """Build the wheel as `pip wheel .` does, from a copy so that the tree stays clean."""
-    copy, out = tmp_path_factory.mktemp("tree"), tmp_path_factory.mktemp("dist")
+    copy = out / "tree"
+    copy.mkdir()
     tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     archive = subprocess.run(
         ["tar", "-c", "--null", "-T", "-"], input=tracked.encode(), cwd=ROOT, capture_output=True, check=True
@@ -24,8 +33,6 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     subprocess.run(["tar", "-x", "-C", copy], input=archive.stdout, check=True)
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", out, copy]
     subprocess.run(command, check=True, capture_output=True)
-    (built,) = out.glob("*.whl")
-    return zipfile.ZipFile(built)
 
 
 def modules() -> set[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from pathlib import Path
@@ -19,6 +20,7 @@ from deepprof.collectors.plugins import PlugIn, PlugInWarning
 from deepprof.commands import main
 from deepprof.diagnosis.engine import diagnose_loop, fence_rule
 from deepprof.diagnosis.finding import Finding
+from tests.once import make_once
 from tests.plugin_packages import deepprof_with, install_package
 from tests.tables import make_trace
 
@@ -127,10 +129,8 @@ ASKING = {"asking": r"raised ValueError: two lines about \S+"}
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a directory with the faulty package."""
-    source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("target")
     files = {"pyproject.toml": PROJECT, "faulty.py": MODULE, "faulty_import.py": "1 / 0\n"}
-    install_package(files, source, target)
-    return target
+    return make_once(tmp_path_factory, "faulty", functools.partial(install_package, files)) / "target"
 
 
 @pytest.fixture(scope="module")

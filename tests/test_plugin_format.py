@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import json
 import re
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from deepprof.collectors.importers import BUILTINS, importers
+from tests.once import make_once
 from tests.plugin_packages import deepprof_with, install_package
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "formats.md"
@@ -31,11 +33,9 @@ JOB = "gpulog 1\n# made by hand\n" + "".join(map(line, range(20 * KERNELS))) + "
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a directory into which the package of the page is installed, as a distribution of its own."""
-    source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("target")
     files = dict(FILES.findall(PAGE.read_text()))
     assert set(files) == {"pyproject.toml", "deepprof_gpulog.py"}
-    install_package(files, source, target)
-    return target
+    return make_once(tmp_path_factory, "gpulog", functools.partial(install_package, files)) / "target"
 
 
 @pytest.mark.parametrize("packed", [False, True])
