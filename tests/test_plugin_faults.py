@@ -150,14 +150,17 @@ def check_lines(stderr: str, expected: dict[str, str]) -> None:
         assert re.fullmatch(rf"deepprof: warning: plug-in {name} of deepprof-faulty {said}{END}", line), line
 
 
+@pytest.fixture(scope="module")
+def without(job: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Return the report without plug-ins, which is the same from any number of processes."""
+    file = tmp_path_factory.mktemp("without") / "report.json"
+    assert main(["diagnose", str(job), "--format", "json", "--all", "--jobs", "1", "-o", str(file)]) == 0
+    return json.loads(file.read_text())
+
+
 @pytest.mark.parametrize("jobs", ["1", "2"])
-def test_the_report_is_as_without_them(
-    installed: Path, job: Path, jobs: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    command = ["diagnose", str(job), "--format", "json", "--all", "--jobs", jobs]
-    assert main(command) == 0
-    without = json.loads(capsys.readouterr().out)
-    done = deepprof_with(installed, *command)
+def test_the_report_is_as_without_them(installed: Path, job: Path, without: Any, jobs: str) -> None:
+    done = deepprof_with(installed, "diagnose", job, "--format", "json", "--all", "--jobs", jobs)
     assert done.returncode == 0, done.stderr
     check_lines(done.stderr, LOADING | ASKING | RULES)
     report = json.loads(done.stdout)

@@ -15,6 +15,7 @@ import pytest
 from deepprof.collectors.importers import BUILTINS, importers
 from tests.once import make_once
 from tests.plugin_packages import deepprof_with, install_package
+from tests.widening import slow_unless
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "formats.md"
 FILES = re.compile(r"^```\w+\n# (\S+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -38,7 +39,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_once(tmp_path_factory, "gpulog", functools.partial(install_package, files)) / "target"
 
 
-@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("packed", slow_unless(bool, [False, True]))
 def test_a_fresh_process_reads_the_format_of_the_page(installed: Path, tmp_path: Path, packed: bool) -> None:
     path = tmp_path / ("job.gpulog.gz" if packed else "job.gpulog")
     path.write_bytes(gzip.compress(JOB.encode()) if packed else JOB.encode())

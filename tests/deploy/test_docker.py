@@ -100,6 +100,17 @@ def test_the_variables_of_the_image_are_settings_of_the_daemon() -> None:
     assert all(f"-o 10001 -g 10001 -m {mode} {place}" in made for mode, place in zip(("0755", "0700"), volumes))  # noqa: B905
 
 
+def test_the_context_holds_what_a_wheel_is_built_from(context: Path) -> None:
+    """A link is there where what it leads to is there, too."""
+    kept = [each.name for each in context.iterdir()]
+    command = ["git", "ls-files", "-z", "--", *kept]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    tracked = listed.rstrip("\0").split("\0")
+    assert len(tracked) > 500
+    assert [name for name in tracked if not (context / name).exists()] == []
+
+
+@pytest.mark.slow  # the context is whole by the test above, and test_packaging.py builds and looks at such a wheel
 def test_the_wheel_is_built_from_the_context_and_holds_the_tree(context: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", tmp_path, context]
     subprocess.run(command, check=True, capture_output=True)

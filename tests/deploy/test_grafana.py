@@ -82,7 +82,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]
         config = {"scrape_configs": [scrape("deepprof", target)]}
         with running_prometheus(tmp_path_factory.mktemp("prometheus"), config) as server:
             scraped = 'sum(count_over_time(deepprof_iterations_total{job_id="train",rank="0"}[1m]))'
-            wait_for(lambda: (server.number(scraped) or 0) > 10, "ten scrapes")
+            wait_for(lambda: (server.number(scraped) or 0) > 4, "some scrapes")
             yield server
 
 

@@ -21,6 +21,12 @@ FOLDER = ROOT / "deploy" / "prometheus"
 GROUPS = yaml.safe_load((FOLDER / "rules.yml").read_text())["groups"]
 ALERTS = {rule["alert"]: rule for group in GROUPS for rule in group["rules"] if "alert" in rule}
 RUNBOOKS = (ROOT / "docs" / "runbooks.md").read_text()
+SCOPES = ((DAEMON, ()), ((SERIES_DROPPED,), ()), (JOB, JOB_LABELS), (RANK, RANK_LABELS), (DEVICE, DEVICE_LABELS))
+LABELS = {
+    family.name: [*labels, *family.labels]
+    for families, labels in SCOPES
+    for family in families  # type: ignore[attr-defined]
+}
 FASTER = 120  # ten minutes become five seconds
 
 
@@ -85,6 +91,17 @@ def test_rules_and_runbooks_know_only_metrics_that_are_exported() -> None:
         assert name in known or re.sub("_(bucket|sum|count)$", "", name) in known, name
 
 
+def test_the_series_of_the_cases_are_those_that_are_exported() -> None:
+    cases = yaml.safe_load((FOLDER / "rules_test.yml").read_text())["tests"]
+    series = {each["series"] for case in cases for each in case["input_series"]}
+    found = {each for each in series if each.startswith("deepprof_")}
+    assert len(found) > 30
+    for each in found:
+        name, _, inside = each.partition("{")
+        family = name if name in LABELS else re.sub("_(sum|count)$", "", name)
+        assert {*re.findall(r'(\w+)="', inside)} == {"instance", "job", *LABELS[family]}, each
+
+
 @pytest.mark.parametrize("expression", re.findall(r"^```promql\n(.*?)^```$", RUNBOOKS, re.DOTALL | re.MULTILINE))
 def test_every_query_of_the_runbooks_is_one(expression: str, tmp_path: Path) -> None:
     rule = {"record": "asked", "expr": expression.replace("JOB", "train")}
@@ -107,6 +124,7 @@ def hurry(rules: Any) -> Any:
     return [{**group, "rules": [hurried(rule) for rule in group["rules"]]} for group in rules]
 
 
+@pytest.mark.slow  # promtool's cases fire and resolve every alert, from series as they are exported
 def test_every_alert_fires_in_trouble_and_resolves_after_it(tmp_path: Path) -> None:
     (tmp_path / "rules.yml").write_text(yaml.safe_dump({"groups": hurry(GROUPS)}))
     training = Training()
@@ -140,10 +158,9 @@ def test_the_document_lists_what_is_exported() -> None:
     text = (ROOT / "docs" / "prometheus.md").read_text()
     rows = re.findall(r"^\| `(deepprof_\w+)` \| (\w+) \| (.*?) \| (.*?) \| (.*?) \|$", text, re.MULTILINE)
     listed = {name: (kind, [*re.findall(r"`(\w+)`", labels)], meaning) for name, kind, labels, _, meaning in rows}
-    scopes = ((DAEMON, ()), ((SERIES_DROPPED,), ()), (JOB, JOB_LABELS), (RANK, RANK_LABELS), (DEVICE, DEVICE_LABELS))
     exported_ones = {
-        family.name: (family.kind, [*labels, *family.labels], family.meaning)
-        for families, labels in scopes
+        family.name: (family.kind, LABELS[family.name], family.meaning)
+        for families, _ in SCOPES
         for family in families  # type: ignore[attr-defined]
     }
     assert listed == exported_ones

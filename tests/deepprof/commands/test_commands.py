@@ -28,6 +28,14 @@ def capture(tmp_path_factory):
     return str(path)
 
 
+@pytest.fixture(scope="module")
+def short(tmp_path_factory):
+    """A trace for tests that look at where the report goes, not at what it says."""
+    path = tmp_path_factory.mktemp("job") / "short.json.gz"
+    write(simulate("healthy", iterations=3), path)
+    return str(path)
+
+
 @pytest.fixture
 def diagnosed(monkeypatch):
     """Makes `diagnose` see a finished analysis, whatever the path."""
@@ -185,9 +193,9 @@ def test_a_full_disk_is_one_line(capsys, diagnosed):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
-def test_a_full_stdout_is_one_line(capture):
+def test_a_full_stdout_is_one_line(short):
     with open("/dev/full", "w") as full:
-        command = [sys.executable, "-m", "deepprof", "diagnose", capture]
+        command = [sys.executable, "-m", "deepprof", "diagnose", short]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=PATIENCE_S, check=False)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "No space left on device" in done.stderr
@@ -296,17 +304,17 @@ def test_a_dash_is_stdout(capsysbinary, diagnosed, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_text_that_stdout_cannot_show_is_replaced(capture, tmp_path):
+def test_text_that_stdout_cannot_show_is_replaced(short, tmp_path):
     named = tmp_path / "größe.json.gz"
-    os.link(capture, named)
+    os.link(short, named)
     done = call("diagnose", str(named), env={**os.environ, "PYTHONIOENCODING": "ascii"})
     assert (done.returncode, done.stderr) == (0, "")
     assert "gr??e.json.gz" in done.stdout.replace("\n", "")
 
 
-def test_json_is_utf_8_whatever_stdout_says(capture, tmp_path):
+def test_json_is_utf_8_whatever_stdout_says(short, tmp_path):
     named = tmp_path / "größe.json.gz"
-    os.link(capture, named)
+    os.link(short, named)
     done = subprocess.run(
         [sys.executable, "-m", "deepprof", "diagnose", str(named), "--format", "json"],
         capture_output=True,
@@ -318,19 +326,19 @@ def test_json_is_utf_8_whatever_stdout_says(capture, tmp_path):
 
 
 @pytest.mark.parametrize("kind", slow_unless(lambda kind: kind == "text", ["text", "json"]))
-def test_a_pipe_that_closes_early_is_quiet(capture, kind):
+def test_a_pipe_that_closes_early_is_quiet(short, kind):
     """As in `deepprof diagnose … | head -1`, with a reader that is gone before the first byte."""
     reader, writer = os.pipe()
     os.close(reader)
-    command = [sys.executable, "-m", "deepprof", "diagnose", capture, "--format", kind]
+    command = [sys.executable, "-m", "deepprof", "diagnose", short, "--format", kind]
     done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, timeout=PATIENCE_S, check=False)
     os.close(writer)
     assert (done.returncode, done.stderr) == (141, b"")
 
 
-def test_a_closed_stdout_is_one_line(capture):
+def test_a_closed_stdout_is_one_line(short):
     done = subprocess.run(
-        ["/bin/sh", "-c", '"$0" -m deepprof diagnose "$1" >&-', sys.executable, capture],
+        ["/bin/sh", "-c", '"$0" -m deepprof diagnose "$1" >&-', sys.executable, short],
         stderr=subprocess.PIPE,
         text=True,
         timeout=PATIENCE_S,

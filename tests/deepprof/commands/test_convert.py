@@ -21,7 +21,7 @@ from tests.widening import first_of_each
 def ranks(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ranks")
     for rank in range(2):
-        write(simulate("healthy", iterations=10, seed=rank), folder / f"rank{rank}.json.gz")
+        write(simulate("healthy", iterations=6, seed=rank), folder / f"rank{rank}.json.gz")
     return folder
 
 

@@ -200,8 +200,8 @@ def test_csv_is_plain_text_with_names_as_data(monkeypatch):
 
 @pytest.fixture
 def demo(tmp_path, monkeypatch):
-    """A directory with the job of `make demo`."""
-    write(simulate("graph-growth", iterations=40), tmp_path / "demo.json.gz")
+    """A directory with a job like that of `make demo`, only shorter."""
+    write(simulate("graph-growth", iterations=16), tmp_path / "demo.json.gz")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

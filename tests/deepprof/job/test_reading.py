@@ -35,7 +35,7 @@ def ranks(tmp_path_factory):
     """Three files of one job, as PyTorch would write them."""
     folder = tmp_path_factory.mktemp("ranks")
     for rank in range(RANKS):
-        write(simulate("healthy", iterations=8, seed=rank), folder / f"rank{rank}.json.gz")
+        write(simulate("healthy", iterations=4, seed=rank), folder / f"rank{rank}.json.gz")
     return folder
 
 
