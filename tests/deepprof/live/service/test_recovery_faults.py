@@ -313,7 +313,7 @@ def test_recovery_holds_little_at_a_time(
     tmp_path: Path, trace: deepprof.Trace, batches: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def before(daemon: Inside) -> None:
-        for number in range(30):
+        for number in range(10):
             await send_part(daemon, trace, batches[:6], f"job-{number}")
 
     crash(tmp_path, before, monkeypatch)

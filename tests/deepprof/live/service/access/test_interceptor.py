@@ -243,7 +243,7 @@ def peak_mib() -> float:
         ((16 << 20) + 1, False, "RESOURCE_EXHAUSTED"),
         (256 << 20, False, "RESOURCE_EXHAUSTED"),
         (256 << 20, True, "UNIMPLEMENTED Compression algorithm 'gzip' is disabled."),
-        (1 << 20, True, "UNIMPLEMENTED"),
+        pytest.param(1 << 20, True, "UNIMPLEMENTED", marks=pytest.mark.slow),
     ],
 )
 def test_messages_too_large_or_compressed(size: int, compressed: bool, wanted: str) -> None:
