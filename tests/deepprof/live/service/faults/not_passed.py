@@ -39,7 +39,6 @@ NOT_PASSED = {
     "service.examiner.examiner:Examiner.run: asyncio.sleep(PAUSE_S)": ONCE_MORE,
     "service.examiner.examiner:Examiner.run: asyncio.sleep(PAUSE_S) (2)": ONCE_MORE,
     "service.exporter.http:Exporter._answer: self._send(writer, _say(500, 'this is a bug of DeepProf; its": ONCE_MORE,
-    "service.exporter.http:Exporter._scrape: self._send(writer, _say(401, 'a token is needed', 'WWW-Authe": FULL_HOUSE,
     "service.exporter.http:Exporter._scrape: self._send(writer, busy, request.method)": FULL_HOUSE,
     "service.housekeeping:_try_again: asyncio.to_thread(try_disk, engine)": BAD_DISK,
     "service.query:QueryServicer.ListIterations: context.abort(grpc.StatusCode.UNAVAILABLE, f'the history can": HISTORY,
