@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 BRACKETS = r"<[^<>]*>"  # innermost template arguments; applied until none is left
@@ -21,6 +23,12 @@ def rows_named(rows: pl.DataFrame, names: pl.Series, pattern: str) -> pl.DataFra
     ids = rows["name_id"].unique()
     wanted = ids.filter(names.gather(ids).str.contains(pattern).fill_null(value=False))
     return rows.filter(pl.col("name_id").is_in(wanted.implode()))
+
+
+def are_named(names: pl.Series, name_ids: pl.Series, pattern: str) -> npt.NDArray[np.bool_]:
+    """Return which of the names, given by their ids, contain `pattern`; every name is matched once."""
+    found: npt.NDArray[np.bool_] = names.str.contains(pattern).fill_null(value=False).to_numpy()[name_ids.to_numpy()]
+    return found
 
 
 def coarse_ids(names: pl.Series) -> pl.Series:

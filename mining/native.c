@@ -1,5 +1,6 @@
 /*
- * The compiled half of deepprof.mining: suffix array, LCP array, nodes of the suffix tree, and the locking matcher.
+ * The compiled half of deepprof.mining: suffix array, LCP array, nodes of the suffix tree, the locking matcher,
+ * and nested spans.
  * Plain C11 without Python.h, loaded with ctypes by native.py; numpy gives the same answers without it.
  *
  * Symbols are uint16_t or uint32_t; sais.h and matcher.h are included once for each.  Lengths of texts stay below 2^31.
@@ -21,7 +22,7 @@
 #define PREFETCH(address) ((void)0)
 #endif
 
-enum { DP_VERSION = 2, DP_OK = 0, DP_NO_MEMORY = -1, DP_BAD_PLACE = -2 };
+enum { DP_VERSION = 3, DP_OK = 0, DP_NO_MEMORY = -1, DP_BAD_PLACE = -2 };
 
 /* Changes with every change of a signature below; native.py refuses a library of another version. */
 EXPORT int32_t dp_version(void) { return DP_VERSION; }
@@ -359,4 +360,21 @@ EXPORT void dp_matcher_feed(struct matcher *m, const void *window, int64_t lengt
 EXPORT void dp_matcher_feed_short(struct matcher *m, const void *window, int32_t length, int32_t final)
 {
     dp_matcher_feed(m, window, length, final);
+}
+
+/* ---- nested spans ---- */
+
+/*
+ * Spans in order of track, then start, then descending end: parent[i] becomes the last one that is open when span i
+ * starts, -1 for none, and span i ends with it at the latest.  The chain of parents is the stack.
+ */
+EXPORT void dp_nest(const int64_t *track, const int64_t *start, int64_t *end, int64_t *parent, int64_t count)
+{
+    int64_t open = -1;
+    for (int64_t i = 0; i < count; i++) {
+        while (open >= 0 && (track[open] != track[i] || end[open] <= start[i])) open = parent[open];
+        parent[i] = open;
+        if (open >= 0 && end[i] > end[open]) end[i] = end[open];
+        if (end[i] > start[i]) open = i;
+    }
 }

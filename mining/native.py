@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-VERSION = 2
+VERSION = 3
 """The `dp_version()` this Python code is written for."""
 
 _POINTER, _INT32, _INT64 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
@@ -32,6 +32,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any] | None]] = {
     "dp_matcher_feed": (None, [_POINTER, _POINTER, _INT64, _INT32]),
     "dp_matcher_feed_short": (None, None),
     "dp_matcher_free": (None, [_POINTER]),
+    "dp_nest": (None, [_POINTER] * 4 + [_INT64]),
 }
 
 

@@ -12,7 +12,7 @@ import heapq
 import numpy as np
 import numpy.typing as npt
 
-from deepprof.metrics.template.enclosure import enclose, order_slices, separate
+from deepprof.metrics.enclosure import enclose, order_slices, separate
 
 Int64s = npt.NDArray[np.int64]
 Lane = list[tuple[int, int]]  # the slices that are open, as start and end

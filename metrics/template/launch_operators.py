@@ -7,7 +7,7 @@ import numpy.typing as npt
 import polars as pl
 
 from deepprof.collectors.trace import Trace
-from deepprof.metrics.template.enclosure import enclose, order_slices
+from deepprof.metrics.enclosure import enclose, order_slices
 
 Int64s = npt.NDArray[np.int64]
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from deepprof.metrics.template.enclosure import order_slices
+from deepprof.metrics.enclosure import order_slices
 from deepprof.render.lanes import assign_lanes
 from deepprof.render.perfetto.layers import as_text, word
 from deepprof.render.perfetto.texts import arrow_text, counter_text, microseconds, slice_text

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepprof.metrics.template.enclosure import enclose, order_slices
+from deepprof.metrics.enclosure import enclose, order_slices
 
 SLICES = st.lists(st.tuples(st.integers(0, 2), st.integers(-6, 30), st.integers(0, 12)), max_size=40)
 

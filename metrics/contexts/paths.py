@@ -1,0 +1,59 @@
+"""One context for all slices with the same path: the frames from the thread down to the slice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Int64s = npt.NDArray[np.int64]
+
+DEEPEST = 1_000  # levels, as Python allows; what lies deeper belongs to the context there
+
+
+@dataclass(frozen=True, slots=True)
+class _NumberedPaths:
+    """Contexts by number, parents before children, and the `context` of each slice.
+
+    `parent` is the number of the context around, `frame` what the context is; both continue the contexts given.
+    """
+
+    parent: Int64s
+    frame: Int64s
+    context: Int64s
+
+
+def measure_depths(parent: Int64s) -> Int64s:
+    """Return how many slices are around each one; `parent` is a row, -1 for none, without circles."""
+    jump, depth = parent.copy(), (parent >= 0).astype(np.int64)
+    while (inner := np.flatnonzero(jump >= 0)).size:  # twice as far each time
+        depth[inner] += depth[jump[inner]]
+        jump[inner] = jump[jump[inner]]
+    return depth
+
+
+def number_paths(parent: Int64s, frame: Int64s, top: Int64s, first: int) -> _NumberedPaths:
+    """Return the contexts of slices, numbered from `first` on.
+
+    `top` is for each slice the context of its thread, which is around those without a `parent`; a frame is a number.
+    """
+    depth, context, many = measure_depths(parent), top.copy(), int(frame.max(initial=0)) + 1
+    found: list[Int64s] = [np.empty(0, np.int64)]
+    for rows in by_level(depth):
+        around = np.where(parent[rows] >= 0, context[parent[rows]], top[rows])
+        if depth[rows[0]] > DEEPEST:
+            context[rows] = around
+            continue
+        keys, inverse = np.unique(around * many + frame[rows], return_inverse=True)
+        context[rows] = first + inverse
+        first += len(keys)
+        found.append(keys)
+    keys = np.concatenate(found)
+    return _NumberedPaths(keys // many, keys % many, context)
+
+
+def by_level(depth: Int64s) -> list[Int64s]:
+    """Return the rows of each depth, the outermost first."""
+    order = np.argsort(depth, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(depth[order])) + 1) if len(order) else []

@@ -1,0 +1,72 @@
+"""The calling contexts of every real trace: nothing is lost on the way from the device's events to the root."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+import deepprof
+from deepprof.collectors.trace import Trace
+from deepprof.metrics.breakdown.parts import IDLE_PARTS
+from deepprof.metrics.contexts.launches import NOT_IN_TRACE
+from deepprof.metrics.contexts.measures import COLUMNS, measure_contexts
+from deepprof.metrics.contexts.per_iteration import measure_iterations
+from deepprof.metrics.contexts.tree import ContextTree, build_tree
+from deepprof.metrics.sharing.work import WORK
+from tests.deepprof.analysis.conftest import Analyzed
+
+ORPHANS = {"tl-resnet-ckpt": 968}  # as counted apart, of 3,653
+
+
+def test_the_root_has_all_that_ran_and_every_context_all_within(file: Analyzed) -> None:
+    row, analysis = file
+    if isinstance(analysis, deepprof.TraceError):
+        return
+    for trace in analysis.traces:
+        tree = build_tree(trace)
+        timelines = [each for (rank, _), each in analysis.timelines.items() if rank == (trace.rank or 0)]
+        taken = measure_contexts(trace, tree, timelines)
+        work = trace.device_events.filter(pl.col("activity").is_in(WORK))
+        root = taken.row(0, named=True)
+        assert root["device_ns"] == (work["end_ns"] - work["start_ns"]).sum()
+        assert root["kernels"] + root["copies"] == work.height
+        assert [root[part] for part in IDLE_PARTS] == [sum(t.totals_ns[part] for t in timelines) for part in IDLE_PARTS]
+        check_sums(tree, taken)
+        if row["file"].split("/")[0] in ORPHANS:
+            assert count_orphans(trace, tree) == {NOT_IN_TRACE: ORPHANS[row["file"].split("/")[0]]}
+
+
+def check_sums(tree: ContextTree, taken: pl.DataFrame) -> None:
+    """Assert that each context took what it took itself and what those within took, and nothing less than nothing."""
+    for column in COLUMNS:
+        own, whole = taken[f"own_{column}"].to_numpy(), taken[column].to_numpy()
+        within = np.zeros_like(own)
+        np.add.at(within, tree.parent[1:], whole[1:])
+        assert (own >= 0).all()
+        assert np.array_equal(whole, own + within)
+
+
+def count_orphans(trace: Trace, tree: ContextTree) -> dict[str, int]:
+    """Return how many device events nobody launched, by reason."""
+    around = tree.contexts[tree.parent[tree.of_events]]
+    counts = around.filter(kind="unattributed").group_by("name").len()
+    return dict(counts.iter_rows())
+
+
+def test_what_iterations_take_is_part_of_the_whole(file: Analyzed) -> None:
+    _, analysis = file
+    if isinstance(analysis, deepprof.TraceError) or not analysis.loops:
+        return
+    loop = analysis.loops[0]
+    trace = next(trace for trace in analysis.traces if (trace.rank or 0) == loop.rank)
+    tree, timelines = build_tree(trace), [analysis.timelines[loop.rank, loop.device]]
+    taken = measure_iterations(trace, tree, loop, timelines)
+    whole = measure_contexts(trace, tree, timelines)
+    sums = taken.group_by("context").agg(pl.col(COLUMNS).sum()).sort("context")
+    assert (sums.select(COLUMNS) <= whole.select(COLUMNS)[sums["context"]]).select(pl.all().all()).row(0) == (
+        True,
+    ) * len(COLUMNS)
+    inside = analysis.events_in_iterations.filter(pl.col("loop") == 0, pl.col("activity").is_in(WORK))
+    roots = taken.filter(context=0).select("iteration", "device_ns").sort("iteration")
+    expected = inside.group_by("iteration").agg((pl.col("end_ns") - pl.col("start_ns")).sum()).sort("iteration")
+    assert roots.rows() == expected.rows()

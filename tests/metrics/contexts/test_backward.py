@@ -1,0 +1,66 @@
+"""The forward operators of backward ones, in the ways in which PyTorch numbers them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from deepprof.metrics.contexts.backward import find_forward
+from deepprof.metrics.contexts.slices import read_slices
+from tests.metrics.contexts.test_slices import op
+from tests.tables import Row, make_trace
+
+NAMES = ("forward", "backward")
+
+
+def forward(start: int, end: int, sequence: int, thread: int = 1) -> Row:
+    return op(thread, start, end, sequence=sequence, forward_thread=0)
+
+
+def backward(start: int, end: int, sequence: int, thread: int = 2, forward_thread: int = 1) -> Row:
+    return op(thread, start, end, 1, sequence=sequence, forward_thread=forward_thread)
+
+
+def pairs(*rows: Row, others: Sequence[Row] = ()) -> list[tuple[int, int]]:
+    """Return when each backward slice begins that belongs to a forward one, and when that begins."""
+    slices = read_slices(make_trace(host=[*rows, *others], names=NAMES))
+    found = find_forward(slices)
+    return sorted(
+        (int(slices.start[row]), int(slices.start[found[row]])) for row in range(len(found)) if found[row] >= 0
+    )
+
+
+def test_the_last_of_those_that_read_a_number_has_it() -> None:
+    # add_ is not differentiable: it reads the number that batch_norm then takes.
+    assert pairs(forward(0, 5, 7), forward(6, 9, 7), backward(20, 30, 7)) == [(20, 6)]
+
+
+def test_the_outermost_of_nested_ones_is_meant_on_both_sides() -> None:
+    rows = (forward(0, 9, 7), forward(1, 8, 7), forward(2, 7, 7), backward(20, 30, 7), backward(21, 29, 7))
+    assert pairs(*rows) == [(20, 0)]
+
+
+def test_what_comes_after_the_backward_pass_is_not_its_forward_operator() -> None:
+    assert pairs(forward(0, 5, 7), backward(20, 30, 7), forward(40, 45, 7)) == [(20, 0)]
+    assert pairs(backward(20, 30, 7), forward(40, 45, 7)) == []
+
+
+def test_forward_threads_are_known_by_their_numbers() -> None:
+    # Two threads number on their own; the recorder calls them 1 and 2, the system 11 and 12.
+    rows = [forward(at, at + 5, 100 + at, thread=11) for at in (0, 10, 20)]
+    rows += [forward(at, at + 5, 100 + at, thread=12) for at in (20, 30, 40)]
+    rows += [backward(100 + at, 105 + at, 100 + at, 3, 1) for at in (0, 10, 20)]
+    rows += [backward(200 + at, 205 + at, 100 + at, 3, 2) for at in (30, 40)]
+    assert pairs(*rows) == [(100, 0), (110, 10), (120, 20), (230, 30), (240, 40)]
+
+
+def test_backward_on_the_thread_of_the_forward_pass() -> None:
+    assert pairs(forward(0, 5, 7), backward(20, 30, 7, thread=1)) == [(20, 0)]
+
+
+def test_numbers_of_nobody_are_left_alone() -> None:
+    assert pairs(backward(20, 30, 7), op(2, 40, 50, 1), op(2, 60, 70, 1, sequence=-1, forward_thread=1)) == []
+    assert pairs() == []
+
+
+def test_there_are_no_circles() -> None:
+    assert pairs(forward(20, 20, 7), backward(20, 30, 7, thread=1)) == []
