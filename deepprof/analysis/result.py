@@ -12,9 +12,11 @@ import polars as pl
 
 from deepprof.analysis.tables import (
     BREAKDOWN,
+    CONTEXTS_IN_ITERATIONS,
     EVENTS,
     METRICS,
     PLACE,
+    PLACED_CONTEXTS,
     PLACED_COPIES,
     PLACED_ITERATIONS,
     PLACED_KERNELS,
@@ -26,6 +28,9 @@ from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.unexamined import find_unexamined
 from deepprof.metrics.attribution import attribute_events
 from deepprof.metrics.breakdown.timeline import Timeline
+from deepprof.metrics.contexts.measures import measure_contexts
+from deepprof.metrics.contexts.per_iteration import measure_iterations
+from deepprof.metrics.contexts.tree import ContextTree, build_tree
 from deepprof.metrics.iteration_table import BUSY
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.names import with_names
@@ -128,6 +133,7 @@ class Analysis:
     ranks: RankComparison | None = None  # for a job of several ranks or devices
     sharing: tuple[SharedDevice, ...] = ()  # devices that several of the ranks have work on
     stretches: tuple[WorkWithoutLoop, ...] = ()  # one per device without a loop
+    recorded: tuple[Trace, ...] = ()  # the `traces`, those with the CPU fallback as they were read
 
     def __repr__(self) -> str:
         head = self.headline
@@ -171,6 +177,37 @@ class Analysis:
         every stream of its device, waits (`sync`) among them, which `events` in the table of iterations does not count.
         """
         return attribute_events(self.events, self.iterations)
+
+    @cached_property
+    def context_trees(self) -> Mapping[int, ContextTree]:
+        """The calling contexts of each rank, by its number."""
+        pairs = zip(self.traces, self.recorded or self.traces, strict=True)
+        return {trace.rank or 0: build_tree(trace, recorded) for trace, recorded in pairs}
+
+    @cached_property
+    def contexts(self) -> pl.DataFrame:
+        """Calling contexts of all ranks and what they took: `rank`, and the columns of `CONTEXTS` and `MEASURES`."""
+        tables = []
+        for trace in self.traces:
+            tree, number = self.context_trees[trace.rank or 0], pl.lit(trace.rank or 0, pl.Int64)
+            taken = measure_contexts(trace, tree, self._timelines_of(trace))
+            tables.append(tree.contexts.select(number.alias("rank"), pl.all()).hstack(taken))
+        return pl.concat([empty_table(PLACED_CONTEXTS), *tables])
+
+    @cached_property
+    def contexts_in_iterations(self) -> pl.DataFrame:
+        """What contexts took in each iteration of each loop: `loop`, `rank`, and the columns of `IN_ITERATIONS`."""
+        tables, traces = [], {trace.rank or 0: trace for trace in self.traces}
+        for number, loop in enumerate(self.loops if traces else ()):
+            trace, tree = traces[loop.rank], self.context_trees[loop.rank]
+            taken = measure_iterations(trace, tree, loop, self._timelines_of(trace))
+            place = (pl.lit(number, pl.Int64).alias("loop"), pl.lit(loop.rank, pl.Int64).alias("rank"))
+            tables.append(taken.select(*place, pl.all()))
+        return pl.concat([empty_table(CONTEXTS_IN_ITERATIONS), *tables])
+
+    def _timelines_of(self, trace: Trace) -> list[Timeline]:
+        """Return the timelines of a trace's devices."""
+        return [each for (rank, _), each in self.timelines.items() if rank == (trace.rank or 0)]
 
     @cached_property
     def iterations(self) -> pl.DataFrame:

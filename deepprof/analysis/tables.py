@@ -10,6 +10,9 @@ import polars as pl
 from deepprof.collectors.table_schema import TableJoin, TableSchema
 from deepprof.collectors.trace import DEVICE_EVENTS
 from deepprof.metrics.breakdown.parts import PART_COLUMNS, PARTS
+from deepprof.metrics.contexts.measures import MEASURES
+from deepprof.metrics.contexts.per_iteration import IN_ITERATIONS
+from deepprof.metrics.contexts.tree import CONTEXTS
 from deepprof.metrics.iteration import ITERATIONS, LOOP_METRICS
 from deepprof.metrics.ranks.comparison import GROUP_ARRIVALS, GROUP_SKEWS, GROUP_WAITS
 from deepprof.metrics.ranks.ranks_table import RANKS
@@ -63,6 +66,11 @@ PLACED_STREAMS = TableSchema.side_by_side(STREAMS.row, (RANK, STREAMS))
 PLACED_ITERATIONS = TableSchema.side_by_side(ITERATIONS.row, (PLACE, ITERATIONS, PARTS))
 PLACED_KERNELS = TableSchema.side_by_side(TOP_KERNELS.row, (PLACE, TOP_KERNELS))
 PLACED_COPIES = TableSchema.side_by_side(TOP_COPIES.row, (PLACE, TOP_COPIES))
+PLACED_CONTEXTS = TableSchema.side_by_side(
+    "One calling context of a rank, and what it took with all within; `own_…` is what it took itself.",
+    (RANK, CONTEXTS, MEASURES),
+)
+CONTEXTS_IN_ITERATIONS = TableSchema.side_by_side(IN_ITERATIONS.row, (LOOP, RANK, IN_ITERATIONS))
 
 ANALYSIS_TABLES: Mapping[str, TableSchema] = MappingProxyType(
     {
@@ -74,6 +82,8 @@ ANALYSIS_TABLES: Mapping[str, TableSchema] = MappingProxyType(
         "streams": PLACED_STREAMS,
         "events": EVENTS,
         "events_in_iterations": EVENTS_IN_ITERATIONS,
+        "contexts": PLACED_CONTEXTS,
+        "contexts_in_iterations": CONTEXTS_IN_ITERATIONS,
     }
 )
 # Tables inside what an analysis holds for several ranks, or for several processes on one device.
@@ -90,9 +100,12 @@ ON_DEVICE = (("rank", "rank"), ("device", "device"))
 ON_STREAM = (*ON_DEVICE, ("stream", "stream"))
 ON_LOOP = (("loop", "loop"),)
 ON_ITERATION = (*ON_LOOP, ("iteration", "index"))
+ON_CONTEXT = (("rank", "rank"), ("context", "context"))
 LATEST = (("latest_rank", "rank"), ("latest_device", "device"))
 ANALYSIS_JOINS = (
     TableJoin("events_in_iterations", "iterations", ON_ITERATION, "the iteration in which each event starts"),
+    TableJoin("contexts_in_iterations", "contexts", ON_CONTEXT, "the context"),
+    TableJoin("contexts_in_iterations", "iterations", ON_ITERATION, "the iteration"),
     TableJoin("events", "streams", ON_STREAM, "the role of the stream"),
     TableJoin("events", "breakdown", ON_DEVICE, "where the time of its device goes"),
     TableJoin("iterations", "metrics", ON_LOOP, "the figures of the loop"),

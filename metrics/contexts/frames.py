@@ -25,6 +25,7 @@ FRAMES = TableSchema.of(
 
 PYTHON = r"^(.+)\((\d+)\): (.*)$"  # PyTorch writes torch/nn/functional.py(1693): relu
 MODULE = r"^nn\.Module: (.*)$"
+ADDRESS = r" at 0x[0-9a-fA-F]+"  # of the object whose method it is: another one in every iteration
 # Markers that count, as ProfilerStep#12 and "step 12" do: every iteration would have a context of its own.
 COUNTED = r"(?i)(#|\b(?:step|iter|iteration|batch|epoch)[ _:=#-]*)\d+$"
 
@@ -34,10 +35,11 @@ def read_frames(rows: pl.DataFrame) -> pl.DataFrame:
     name, kind = pl.col("name").fill_null(""), pl.col("kind")
     python, module = kind == "python", name.str.extract(MODULE, 1)
     inner = name.str.extract(PYTHON, 3)
+    plain = pl.coalesce(module, inner, name).str.replace(ADDRESS, "")
     counted = name.str.replace(COUNTED, "${1}*")
     return rows.select(
         kind=pl.when(python & module.is_not_null()).then(pl.lit("module")).otherwise(kind.cast(pl.String)).cast(KIND),
-        name=pl.when(python).then(pl.coalesce(module, inner, name)).when(kind == "range").then(counted).otherwise(name),
+        name=pl.when(python).then(plain).when(kind == "range").then(counted).otherwise(name),
         file=pl.when(python).then(name.str.extract(PYTHON, 1)),
         line=pl.when(python).then(name.str.extract(PYTHON, 2).cast(pl.UInt32, strict=False)),
     )

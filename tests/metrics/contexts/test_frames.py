@@ -22,6 +22,11 @@ def read(kind: str, name: str | None) -> tuple[object, ...]:
         ("python", "a (copy)/b(3).py(4): <listcomp>", ("python", "<listcomp>", "a (copy)/b(3).py", 4)),
         ("python", "<string>(1): <lambda>", ("python", "<lambda>", "<string>", 1)),
         ("python", "<built-in function print>", ("python", "<built-in function print>", None, None)),
+        (
+            "python",
+            "<built-in method add_ of Tensor object at 0x7f2A>",
+            ("python", "<built-in method add_ of Tensor object>", None, None),
+        ),
         ("python", "nn.Module: Linear_0", ("module", "Linear_0", None, None)),
         ("python", "a.py(99999999999): f", ("python", "f", "a.py", None)),  # no file has that line
         ("operator", "aten::add(1): x", ("operator", "aten::add(1): x", None, None)),
