@@ -13,7 +13,7 @@ from tests.fuzz.building import CORE, ROOT, build, needs_sanitizers, runtime
 
 pytestmark = needs_sanitizers
 
-TESTED = ["test_matching.py", "test_matcher_state.py", "test_suffix_tree.py"]
+TESTED = ["test_matching.py", "test_matcher_state.py", "test_spans.py", "test_suffix_tree.py"]
 INPUTS = 40_000  # some six seconds
 
 
