@@ -20,6 +20,7 @@ from deepprof.commands.diagnose import Diagnose
 from deepprof.commands.diff import Diff
 from deepprof.commands.doctor import Doctor
 from deepprof.commands.export import Export
+from deepprof.commands.flame import Flame
 from deepprof.commands.fsck import Fsck
 from deepprof.commands.jobs import Jobs
 from deepprof.commands.run import Run
@@ -54,6 +55,7 @@ class Command(Protocol):
 COMMANDS: tuple[type[Command], ...] = (
     Diagnose,
     Diff,
+    Flame,
     Export,
     Convert,
     Simulate,

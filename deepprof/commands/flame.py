@@ -1,0 +1,98 @@
+"""`deepprof flame`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from deepprof.commands.arguments import parse_count, parse_seed
+from deepprof.commands.inputs import add_inputs, add_paths, analyze_paths
+from deepprof.commands.output import capture, check_output, deliver
+
+if TYPE_CHECKING:
+    import argparse
+
+    import polars as pl
+    from rich.console import Console
+
+    from deepprof.analysis import Analysis
+
+BY = ("device", "host", "idle", "launches", "bytes")
+LEVELS = 12  # lines within each other, without --depth
+
+
+class Flame:
+    """Draw whose code takes the time: the hottest calling contexts, as a tree.
+
+    Each line has its share and what it took, then the frames: threads, Python functions with their lines, modules,
+    operators, ranges and calls, down to the kernels. Kernels of the backward pass stand under the forward operator that
+    made them. With --bottom-up a tree begins with what took the time itself, and has its callers within it.
+    """
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        """Add the command's arguments."""
+        add = parser.add_argument
+        add_paths(parser)
+        add("--by", choices=BY, default="device", help="what is divided up (default device: its busy time, added up)")
+        add("--bottom-up", action="store_true", help="from what took it to its callers")
+        add("--iteration", metavar="N", type=parse_seed, help="one iteration of the loop, by its number")
+        add("--search", metavar="TEXT", help="only frames whose name or file contains TEXT, and what lies within them")
+        add("--depth", metavar="N", type=parse_count, default=LEVELS, help=f"levels to show (default {LEVELS})")
+        add("--rank", metavar="N", type=parse_seed, help="of a job of several: which rank (default the first)")
+        add("-o", "--output", metavar="FILE", help="write to FILE instead of stdout (- is stdout)")
+        add_inputs(parser)
+        parser.set_defaults(format="text")
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Read, analyse and draw."""
+        check_output(args)
+        analysis = analyze_paths(args)
+        contexts = _choose(analysis, args)
+        deliver(capture(lambda console: _draw(contexts, console, args), args.output), args)
+        return 0
+
+
+def _choose(analysis: Analysis, args: argparse.Namespace) -> pl.DataFrame:
+    """Return the contexts of the rank, with `own`, what each of them took."""
+    import polars as pl
+
+    from deepprof.collectors.errors import UsageError
+    from deepprof.render.flame import MEASURES, derive_own
+
+    numbers = [recording.rank or 0 for recording in analysis.recordings]
+    rank = numbers[0] if args.rank is None else args.rank
+    if rank not in numbers:
+        raise UsageError(f"--rank {rank}: there is no such rank; there are {min(numbers)} to {max(numbers)}")
+    contexts = analysis.contexts.filter(pl.col("rank") == rank)
+    if args.iteration is None:
+        return contexts.with_columns(own=MEASURES[args.by].own)
+    loop = next((number for number, loop in enumerate(analysis.loops) if loop.rank == rank), None)
+    taken = analysis.contexts_in_iterations.filter(loop=loop, iteration=args.iteration)
+    if taken.is_empty():
+        raise UsageError(f"--iteration {args.iteration}: {_say_iterations(analysis, loop)}")
+    return derive_own(contexts, taken.select("context", whole=MEASURES[args.by].whole))
+
+
+def _say_iterations(analysis: Analysis, loop: int | None) -> str:
+    """Return which iterations there are."""
+    if loop is None:
+        return f"no iteration was found: {analysis.no_loop_reason}"
+    numbers = analysis.loops[loop].iterations["index"].to_list()
+    return f"there is no such iteration; there are {numbers[0]} to {numbers[-1]}"
+
+
+def _draw(contexts: pl.DataFrame, console: Console, args: argparse.Namespace) -> None:
+    """Draw the contexts."""
+    from deepprof.metrics.contexts.views import look_down, look_up
+    from deepprof.render.flame import MEASURES, draw_flame, keep_found
+    from deepprof.render.page import TextPage
+
+    page, measure, whole = TextPage(console), MEASURES[args.by], int(contexts["own"].sum())
+    shown = contexts if args.search is None else keep_found(contexts, args.search)
+    tree = (look_up if args.bottom_up else look_down)(shown, shown["own"])
+    where = "" if args.iteration is None else f" of iteration {args.iteration}"
+    found = "" if args.search is None else f", {measure.write(int(tree.value[0]))} of it in {args.search!r}"
+    page.line(f"{measure.title}{where}: {measure.write(whole)}{found}")
+    draw_flame(page, tree, measure, args.depth, args.search or "")
+    if not (contexts["kind"] == "python").any():
+        page.skip()
+        page.line("No Python functions were recorded; PyTorch's profiler records them with with_stack=True.", "dim")

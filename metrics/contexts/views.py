@@ -1,0 +1,58 @@
+"""Two ways to look at a tree of contexts: from the threads down, and from what ran up to whoever called it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from deepprof.metrics.contexts.frames import FRAMES
+from deepprof.metrics.contexts.paths import by_level
+
+Int64s = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class FlameTree:
+    """Frames in each other with a value each; parents stand before their children, the first is around all.
+
+    `frames` has the schema `FRAMES`, `parent` is a row (0 for the first), `value` holds what lies within, too.
+    """
+
+    frames: pl.DataFrame
+    parent: Int64s
+    value: Int64s
+
+    def __len__(self) -> int:
+        return len(self.parent)
+
+
+def look_down(contexts: pl.DataFrame, own: pl.Series) -> FlameTree:
+    """Return the contexts of one rank as they are called; `own` is what each took itself."""
+    parent = contexts["parent"].fill_null(0).cast(pl.Int64).to_numpy()
+    value = own.cast(pl.Int64).to_numpy().copy()
+    for rows in reversed(by_level(contexts["depth"].cast(pl.Int64).to_numpy())[1:]):
+        np.add.at(value, parent[rows], value[rows])
+    return FlameTree(contexts.select(list(FRAMES)), parent, value)
+
+
+def look_up(contexts: pl.DataFrame, own: pl.Series) -> FlameTree:
+    """Return what took something itself, each frame once, with its callers within it, and theirs within them."""
+    around = contexts["parent"].fill_null(0).cast(pl.Int64).to_numpy()
+    frames = contexts.select(list(FRAMES)).unique(maintain_order=True)
+    numbered = frames.with_row_index("frame")
+    frame = contexts.join(numbered, on=list(FRAMES), how="left", nulls_equal=True, maintain_order="left")["frame"]
+    number, amount = frame.cast(pl.Int64).to_numpy(), own.cast(pl.Int64).to_numpy()
+    at = np.flatnonzero(amount)
+    node, first, taken = np.zeros(len(at), np.int64), 1, amount[at]
+    parents, labels, values = [np.zeros(1, np.int64)], [number[:1]], [taken.sum(keepdims=True)]
+    while (inner := at > 0).any():
+        at, node, taken = at[inner], node[inner], taken[inner]
+        keys, found = np.unique(node * len(frames) + number[at], return_inverse=True)
+        sums = np.zeros(len(keys), np.int64)
+        np.add.at(sums, found, taken)
+        parents, labels, values = [*parents, keys // len(frames)], [*labels, keys % len(frames)], [*values, sums]
+        node, first, at = first + found, first + len(keys), around[at]
+    return FlameTree(frames[np.concatenate(labels)], np.concatenate(parents), np.concatenate(values))

@@ -1,0 +1,66 @@
+"""`deepprof flame`, as its users call it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from deepprof.commands import main
+from deepprof.simulation import simulate, write
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("job") / "job.json"
+    write(simulate("healthy", iterations=6, seed=1), path)
+    return str(path)
+
+
+def drawn(capsys: pytest.CaptureFixture[str], *args: str) -> list[str]:
+    assert main(["flame", *args]) == 0
+    return capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize("by", ["device", "host", "idle", "launches", "bytes"])
+@pytest.mark.parametrize("more", [(), ("--bottom-up",), ("--iteration", "3")])
+def test_it_is_drawn(job: str, capsys: pytest.CaptureFixture[str], by: str, more: tuple[str, ...]) -> None:
+    title, first, *_ = drawn(capsys, job, "--by", by, *more)
+    assert title.startswith({"idle": "idle time", "bytes": "bytes copied"}.get(by, by))
+    assert ("of iteration 3" in title) == (more[:1] == ("--iteration",))
+    assert "%" in first
+
+
+def test_a_search_says_what_it_found(job: str, capsys: pytest.CaptureFixture[str]) -> None:
+    title, *lines = drawn(capsys, job, "--search", "optimizer", "--by", "launches")
+    assert "of it in 'optimizer'" in title
+    assert "Optimizer" in "".join(lines)
+    title, *lines = drawn(capsys, job, "--search", "nothing like that")
+    assert "0 ns of it in 'nothing like that'" in title
+
+
+def test_without_python_functions_it_says_how_to_record_them(job: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "with_stack=True" in drawn(capsys, job)[-1]
+
+
+def test_it_goes_to_a_file(job: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert drawn(capsys, job, "-o", str(tmp_path / "flame.txt")) == []
+    assert "thread 1" in (tmp_path / "flame.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--rank", "3"], "--rank 3: there is no such rank; there are 0 to 0"),
+        (["--iteration", "99"], "--iteration 99: there is no such iteration; there are 0 to 7"),
+        (["--depth", "0"], "at least 1"),
+        (["--by", "joules"], "invalid choice"),
+    ],
+)
+def test_what_cannot_be_meant_is_one_line(
+    job: str, capsys: pytest.CaptureFixture[str], args: list[str], message: str
+) -> None:
+    assert main(["flame", job, *args]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
