@@ -21,11 +21,11 @@ DOCUMENTS = [
     *(str(p.relative_to(ROOT)) for p in sorted((ROOT / "docs").rglob("*.md"))),
 ]
 README = (ROOT / "README.md").read_text()
-EXAMPLES = README + (ROOT / "docs" / "examples.md").read_text()
+EXAMPLES = README + "".join((ROOT / "docs" / name).read_text() for name in ("examples.md", "contexts.md"))
 
 
 def blocks(language: str) -> list[str]:
-    """Return the fenced blocks of one language in the README and on the page of examples."""
+    """Return the fenced blocks of one language in the README and on the pages of examples and of contexts."""
     return re.findall(rf"^```{language}\n(.*?)^```$", EXAMPLES, re.DOTALL | re.MULTILINE)
 
 

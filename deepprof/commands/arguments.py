@@ -12,6 +12,7 @@ JOBS = 64
 UNITS_NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "min": 60 * 10**9}
 TIME = re.compile(r"(\d{1,12})(?:\.(\d{1,12}))?(ns|us|ms|s|min)", re.ASCII)
 SPEED = re.compile(r"\d{1,7}(\.\d{1,6})?", re.ASCII)
+CONTEXT_MEASURES = ("device", "host", "idle", "launches", "bytes")  # of deepprof.render.flame
 SLOWEST, FASTEST = 0.001, 1_000_000
 SHORTEST_S, LONGEST_S = 0.1, 3600
 DEVICES, STREAMS = 1 << 16, 1 << 63  # limits of a trace's columns

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, cast
 
+from deepprof.commands.arguments import CONTEXT_MEASURES
 from deepprof.commands.inputs import add_inputs, add_paths, analyze_paths
 from deepprof.commands.progress import progress
 from deepprof.commands.streams import say
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from deepprof.analysis import Analysis
 
-TARGETS = ("perfetto", "speedscope", "csv", "parquet")
+TARGETS = ("perfetto", "speedscope", "collapsed", "pprof", "csv", "parquet")
 TABLES = ("iterations", "events", "findings")
 COMPRESSION = 5  # level for .gz: the usual 6 takes three times as long for files that are 6 % smaller
 
@@ -28,6 +29,8 @@ class Export:
       perfetto      a trace for ui.perfetto.dev: all events, with iterations, nested loops, idle causes and findings
                     on tracks of their own
       speedscope    one iteration, the median of all, for www.speedscope.app
+      collapsed     the calling contexts as stacks, for flamegraph.pl, inferno and speedscope; --by says what counts
+      pprof         the calling contexts with all that they took, for go tool pprof, Pyroscope and Parca
       csv, parquet  the per-iteration table; with --what, all device events or the findings
     A FILE that ends with .gz is compressed. --from and --until count from the job's first device event.
     """
@@ -39,6 +42,11 @@ class Export:
         add("--to", choices=TARGETS, required=True, metavar="TARGET", help=", ".join(TARGETS))
         add("-o", "--output", metavar="FILE", required=True, help="file to write")
         add("--flows", action="store_true", help="perfetto: arrows from launches to kernels")
+        add(
+            "--by",
+            choices=CONTEXT_MEASURES,
+            help="collapsed: what is divided up (default device)",
+        )
         add("--what", choices=TABLES, help="csv, parquet: which table (default iterations)")
         add_inputs(parser, until="--until")
 
@@ -62,6 +70,8 @@ def _check_options(args: argparse.Namespace) -> None:
 
     if args.flows and args.to != "perfetto":
         raise UsageError(f"--flows: {args.to} shows no arrows; leave it out or choose --to perfetto")
+    if args.by and args.to != "collapsed":
+        raise UsageError(f"--by: {args.to} has no number of its own; leave it out or choose --to collapsed")
     if args.what and args.to not in {"csv", "parquet"}:
         raise UsageError(f"--what: {args.to} is no table; leave it out or choose --to csv or parquet")
 
@@ -103,6 +113,15 @@ def write(analysis: Analysis, file: BinaryIO, args: argparse.Namespace) -> str:
         from deepprof.render.speedscope import write_speedscope
 
         return write_speedscope(analysis, file)
+    if args.to == "collapsed":
+        from deepprof.render.collapsed import write_collapsed
+        from deepprof.render.flame import MEASURES
+
+        return write_collapsed(analysis, file, MEASURES[args.by or "device"])
+    if args.to == "pprof":
+        from deepprof.render.pprof import write_pprof
+
+        return write_pprof(analysis, file)
     from deepprof.render.tabular import table_of, write_table
 
     table = table_of(analysis, args.what or "iterations")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from deepprof.commands.arguments import parse_count, parse_seed
+from deepprof.commands.arguments import CONTEXT_MEASURES, parse_count, parse_seed
 from deepprof.commands.inputs import add_inputs, add_paths, analyze_paths
 from deepprof.commands.output import capture, check_output, deliver
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from deepprof.analysis import Analysis
 
-BY = ("device", "host", "idle", "launches", "bytes")
 LEVELS = 12  # lines within each other, without --depth
 
 
@@ -32,7 +31,12 @@ class Flame:
         """Add the command's arguments."""
         add = parser.add_argument
         add_paths(parser)
-        add("--by", choices=BY, default="device", help="what is divided up (default device: its busy time, added up)")
+        add(
+            "--by",
+            choices=CONTEXT_MEASURES,
+            default="device",
+            help="what is divided up (default device: its busy time, added up)",
+        )
         add("--bottom-up", action="store_true", help="from what took it to its callers")
         add("--iteration", metavar="N", type=parse_seed, help="one iteration of the loop, by its number")
         add("--search", metavar="TEXT", help="only frames whose name or file contains TEXT, and what lies within them")

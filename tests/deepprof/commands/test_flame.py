@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from deepprof.commands import main
+from deepprof.commands.arguments import CONTEXT_MEASURES
+from deepprof.render.flame import MEASURES
 from deepprof.simulation import simulate, write
 
 
@@ -15,6 +17,10 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> str:
     path = tmp_path_factory.mktemp("job") / "job.json"
     write(simulate("healthy", iterations=6, seed=1), path)
     return str(path)
+
+
+def test_what_can_be_chosen_is_what_can_be_drawn() -> None:
+    assert tuple(MEASURES) == CONTEXT_MEASURES
 
 
 def drawn(capsys: pytest.CaptureFixture[str], *args: str) -> list[str]:
