@@ -76,10 +76,8 @@ def test_a_job_s_name_that_is_used_again_shows_the_new_run(folder: Path) -> None
             job.tick()
             job.end()
             wait_for(lambda job=job: agent.arrived(job.session), "everything arrived")
-            wait_for(
-                lambda length=length: exported(daemon, "demo") == {(0, 0): length}, "the exporter shows the run's own"
-            )
-            assert watched(daemon, "demo") == {(0, 0): length}  # which asks twice, and nothing changes any more
+            wait_for(lambda length=length: watched(daemon, "demo") == {(0, 0): length}, "watch shows the run's own")
+            wait_for(lambda length=length: exported(daemon, "demo") == {(0, 0): length}, "so does the exporter")
 
 
 @pytest.mark.slow  # `test_true_numbers` kills an agent while a job sends

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from deepprof.commands import main
-from tests.deepprof.live.service.daemons import Daemon
+from tests.deepprof.live.service.daemons import Daemon, wait_for
 
 __all__ = ["Counts", "diagnosed", "exported", "watched"]
 
@@ -20,15 +20,20 @@ Counts = dict[tuple[int, int], int]  # by rank and device; none of those without
 
 
 def watched(daemon: Daemon, job: str) -> Counts:
-    """Return what `deepprof watch` shows."""
+    """Return what `deepprof watch` shows, once a job's row and those of its ranks, read one after the other, agree."""
+    return wait_for(lambda: look(daemon, job), "the job's row is the sum of its ranks'")[0]
+
+
+def look(daemon: Daemon, job: str) -> list[Counts]:
+    """Return what `deepprof watch` shows, nothing if a job's row is of another moment than those of its ranks."""
     told = io.TextIOWrapper(io.BytesIO())
     with redirect_stdout(told):
         assert main(["watch", daemon.address, "--once", "--format", "json", "--job", job]) == 0
     told.seek(0)
     [found] = json.loads(told.read())["jobs"]
     devices = [(rank["rank"], each) for rank in found["rank_states"] for each in rank["devices"]]
-    assert found["iterations"] == sum(each["iterations"] for _, each in devices)
-    return {(rank, each["device"]): each["iterations"] for rank, each in devices if each["iterations"]}
+    counts = {(rank, each["device"]): each["iterations"] for rank, each in devices if each["iterations"]}
+    return [counts] if found["iterations"] == sum(counts.values()) else []
 
 
 def exported(daemon: Daemon, job: str, metric: str = "deepprof_iterations_total") -> Counts:
