@@ -14,7 +14,7 @@ import polars as pl
 
 from deepprof.collectors.names.short import shorten as shorten_kernel
 from deepprof.metrics.breakdown.parts import IDLE_PARTS
-from deepprof.metrics.contexts.paths import by_level
+from deepprof.metrics.contexts.paths import read_places, spread
 from deepprof.render.plain import shorten
 from deepprof.render.units import format_bytes, format_duration, format_ratio
 
@@ -67,7 +67,7 @@ def derive_own(contexts: pl.DataFrame, taken: pl.DataFrame) -> pl.DataFrame:
     """Return contexts with their `own` part of `whole`, which `taken` has for some `context`, with all within."""
     known = contexts.join(taken, on="context", how="left", maintain_order="left")
     known = known.with_columns(pl.col("whole").fill_null(0))
-    parent, whole = known["parent"].fill_null(0).cast(pl.Int64).to_numpy(), known["whole"].to_numpy()
+    (parent, _), whole = read_places(known), known["whole"].to_numpy()
     own = whole.copy()
     np.subtract.at(own, parent[1:], whole[1:])
     return known.with_columns(own=pl.Series(own))
@@ -76,10 +76,7 @@ def derive_own(contexts: pl.DataFrame, taken: pl.DataFrame) -> pl.DataFrame:
 def keep_found(contexts: pl.DataFrame, text: str) -> pl.DataFrame:
     """Return contexts with `own` 0 where neither they nor what is around them has a name or file with `text`."""
     has = pl.any_horizontal(pl.col("name", "file").str.to_lowercase().str.contains(text.lower(), literal=True))
-    found = contexts.select(has.fill_null(value=False)).to_series().to_numpy().copy()
-    parent = contexts["parent"].fill_null(0).cast(pl.Int64).to_numpy()
-    for rows in by_level(contexts["depth"].cast(pl.Int64).to_numpy())[1:]:
-        found[rows] |= found[parent[rows]]
+    found = spread(contexts.select(has.fill_null(value=False)).to_series().to_numpy(), *read_places(contexts))
     return contexts.with_columns(own=pl.when(pl.Series(found)).then("own").otherwise(0))
 
 

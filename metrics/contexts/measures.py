@@ -13,7 +13,7 @@ from deepprof.collectors.table_schema import TableSchema
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.breakdown.parts import IDLE_PARTS, PART_NAMES
 from deepprof.metrics.breakdown.timeline import Timeline
-from deepprof.metrics.contexts.paths import by_level
+from deepprof.metrics.contexts.paths import add_up
 from deepprof.metrics.contexts.slices import find_open
 from deepprof.metrics.contexts.tree import ContextTree
 from deepprof.metrics.host import WAITS
@@ -57,16 +57,6 @@ def measure_contexts(trace: Trace, tree: ContextTree, timelines: Iterable[Timeli
         np.add.at(own[:, COLUMNS.index(taken.column)], taken.context, taken.amount)
     whole = add_up(own, tree.parent, tree.depth)
     return pl.DataFrame(np.hstack([whole, own]), schema=list(MEASURES)).cast(dict(MEASURES))  # type: ignore[arg-type]
-
-
-def add_up(own: Int64s, parent: Int64s, depth: Int64s) -> Int64s:
-    """Return for each node of a tree the sum of its row of `own` and of those of all nodes within it."""
-    whole = own.copy()
-    for rows in reversed(by_level(depth)[1:]):
-        ordered = rows[np.argsort(parent[rows], kind="stable")]
-        begins = np.flatnonzero(np.diff(parent[ordered], prepend=-1))
-        whole[parent[ordered[begins]]] += np.add.reduceat(whole[ordered], begins, axis=0)
-    return whole
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
 Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 DEEPEST = 1_000  # levels, as Python allows; what lies deeper belongs to the context there
 
@@ -40,7 +42,7 @@ def number_paths(parent: Int64s, frame: Int64s, top: Int64s, first: int) -> _Num
     """
     depth, context, many = measure_depths(parent), top.copy(), int(frame.max(initial=0)) + 1
     found: list[Int64s] = [np.empty(0, np.int64)]
-    for rows in by_level(depth):
+    for rows in _by_level(depth):
         around = np.where(parent[rows] >= 0, context[parent[rows]], top[rows])
         if depth[rows[0]] > DEEPEST:
             context[rows] = around
@@ -53,7 +55,31 @@ def number_paths(parent: Int64s, frame: Int64s, top: Int64s, first: int) -> _Num
     return _NumberedPaths(keys // many, keys % many, context)
 
 
-def by_level(depth: Int64s) -> list[Int64s]:
+def add_up(own: Int64s, parent: Int64s, depth: Int64s) -> Int64s:
+    """Return for each node of a tree the sum of its row of `own` and of those of all nodes within it."""
+    whole = own.copy()
+    for rows in reversed(_by_level(depth)[1:]):
+        ordered = rows[np.argsort(parent[rows], kind="stable")]
+        begins = np.flatnonzero(np.diff(parent[ordered], prepend=-1))
+        whole[parent[ordered[begins]]] += np.add.reduceat(whole[ordered], begins, axis=0)
+    return whole
+
+
+def spread(found: Bools, parent: Int64s, depth: Int64s) -> Bools:
+    """Return the nodes of a tree that were found, and all within them."""
+    reached = found.copy()
+    for rows in _by_level(depth)[1:]:
+        reached[rows] |= reached[parent[rows]]
+    return reached
+
+
+def read_places(contexts: pl.DataFrame) -> tuple[Int64s, Int64s]:
+    """Return the context around each one of a table, 0 for the first, and the depths."""
+    numbers = contexts.select(pl.col("parent").fill_null(0), "depth").cast(pl.Int64)
+    return numbers["parent"].to_numpy(), numbers["depth"].to_numpy()
+
+
+def _by_level(depth: Int64s) -> list[Int64s]:
     """Return the rows of each depth, the outermost first."""
     order = np.argsort(depth, kind="stable")
     return np.split(order, np.flatnonzero(np.diff(depth[order])) + 1) if len(order) else []

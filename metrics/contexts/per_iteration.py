@@ -11,7 +11,8 @@ import polars as pl
 from deepprof.collectors.table_schema import TableSchema
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.breakdown.timeline import Timeline
-from deepprof.metrics.contexts.measures import COLUMNS, MEASURES, Amounts, add_up, list_amounts
+from deepprof.metrics.contexts.measures import COLUMNS, MEASURES, Amounts, list_amounts
+from deepprof.metrics.contexts.paths import add_up
 from deepprof.metrics.contexts.tree import ContextTree
 from deepprof.metrics.loop import Loop
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from deepprof.metrics.contexts.paths import by_level
+from deepprof.metrics.contexts.paths import read_places, spread
 
 Bools = npt.NDArray[np.bool_]
 
@@ -24,11 +24,10 @@ def select_contexts(contexts: pl.DataFrame, pattern: str) -> pl.DataFrame:
     other; `**` stands for any number of contexts. It may begin anywhere: `aten::conv2d` selects all convolutions,
     `Linear_0 > **` a module with all within it.
     """
-    parent = contexts["parent"].fill_null(0).cast(pl.Int64).to_numpy()
-    levels = by_level(contexts["depth"].cast(pl.Int64).to_numpy())
+    parent, depth = read_places(contexts)
     reached, above = np.ones(len(parent), np.bool_), np.ones(len(parent), np.bool_)
     for step in pattern.split(SEPARATOR):
-        reached = _spread(reached, parent, levels) if step == ANY else above & _match(contexts["name"], step)
+        reached = spread(reached, parent, depth) if step == ANY else above & _match(contexts["name"], step)
         above = reached[parent] & (np.arange(len(parent)) > 0)  # whether the context around each was reached
     return contexts.filter(pl.Series(reached, dtype=pl.Boolean))
 
@@ -39,11 +38,3 @@ def _match(names: pl.Series, step: str) -> Bools:
     known = names.unique()
     wanted = pl.Series([matches(name) is not None for name in known], dtype=pl.Boolean)
     return names.is_in(known.filter(wanted).implode()).to_numpy()
-
-
-def _spread(reached: Bools, parent: npt.NDArray[np.int64], levels: list[npt.NDArray[np.int64]]) -> Bools:
-    """Return the contexts that were reached, and all within them."""
-    found = reached.copy()
-    for rows in levels[1:]:
-        found[rows] |= found[parent[rows]]
-    return found

@@ -23,9 +23,9 @@ OUTER_FIRST = {"range": 0, "python": 1, "operator": 2, "runtime": 3}
 class HostSlices:
     """The slices of a trace's host in the order of `order_slices`, a row each: parents stand before their children.
 
-    `rows` has `kind`, `name_id`, `process`, `thread`, `host_row` (in `Trace.host_events`; null for a range) and what
-    links need. `track` numbers the threads, from 0 on by their first begin. A slice that ends after the one around it
-    is cut there: [`start`, `end`) are nested. `parent` is the row of the slice around, -1 for none.
+    `rows` has `kind`, `name_id`, `process`, `thread` and what links need. `track` numbers the threads by their first
+    begin. A slice that ends after the one around it is cut there: [`start`, `end`) are nested. `parent` is the row of
+    the slice around, -1 for none.
     """
 
     rows: pl.DataFrame
@@ -64,7 +64,7 @@ def _gather(trace: Trace) -> pl.DataFrame:
     kind = pl.col("category").cast(pl.String).replace_strict(OF_CATEGORIES, default="range")
     columns = ("start_ns", "end_ns", "process", "thread", "name_id")
     links = ("correlation", "external_id", "sequence", "forward_thread")
-    events = trace.host_events.with_row_index("host_row").select(*columns, *links, "host_row", kind=kind)
+    events = trace.host_events.select(*columns, *links, kind=kind)
     ranges = trace.annotations.filter(pl.col("side") == "host").select(columns).with_columns(kind=pl.lit("range"))
     rows = pl.concat([ranges, events], how="diagonal").drop_nulls("end_ns")
     return rows.sort(pl.col("kind").replace_strict(OUTER_FIRST), maintain_order=True).cast({"kind": KIND})

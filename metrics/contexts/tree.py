@@ -17,7 +17,7 @@ from deepprof.collectors.trace import Trace
 from deepprof.metrics.contexts.backward import ENGINE, find_forward
 from deepprof.metrics.contexts.frames import FRAMES, KIND, number_frames
 from deepprof.metrics.contexts.launches import REASONS, LaunchSites, find_sites
-from deepprof.metrics.contexts.paths import by_level, measure_depths, number_paths
+from deepprof.metrics.contexts.paths import measure_depths, number_paths, read_places, spread
 from deepprof.metrics.contexts.slices import HostSlices, read_slices
 from deepprof.metrics.names import are_named
 
@@ -58,12 +58,12 @@ class ContextTree:
     @property
     def parent(self) -> Int64s:
         """The number of the context around each one, 0 for the first, which is around all."""
-        return self.contexts["parent"].fill_null(0).cast(pl.Int64).to_numpy()
+        return read_places(self.contexts)[0]
 
     @property
     def depth(self) -> Int64s:
         """How many contexts are around each one."""
-        return self.contexts["depth"].cast(pl.Int64).to_numpy()
+        return read_places(self.contexts)[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +134,8 @@ def _place_events(sites: LaunchSites, frame: Int64s, of_slices: Int64s, first: i
 
 def _tabulate(nodes: _ContextNodes, frames: pl.DataFrame) -> pl.DataFrame:
     """Return the table of contexts, with the schema `CONTEXTS`."""
-    depth, backward = measure_depths(nodes.parent), nodes.begins_backward.copy()
-    for rows in by_level(depth)[1:]:
-        backward[rows] |= backward[nodes.parent[rows]]
+    depth = measure_depths(nodes.parent)
+    backward = spread(nodes.begins_backward, nodes.parent, depth)
     parent = pl.Series(nodes.parent).replace(-1, None)
     place = pl.DataFrame({"context": np.arange(len(depth)), "parent": parent, "depth": depth})
     return place.hstack(frames[nodes.frame]).with_columns(backward=pl.Series(backward)).cast(dict(CONTEXTS))  # type: ignore[arg-type]

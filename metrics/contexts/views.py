@@ -9,7 +9,7 @@ import numpy.typing as npt
 import polars as pl
 
 from deepprof.metrics.contexts.frames import FRAMES
-from deepprof.metrics.contexts.paths import by_level
+from deepprof.metrics.contexts.paths import add_up, read_places
 
 Int64s = npt.NDArray[np.int64]
 
@@ -31,16 +31,14 @@ class FlameTree:
 
 def look_down(contexts: pl.DataFrame, own: pl.Series) -> FlameTree:
     """Return the contexts of one rank as they are called; `own` is what each took itself."""
-    parent = contexts["parent"].fill_null(0).cast(pl.Int64).to_numpy()
-    value = own.cast(pl.Int64).to_numpy().copy()
-    for rows in reversed(by_level(contexts["depth"].cast(pl.Int64).to_numpy())[1:]):
-        np.add.at(value, parent[rows], value[rows])
+    parent, depth = read_places(contexts)
+    value = add_up(own.cast(pl.Int64).to_numpy(), parent, depth)
     return FlameTree(contexts.select(list(FRAMES)), parent, value)
 
 
 def look_up(contexts: pl.DataFrame, own: pl.Series) -> FlameTree:
     """Return what took something itself, each frame once, with its callers within it, and theirs within them."""
-    around = contexts["parent"].fill_null(0).cast(pl.Int64).to_numpy()
+    around, _ = read_places(contexts)
     frames = contexts.select(list(FRAMES)).unique(maintain_order=True)
     numbered = frames.with_row_index("frame")
     frame = contexts.join(numbered, on=list(FRAMES), how="left", nulls_equal=True, maintain_order="left")["frame"]
