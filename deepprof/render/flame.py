@@ -35,9 +35,10 @@ Format = Callable[[float], str]
 
 @dataclass(frozen=True, slots=True)
 class FlameMeasure:
-    """What the width of a flame can be: its name, the columns of contexts that it adds up, and how it is written."""
+    """What a flame divides up: its name, its unit, the columns of contexts that it adds up, and how it is written."""
 
     title: str
+    unit: str  # as pprof names it
     columns: tuple[str, ...]
     write: Format
 
@@ -54,11 +55,11 @@ class FlameMeasure:
 
 MEASURES: Mapping[str, FlameMeasure] = MappingProxyType(
     {
-        "device": FlameMeasure("device time", ("device_ns",), format_duration),
-        "host": FlameMeasure("host time", ("host_ns",), format_duration),
-        "idle": FlameMeasure("idle time of the device", IDLE_PARTS, format_duration),
-        "launches": FlameMeasure("launches", ("launches",), "{:,.0f}".format),
-        "bytes": FlameMeasure("bytes copied", ("copied_nbytes",), format_bytes),
+        "device": FlameMeasure("device time", "nanoseconds", ("device_ns",), format_duration),
+        "host": FlameMeasure("host time", "nanoseconds", ("host_ns",), format_duration),
+        "idle": FlameMeasure("idle time of the device", "nanoseconds", IDLE_PARTS, format_duration),
+        "launches": FlameMeasure("launches", "count", ("launches",), "{:,.0f}".format),
+        "bytes": FlameMeasure("bytes copied", "bytes", ("copied_nbytes",), format_bytes),
     }
 )
 

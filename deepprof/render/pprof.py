@@ -17,7 +17,6 @@ from deepprof.render.flame import MEASURES, label
 if TYPE_CHECKING:
     from deepprof.analysis import Analysis
 
-UNITS = {"device": "nanoseconds", "host": "nanoseconds", "idle": "nanoseconds", "launches": "count", "bytes": "bytes"}
 # Numbers of the fields of a Profile that are written; those of the messages within it stand where they are used.
 SAMPLE_TYPE, SAMPLE, LOCATION, FUNCTION, STRING_TABLE, DEFAULT_SAMPLE_TYPE = 1, 2, 4, 5, 6, 14
 COMPRESSION = 5
@@ -30,8 +29,8 @@ def write_pprof(analysis: Analysis, file: BinaryIO) -> str:
     written = _PprofTables()
     samples = [_field(SAMPLE, sample) for sample in _list_samples(analysis, written)]
     with gzip.GzipFile("", "wb", COMPRESSION, file, mtime=0) as packed:
-        for name in MEASURES:
-            kind = _number(1, written.text(name)) + _number(2, written.text(UNITS[name]))
+        for name, measure in MEASURES.items():
+            kind = _number(1, written.text(name)) + _number(2, written.text(measure.unit))
             packed.write(_field(SAMPLE_TYPE, kind))
         packed.write(_number(DEFAULT_SAMPLE_TYPE, written.text("device")))
         for part in (*samples, *written.encode()):

@@ -63,8 +63,7 @@ NO_GAPS = Gaps(NOTHING, NOTHING, NOTHING, NOTHING)
 def find_gaps(work: pl.DataFrame) -> Endings:
     """Return the gaps between events sorted by start, with their launches (launch_ns, launched_ns; null: unknown)."""
     start, end = work["start_ns"].to_numpy(), work["end_ns"].to_numpy()
-    reach = np.maximum.accumulate(end) if len(end) else end
-    at = np.flatnonzero(start[1:] > reach[:-1]) + 1  # the event after each gap
+    reach, at = end_gaps(start, end)
     stream, launch = work["stream"].to_numpy(), work["launch_ns"]
     newest = np.maximum.accumulate(np.where(end == reach, np.arange(len(end)), 0)) if len(end) else at
     linked = launch.is_not_null().to_numpy()
@@ -80,6 +79,12 @@ def find_gaps(work: pl.DataFrame) -> Endings:
         latency_ns=shortest_latency(start[linked] - begun[linked]),
         event=at,
     )
+
+
+def end_gaps(start: Int64s, end: Int64s) -> tuple[Int64s, Int64s]:
+    """Return until when there was work up to each event, of those sorted by start, and the rows that end a gap."""
+    reach = np.maximum.accumulate(end) if len(end) else end
+    return reach, np.flatnonzero(start[1:] > reach[:-1]) + 1
 
 
 def shortest_latency(latencies: Int64s) -> int:

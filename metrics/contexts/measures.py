@@ -11,6 +11,7 @@ import polars as pl
 
 from deepprof.collectors.table_schema import TableSchema
 from deepprof.collectors.trace import Trace
+from deepprof.metrics.breakdown.gaps import end_gaps
 from deepprof.metrics.breakdown.parts import IDLE_PARTS, PART_NAMES
 from deepprof.metrics.breakdown.timeline import Timeline
 from deepprof.metrics.contexts.paths import add_up
@@ -133,8 +134,7 @@ def _of_gaps(trace: Trace, tree: ContextTree, timeline: Timeline) -> Iterator[Am
     mine = (pl.col("device") == timeline.device) & pl.col("activity").is_in(WORK)
     work = trace.device_events.with_row_index("event").filter(mine)
     start = work["start_ns"].to_numpy()
-    reach = np.maximum.accumulate(work["end_ns"].to_numpy()) if len(start) else start
-    ends = np.flatnonzero(start[1:] > reach[:-1]) + 1  # the events after the gaps
+    _, ends = end_gaps(start, work["end_ns"].to_numpy())
     begun, length = timeline.bounds[:-1], np.diff(timeline.bounds)
     after = np.searchsorted(start[ends], begun, side="right")
     events = np.append(work["event"].to_numpy()[ends], 0)[after]

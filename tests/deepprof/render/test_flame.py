@@ -73,7 +73,7 @@ def test_small_ones_are_one_line() -> None:
 
 def test_a_measure_adds_its_columns_up() -> None:
     rows = pl.DataFrame({"a": [3], "own_a": [1], "b": [4], "own_b": [2]})
-    measure = FlameMeasure("both", ("a", "b"), str)
+    measure = FlameMeasure("both", "count", ("a", "b"), str)
     assert rows.select(measure.whole.alias("whole"), own=measure.own).row(0) == (7, 3)
 
 
