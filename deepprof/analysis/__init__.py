@@ -15,7 +15,7 @@ from deepprof.analysis.tables import BREAKDOWN, METRICS
 from deepprof.collectors.processes import split_all
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.loop import Agreement, Loop
-from deepprof.metrics.operators import is_stand_in, stand_ins
+from deepprof.metrics.operators import stand_ins
 from deepprof.metrics.sharing.shared_places import find_shared, list_devices, read_shared
 
 __all__ = ["BREAKDOWN", "METRICS", "Agreement", "Analysis", "Loop", "Recording", "TimeSummary", "analyze"]
@@ -42,11 +42,8 @@ def analyze(
     shared = find_shared([list_devices(trace) for trace in given], same_device=same_device)
     question = AnalysisOptions(tuple(counts), stream, alone=len(given) < 2, shared=read_shared(shared, given))
     check_job([trace.rank for trace in given], question)
-    examined = [examine(trace, question) for trace in given]
-    measured = [trace for trace, _ in examined]
-    merged = merge([part for _, part in examined], question, measured)
-    known = zip(recorded, measured, strict=True)
-    return replace(merged, recorded=tuple(before if is_stand_in(trace) else trace for before, trace in known))
+    examined = [examine(trace, question, before) for trace, before in zip(given, recorded, strict=True)]
+    return merge([part for _, part in examined], question, [trace for trace, _ in examined])
 
 
 def separate(traces: Sequence[Trace]) -> Sequence[Trace]:

@@ -17,15 +17,20 @@ from deepprof.analysis.result import Recording, TimeSummary, WorkWithoutLoop, ad
 from deepprof.analysis.streams import MIN_STREAM_KERNELS, SearchedStream, next_streams, search_streams
 from deepprof.analysis.tables import BREAKDOWN, PLACED_STREAMS
 from deepprof.collectors.trace import Trace
-from deepprof.diagnosis.engine import diagnose_loop, diagnose_shares
+from deepprof.diagnosis.code_places import name_lines
+from deepprof.diagnosis.engine import diagnose_contexts, diagnose_loop, diagnose_shares
 from deepprof.diagnosis.finding import Finding
 from deepprof.metrics.breakdown.parts_table import with_parts
 from deepprof.metrics.breakdown.timeline import Timeline, lay_out
 from deepprof.metrics.clocks import on_one_clock
 from deepprof.metrics.closing import close_last
+from deepprof.metrics.contexts.per_loop import read_loop_contexts
+from deepprof.metrics.contexts.slices import has_code
+from deepprof.metrics.contexts.tree import ContextTree, build_tree
 from deepprof.metrics.host import HostSide, read_host
 from deepprof.metrics.iteration_table import BUSY
 from deepprof.metrics.loop import Loop
+from deepprof.metrics.operators import is_stand_in
 from deepprof.metrics.ranks.facts import RankFacts, gather_facts, longest_loops
 from deepprof.metrics.sharing.shared_places import SharedWork
 from deepprof.metrics.sharing.shares import ShareOfDevice, keep_disturbed, measure_share
@@ -68,6 +73,7 @@ class RankPart:
     shares: tuple[ShareOfDevice, ...] = ()  # of devices that other ranks use too
     stretches: tuple[WorkWithoutLoop, ...] = ()  # of devices without a loop
     steps: tuple[Loop, ...] = ()  # single marked steps, on devices without a loop
+    tree: ContextTree | None = None  # None where the host recorded no function, operator or range
 
     @property
     def rank(self) -> int:
@@ -75,10 +81,11 @@ class RankPart:
         return self.recording.rank or 0
 
 
-def examine(trace: Trace, question: AnalysisOptions) -> tuple[Trace, RankPart]:
+def examine(trace: Trace, question: AnalysisOptions, recorded: Trace | None = None) -> tuple[Trace, RankPart]:
     """Return the trace with the host on the device's clock, and the rank's part of the analysis.
 
-    The caller checks that no two ranks have the same number, and that some rank has the requested stream.
+    `recorded` is the trace as it was read, if operators were made its kernels since (CPU fallback). The caller checks
+    that no two ranks have the same number, and that some rank has the requested stream.
     """
     trace = on_one_clock(trace)
     roles = classify_streams(trace, question.stream)
@@ -86,7 +93,8 @@ def examine(trace: Trace, question: AnalysisOptions) -> tuple[Trace, RankPart]:
     others = {device: each.others(trace.rank or 0) for device, each in shared.items()}
     look = _look_at(trace, roles, question, others)
     shares = _measure_shares(trace, look, shared)
-    found = [finding for loop in (*look.loops, *look.singles) for finding in diagnose_loop(loop, trace)]
+    tree = _build_tree(trace, recorded or trace)
+    found = _diagnose(trace, tree, look)
     steps = tuple(loop for loop in look.singles if loop.single == "marked step")
     measured = (*look.loops, *steps)
     number = pl.lit(trace.rank or 0, PLACED_STREAMS["rank"]).alias("rank")
@@ -103,8 +111,26 @@ def examine(trace: Trace, question: AnalysisOptions) -> tuple[Trace, RankPart]:
         shares=shares,
         stretches=tuple(_list_stretches(trace, look)),
         steps=steps,
+        tree=tree,
     )
     return trace, part
+
+
+def _build_tree(trace: Trace, recorded: Trace) -> ContextTree | None:
+    """Return the calling contexts of a trace, None where they would be no more than its device events."""
+    known = recorded if is_stand_in(trace) else trace
+    return build_tree(trace, known) if has_code(known) else None
+
+
+def _diagnose(trace: Trace, tree: ContextTree | None, look: _TraceAnalysis) -> list[Finding]:
+    """Return the findings on the loops, and on their calling contexts where these are known."""
+    measured = (*look.loops, *look.singles)
+    found = [finding for loop in measured for finding in diagnose_loop(loop, trace)]
+    if tree is None:
+        return found
+    read = (read_loop_contexts(trace, tree, loop, look.timelines.values()) for loop in measured)
+    seen = [each for each in read if each is not None]
+    return [*name_lines(found, seen), *(finding for each in seen for finding in diagnose_contexts(each))]
 
 
 def _list_stretches(trace: Trace, look: _TraceAnalysis) -> Iterator[WorkWithoutLoop]:
@@ -139,9 +165,9 @@ def _has_others(measured: Sequence[Loop], question: AnalysisOptions) -> bool:
 
 
 def without_timelines(part: RankPart) -> RankPart:
-    """Return the part without timelines, which grow with the number of device events and which no report shows."""
+    """Return the part without timelines and contexts, which grow with the trace and which no report shows."""
     loops, steps = (tuple(replace(loop, timeline=None) for loop in each) for each in (part.loops, part.steps))
-    return replace(part, timelines={}, loops=loops, steps=steps)
+    return replace(part, timelines={}, loops=loops, steps=steps, tree=None)
 
 
 def _tell_parts(rank: int, timelines: Mapping[int, Timeline]) -> pl.DataFrame:

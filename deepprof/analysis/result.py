@@ -133,7 +133,7 @@ class Analysis:
     ranks: RankComparison | None = None  # for a job of several ranks or devices
     sharing: tuple[SharedDevice, ...] = ()  # devices that several of the ranks have work on
     stretches: tuple[WorkWithoutLoop, ...] = ()  # one per device without a loop
-    recorded: tuple[Trace, ...] = ()  # the `traces`, those with the CPU fallback as they were read
+    trees: Mapping[int, ContextTree] = field(default_factory=dict)  # of the ranks whose host recorded code
 
     def __repr__(self) -> str:
         head = self.headline
@@ -181,8 +181,8 @@ class Analysis:
     @cached_property
     def context_trees(self) -> Mapping[int, ContextTree]:
         """The calling contexts of each rank, by its number."""
-        pairs = zip(self.traces, self.recorded or self.traces, strict=True)
-        return {trace.rank or 0: build_tree(trace, recorded) for trace, recorded in pairs}
+        numbers = {trace.rank or 0: trace for trace in self.traces}
+        return {number: self.trees.get(number) or build_tree(trace) for number, trace in numbers.items()}
 
     @cached_property
     def contexts(self) -> pl.DataFrame:

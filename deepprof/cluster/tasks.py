@@ -189,7 +189,7 @@ def read_works(
     """Return the work of each trace on those of its devices that other ranks use too."""
     given = zip(opened.traces, orders, devices, strict=True)
     return tuple(
-        tuple(read_work(_prepare(trace, order), device) for device in wanted) for trace, order, wanted in given
+        tuple(read_work(_prepare(trace, order)[0], device) for device in wanted) for trace, order, wanted in given
     )
 
 
@@ -212,10 +212,10 @@ def measure_offsets(opened: OpenedTraces, ends: pl.DataFrame) -> tuple[ClockOffs
 def look(opened: OpenedTraces, orders: Sequence[RankCorrection], question: AnalysisOptions) -> tuple[RankPart, ...]:
     """Return the analysis of each trace, without the timelines that only pictures need."""
     prepared = (_prepare(trace, order) for trace, order in zip(opened.traces, orders, strict=True))
-    return tuple(without_timelines(examine(trace, question)[1]) for trace in prepared)
+    return tuple(without_timelines(examine(trace, question, recorded)[1]) for trace, recorded in prepared)
 
 
-def _prepare(trace: Trace, order: RankCorrection) -> Trace:
-    """Return the trace with its number in the job and on the job's clock, ready to examine."""
+def _prepare(trace: Trace, order: RankCorrection) -> tuple[Trace, Trace]:
+    """Return the trace with its number in the job and on the job's clock, ready to examine, and as it was recorded."""
     numbered = correct(put_number(trace, order.number), order.correction)
-    return (stand_in(numbered) if order.stand_in else None) or numbered
+    return (stand_in(numbered) if order.stand_in else None) or numbered, numbered

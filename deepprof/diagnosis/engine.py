@@ -13,6 +13,7 @@ from deepprof.diagnosis import rules
 from deepprof.diagnosis.fence import fence_rule
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.rule import Examine, Rule, Subject
+from deepprof.metrics.contexts.per_loop import LoopContexts
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.ranks.comparison import RankComparison
 from deepprof.metrics.ranks.facts import RankFacts
@@ -26,6 +27,11 @@ BUILTIN_RULES = tuple(f"{rules.__name__}.{each.name}:{each.name}" for each in pk
 def diagnose_loop(loop: Loop, trace: Trace, chosen: Sequence[Examine] | None = None) -> list[Finding]:
     """Return what all rules on loops (built-in and plugged in), or the chosen ones, find in one loop of a trace."""
     return run(_rules_on("loop") if chosen is None else chosen, loop, trace)
+
+
+def diagnose_contexts(seen: LoopContexts) -> list[Finding]:
+    """Return what all rules on calling contexts find in those of one loop."""
+    return run(_rules_on("contexts"), seen)
 
 
 def diagnose_shares(shares: Iterable[ShareOfDevice], loops: Sequence[Loop], found: Sequence[Finding]) -> list[Finding]:

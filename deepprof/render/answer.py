@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from deepprof.metrics.contexts.frames import write_line
 from deepprof.render.units import format_duration, format_ratio
 from deepprof.render.wording import wording_of
 
@@ -108,6 +109,8 @@ def find_time(finding: Finding, analysis: Analysis) -> float | None:
 
 def describe_location(location: Mapping[str, int | str], words: Wording) -> str:
     """Return the most informative part of a finding's location in words, empty where it has none."""
+    if file := location.get("file"):
+        return write_line(str(location["function"]), str(file), int(location["line"]))
     known = next((key for key in PLACES if location.get(key)), None)
     return "" if known is None else f"{words.work if known == 'kernel' else known} {location[known]}"
 

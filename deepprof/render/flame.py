@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ import polars as pl
 
 from deepprof.collectors.names.short import shorten as shorten_kernel
 from deepprof.metrics.breakdown.parts import IDLE_PARTS
+from deepprof.metrics.contexts.frames import write_line
 from deepprof.metrics.contexts.paths import read_places, spread
 from deepprof.render.plain import shorten
 from deepprof.render.units import format_bytes, format_duration, format_ratio
@@ -84,10 +84,7 @@ def keep_found(contexts: pl.DataFrame, text: str) -> pl.DataFrame:
 def label(frame: dict[str, Any]) -> str:
     """Return a frame as people read it: of a Python function its place, of a kernel its short name."""
     name = shorten_kernel(frame["name"]) if frame["kind"] in ON_DEVICE else frame["name"].removeprefix(ENGINE)
-    if frame["file"] is None:
-        return str(name)
-    place = "/".join(PurePosixPath(frame["file"]).parts[-2:])
-    return f"{name} {place}:{frame['line']}"
+    return str(name) if frame["file"] is None else write_line(name, frame["file"], frame["line"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -298,7 +298,7 @@ def _describe_cost(finding: Finding, analysis: Analysis) -> str:
         first, last = finding.iterations
         parts.append(f"iteration {first}" if first == last else f"iterations {first} to {last}")
     place = describe_location(finding.location or {}, wording_of(analysis))
-    if place and str(place).split(" ", 1)[1] not in finding.summary:
+    if place and place not in finding.title and place.split(" ", 1)[1] not in finding.summary:
         parts.append(f"in {place}")
     return " · ".join([*parts, f"confidence {format_confidence(finding.confidence)}"])
 

@@ -2,7 +2,8 @@
 
 PyTorch gives a differentiable operator the number that its backward node will have. An operator that is not
 differentiable only reads the number of the next one that is, so of several with one number the last is meant, and of
-those within each other the outermost.
+those within each other the outermost. A node of a function written in C++ has its number from no operator of its own
+name: those that only read it are steps of the function, which belongs to what lies around them.
 """
 
 from __future__ import annotations
@@ -16,22 +17,52 @@ from deepprof.metrics.contexts.slices import HostSlices
 Int64s = npt.NDArray[np.int64]
 
 ENGINE = "autograd::engine::evaluate_function"
+NODE = r"^autograd::engine::evaluate_function: |Backwards?\d*$"  # around what a node is named after
+NAMESPACE = r"^[\w:]*::|_"  # aten::_log_softmax is named as LogSoftmaxBackward0 is
 
 
-def find_forward(slices: HostSlices) -> Int64s:
+def find_forward(slices: HostSlices, names: pl.Series) -> Int64s:
     """Return for each slice the row of the forward operator, if it is the outermost slice of a backward node, else -1.
 
-    The forward operator begins before its backward node does: there are no circles.
+    The forward operator begins before its backward node does: there are no circles. Where no operator has the node's
+    name it is the function, module or range around the one with its number. `names` are the trace's.
     """
     times = {"start": pl.Series(slices.start), "end": pl.Series(slices.end)}
-    rows = slices.rows.select(pl.col("process", "thread").fill_null(-1), "sequence", "forward_thread", **times)
-    numbered = _outermost(rows.with_row_index("row").filter(pl.col("sequence") >= 0))
+    columns = (pl.col("process", "thread").fill_null(-1), "sequence", "forward_thread", "name_id")
+    all_numbered = slices.rows.select(*columns, **times).with_row_index("row").filter(pl.col("sequence") >= 0)
+    numbered = _outermost(all_numbered)
     backward = numbered.filter(pl.col("forward_thread") > 0)
     forward = numbered.filter((pl.col("forward_thread") <= 0) | pl.col("forward_thread").is_null())
     pairs = _pair(backward, forward)
+    row, meant = pairs["row"].to_numpy(), pairs["forward"].to_numpy().astype(np.int64)
+    unnamed = ~_have_name(pairs, all_numbered, names)
+    meant[unnamed] = _leave_operators(slices, meant[unnamed])
     found = np.full(len(slices.start), -1, np.int64)
-    found[pairs["row"].to_numpy()] = pairs["forward"].to_numpy()
+    found[row] = meant
     return found
+
+
+def _leave_operators(slices: HostSlices, rows: Int64s) -> Int64s:
+    """Return for each row the innermost slice around that is no operator; the outermost one where all are."""
+    operator = (slices.rows["kind"] == "operator").to_numpy()
+    found = rows.copy()
+    while (inner := np.flatnonzero(operator[found] & (slices.parent[found] >= 0))).size:
+        found[inner] = slices.parent[found[inner]]
+    return found
+
+
+def _have_name(pairs: pl.DataFrame, numbered: pl.DataFrame, names: pl.Series) -> npt.NDArray[np.bool_]:
+    """Return for each of `pairs` whether an operator with its number, in the forward one or it itself, has its name."""
+    plain = names.str.replace_all(NODE, "").str.replace_all(NAMESPACE, "").str.to_lowercase()
+    named = numbered.with_columns(name=plain.gather(numbered["name_id"]))
+    nodes = pairs.join(named.select("row", node="name"), on="row", how="left", maintain_order="left")
+    outer = named.select("process", "thread", "sequence", "start", "end", forward="row")
+    wanted = nodes.join(outer, on="forward", how="left", maintain_order="left").with_row_index("pair")
+    inner = named.select("process", "thread", "sequence", "name", begun="start", ended="end")
+    within = wanted.join(inner, on=["process", "thread", "sequence"]).filter(
+        (pl.col("begun") >= pl.col("start")) & (pl.col("ended") <= pl.col("end")) & pl.col("name").str.starts_with(pl.col("node"))
+    )
+    return wanted["pair"].is_in(within["pair"].unique().implode()).to_numpy()
 
 
 def _outermost(rows: pl.DataFrame) -> pl.DataFrame:

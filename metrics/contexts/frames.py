@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import PurePosixPath
+
 import polars as pl
 
 from deepprof.collectors.table_schema import TableSchema
@@ -28,6 +30,11 @@ MODULE = r"^nn\.Module: (.*)$"
 ADDRESS = r" at 0x[0-9a-fA-F]+"  # of the object whose method it is: another one in every iteration
 # Markers that count, as ProfilerStep#12 and "step 12" do: every iteration would have a context of its own.
 COUNTED = r"(?i)(#|\b(?:step|iter|iteration|batch|epoch)[ _:=#-]*)\d+$"
+
+
+def write_line(function: str, file: str, line: int | None) -> str:
+    """Return a place in code as people read it: the function, the end of the path, the line."""
+    return f"{function} {'/'.join(PurePosixPath(file).parts[-2:])}:{line}"
 
 
 def read_frames(rows: pl.DataFrame) -> pl.DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +11,7 @@ import polars as pl
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+Numbers = TypeVar("Numbers", npt.NDArray[np.int64], npt.NDArray[np.float64])
 
 DEEPEST = 1_000  # levels, as Python allows; what lies deeper belongs to the context there
 
@@ -55,7 +57,7 @@ def number_paths(parent: Int64s, frame: Int64s, top: Int64s, first: int) -> _Num
     return _NumberedPaths(keys // many, keys % many, context)
 
 
-def add_up(own: Int64s, parent: Int64s, depth: Int64s) -> Int64s:
+def add_up(own: Numbers, parent: Int64s, depth: Int64s) -> Numbers:
     """Return for each node of a tree the sum of its row of `own` and of those of all nodes within it."""
     whole = own.copy()
     for rows in reversed(_by_level(depth)[1:]):
@@ -71,6 +73,15 @@ def spread(found: Bools, parent: Int64s, depth: Int64s) -> Bools:
     for rows in _by_level(depth)[1:]:
         reached[rows] |= reached[parent[rows]]
     return reached
+
+
+def find_nearest(found: Bools, parent: Int64s, depth: Int64s) -> Int64s:
+    """Return for each node of a tree the innermost one that was found, itself or around it; -1 for none."""
+    nearest = np.where(found, np.arange(len(found)), -1)
+    for rows in _by_level(depth)[1:]:
+        missing = rows[nearest[rows] < 0]
+        nearest[missing] = nearest[parent[missing]]
+    return nearest
 
 
 def read_places(contexts: pl.DataFrame) -> tuple[Int64s, Int64s]:

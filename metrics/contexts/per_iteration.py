@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -28,37 +29,57 @@ IN_ITERATIONS = TableSchema.of(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class _TakenInWindows:
+    """What contexts took in windows of time, a row for each window and context that has anything.
+
+    `window` is the window's number; `whole` and `own` have a column for each of `COLUMNS`, with all within and without.
+    """
+
+    window: Int64s
+    context: Int64s
+    whole: Int64s
+    own: Int64s
+
+
 def measure_iterations(trace: Trace, tree: ContextTree, loop: Loop, timelines: Iterable[Timeline] = ()) -> pl.DataFrame:
     """Return what contexts took in each iteration of a loop, with the schema `IN_ITERATIONS`.
 
     What begins in an iteration counts in it. On devices only the loop's own one counts.
     """
-    windows = loop.table.select(
-        "index", "start_ns", until_ns=pl.col("start_ns") + pl.col("busy_ns") + pl.col("idle_ns")
-    )
-    many = tree.contexts.height
-    placed = [_place(amounts, windows, many) for amounts in list_amounts(trace, tree, timelines, loop.device)]
-    parent = tree.parent
+    length = (loop.table["busy_ns"] + loop.table["idle_ns"]).to_numpy()
+    start, number = loop.table["start_ns"].to_numpy(), np.arange(len(length))
+    taken = measure_windows(tree, list_amounts(trace, tree, timelines, loop.device), start, start + length, number)
+    index = loop.table["index"].gather(taken.window)
+    table = pl.DataFrame({"iteration": index, "context": taken.context})
+    return table.hstack(pl.DataFrame(taken.whole, schema=list(COLUMNS))).cast(dict(IN_ITERATIONS))  # type: ignore[arg-type]
+
+
+def measure_windows(
+    tree: ContextTree, amounts: Iterable[Amounts], start: Int64s, end: Int64s, number: Int64s
+) -> _TakenInWindows:
+    """Return what contexts took of `amounts` in the windows [`start`, `end`) of each `number`; several may share one.
+
+    Windows are sorted and do not overlap.
+    """
+    many, parent = tree.contexts.height, tree.parent
+    placed = [_place(each, start, end, number * many) for each in amounts]
     nodes = _with_ancestors(np.unique(np.concatenate([keys for keys, _ in placed])), parent, many)
     own = np.zeros((len(nodes), len(COLUMNS)), np.int64)
-    for keys, amounts in placed:
-        np.add.at(own[:, COLUMNS.index(amounts.column)], np.searchsorted(nodes, keys), amounts.amount)
-    around = np.searchsorted(nodes, nodes - nodes % many + parent[nodes % many])
-    whole = add_up(own, around, tree.depth[nodes % many])
-    index = windows["index"].gather(nodes // many)
-    table = pl.DataFrame({"iteration": index, "context": nodes % many}).hstack(
-        pl.DataFrame(whole, schema=list(COLUMNS))
-    )
-    return table.cast(dict(IN_ITERATIONS))  # type: ignore[arg-type]
+    for keys, taken in placed:
+        np.add.at(own[:, COLUMNS.index(taken.column)], np.searchsorted(nodes, keys), taken.amount)
+    context = nodes % many
+    around = np.searchsorted(nodes, nodes - context + parent[context])
+    return _TakenInWindows(nodes // many, context, add_up(own, around, tree.depth[context]), own)
 
 
-def _place(amounts: Amounts, windows: pl.DataFrame, many: int) -> tuple[Int64s, Amounts]:
-    """Return the amounts within the windows, and for each the window's number times `many` plus the context."""
-    at = np.searchsorted(windows["start_ns"].to_numpy(), amounts.time_ns, side="right") - 1
+def _place(amounts: Amounts, start: Int64s, end: Int64s, first_key: Int64s) -> tuple[Int64s, Amounts]:
+    """Return the amounts within the windows, and for each the first key of its window plus the context."""
+    at = np.searchsorted(start, amounts.time_ns, side="right") - 1
     inside = at >= 0
-    inside[inside] = amounts.time_ns[inside] < windows["until_ns"].to_numpy()[at[inside]]
+    inside[inside] = amounts.time_ns[inside] < end[at[inside]]
     kept = Amounts(amounts.column, amounts.context[inside], amounts.amount[inside], amounts.time_ns[inside])
-    return at[inside] * many + kept.context, kept
+    return first_key[at[inside]] + kept.context, kept
 
 
 def _with_ancestors(keys: Int64s, parent: Int64s, many: int) -> Int64s:

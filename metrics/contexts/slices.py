@@ -40,6 +40,12 @@ class HostSlices:
         return int(self.track.max(initial=-1)) + 1
 
 
+def has_code(trace: Trace) -> bool:
+    """Return whether the host recorded more than calls: functions, operators or ranges that a device's work belongs to."""
+    ranges = (trace.annotations["side"] == "host").any()
+    return ranges or trace.host_events["category"].is_in(["op", "python"]).any()
+
+
 def read_slices(trace: Trace) -> HostSlices:
     """Return what was open on the threads of the host; rows that never end hold nothing and are left out."""
     rows = _gather(trace)

@@ -113,7 +113,7 @@ def _list_frames(trace: Trace, slices: HostSlices) -> pl.DataFrame:
 
 def _place_slices(slices: HostSlices, names: pl.Series, frame: Int64s, first: int) -> tuple[_ContextNodes, Int64s]:
     """Return the contexts of slices, from number `first` on, and the one of each slice."""
-    forward = find_forward(slices)
+    forward = find_forward(slices, names)
     backward = (forward >= 0) | are_named(names, slices.rows["name_id"], ENGINE)
     top = 1 + len(REASONS) + slices.track
     paths = number_paths(np.where(forward >= 0, forward, slices.parent), 2 * frame + backward, top, first)

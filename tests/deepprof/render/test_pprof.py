@@ -80,7 +80,7 @@ def test_the_contexts_come_back() -> None:
         assert sum(value for (_, kind), value in found.items() if kind == name) == total
     linear = ("thread 1", "step", "Linear_0", "aten::linear")
     assert found[(*linear, "cudaLaunchKernel", "gemm"), "device"] == 100
-    assert found[(*linear, "AddmmBackward0", "cudaLaunchKernel", "gemm"), "device"] == 140
+    assert found[(*linear, "LinearBackward0", "cudaLaunchKernel", "gemm"), "device"] == 140
 
 
 def test_lines_and_files_are_those_of_the_functions() -> None:

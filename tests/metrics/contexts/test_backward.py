@@ -9,7 +9,12 @@ from deepprof.metrics.contexts.slices import read_slices
 from tests.metrics.contexts.test_slices import op
 from tests.tables import Row, make_trace
 
-NAMES = ("forward", "backward")
+NAMES = (
+    "aten::mm",
+    "autograd::engine::evaluate_function: MmBackward0",
+    "autograd::engine::evaluate_function: torch::autograd::CppNode<Lookup>",
+    "aten::zero_",
+)
 
 
 def forward(start: int, end: int, sequence: int, thread: int = 1) -> Row:
@@ -22,8 +27,9 @@ def backward(start: int, end: int, sequence: int, thread: int = 2, forward_threa
 
 def pairs(*rows: Row, others: Sequence[Row] = ()) -> list[tuple[int, int]]:
     """Return when each backward slice begins that belongs to a forward one, and when that begins."""
-    slices = read_slices(make_trace(host=[*rows, *others], names=NAMES))
-    found = find_forward(slices)
+    trace = make_trace(host=[*rows, *others], names=NAMES)
+    slices = read_slices(trace)
+    found = find_forward(slices, trace.names)
     return sorted(
         (int(slices.start[row]), int(slices.start[found[row]])) for row in range(len(found)) if found[row] >= 0
     )
@@ -55,6 +61,15 @@ def test_forward_threads_are_known_by_their_numbers() -> None:
 
 def test_backward_on_the_thread_of_the_forward_pass() -> None:
     assert pairs(forward(0, 5, 7), backward(20, 30, 7, thread=1)) == [(20, 0)]
+
+
+def test_a_function_in_cpp_belongs_to_what_is_around_the_operator_that_read_its_number() -> None:
+    # zero_ within bounds_check reads the number that the function takes later; a range is around both.
+    inside = [op(1, 0, 50, 0, category="python"), op(1, 5, 20), op(1, 6, 9, 3, sequence=7, forward_thread=0)]
+    assert pairs(*inside, op(2, 60, 70, 2, sequence=7, forward_thread=1)) == [(60, 0)]
+    assert pairs(*inside, backward(60, 70, 7)) == [(60, 0)], "zero_ is no mm either"
+    alone = op(1, 6, 9, 3, sequence=7, forward_thread=0)
+    assert pairs(alone, op(2, 60, 70, 2, sequence=7, forward_thread=1)) == [(60, 6)], "nothing is around it"
 
 
 def test_numbers_of_nobody_are_left_alone() -> None:

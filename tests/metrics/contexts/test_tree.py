@@ -19,7 +19,7 @@ NAMES = (
     "aten::linear",
     "cudaLaunchKernel",
     "cudaStreamSynchronize",
-    "autograd::engine::evaluate_function: AddmmBackward0",
+    "autograd::engine::evaluate_function: LinearBackward0",
     "Memcpy HtoD",
 )
 GEMM, STEP, MODULE, LINEAR, LAUNCH, WAIT, ENGINE, COPY = range(8)
@@ -60,7 +60,7 @@ def test_backward_kernels_stand_under_the_forward_line() -> None:
     trace = training()
     tree = build_tree(trace)
     linear = "thread 1/step/Linear_0/aten::linear"
-    engine = f"{linear}/autograd::engine::evaluate_function: AddmmBackward0"
+    engine = f"{linear}/autograd::engine::evaluate_function: LinearBackward0"
     known = paths(tree)
     assert tree.contexts.schema == CONTEXTS
     assert [known[each] for each in tree.of_events.tolist()] == [

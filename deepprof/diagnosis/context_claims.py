@@ -1,0 +1,44 @@
+"""Findings on one calling context: what rules on contexts have in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from deepprof.diagnosis.finding import Finding, Severity
+from deepprof.diagnosis.judgement import FindingTexts, Numbers, many
+from deepprof.metrics.contexts.code_lines import describe_place
+from deepprof.metrics.contexts.per_loop import LoopContexts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextClaim:
+    """A claim of `rule` about one context of a loop; `saved_ns` of computing is what an iteration could save.
+
+    It is a remark unless `severity` says more; a recording without iterations allows no more.
+    """
+
+    rule: str
+    seen: LoopContexts
+    context: int
+    severity: Severity = "info"
+    saved_ns: float | None = None
+
+    def conclude(self, texts: FindingTexts, evidence: Numbers) -> Finding:
+        """Return the finding, with the context's place in the code as its location."""
+        loop, recording = self.seen.loop, self.seen.loop.single == "recording"
+        saved = None if self.saved_ns is None or recording else round(self.saved_ns)
+        index = loop.usual["index"]
+        return Finding(
+            rule=self.rule,
+            severity="info" if recording else self.severity,
+            title=texts.title,
+            summary=texts.summary,
+            evidence=evidence,
+            advice=texts.advice,
+            confidence=round(loop.confidence * many(loop.usual.height), 3),
+            headroom_ns_per_iteration=saved,
+            **loop.place,
+            iterations=None if loop.single else (int(index[0]), int(index[-1])),
+            location=describe_place(self.seen.table, self.seen.lines, self.context) or None,
+            parts={} if saved is None or loop.single else {"compute_ns": saved},
+        )

@@ -1,0 +1,86 @@
+"""Small kernels of one function that come equally often: one kernel could do their work (DeepContext, analysis 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import polars as pl
+
+from deepprof.collectors.names.short import shorten
+from deepprof.diagnosis.context_claims import ContextClaim
+from deepprof.diagnosis.finding import Finding
+from deepprof.diagnosis.frameworks import advise
+from deepprof.diagnosis.judgement import FindingTexts, format_ms, format_percent
+from deepprof.diagnosis.rule import rule
+from deepprof.metrics.contexts.paths import find_nearest, read_places
+from deepprof.metrics.contexts.per_loop import LoopContexts
+from deepprof.metrics.operators import is_stand_in
+
+SMALL_NS = 10_000  # on average: a few times what it takes to begin a kernel
+FEWEST = 3  # kernels that are launched together
+REMARK = 0.05  # of the device's time in an iteration
+WHOLE = 0.5  # of it: what has more is no function whose kernels belong together
+SHOWN = 3
+FUSE = "Write them as one operator that the framework fuses, or as a kernel of your own."
+FUSE_IN = {
+    "pytorch": "torch.compile of this function does it.",
+    "jax": "Put them into one jit, so that XLA sees them together.",
+    "tensorflow": "tf.function(jit_compile=True) does it.",
+}
+
+
+@rule("fusion-candidates", subject="contexts")
+def fusion_candidates(seen: LoopContexts) -> Iterator[Finding]:
+    """Yield `fusion-candidates` for the function whose small kernels of equal number take most time."""
+    whole = float(seen.table["device_ns"][0])
+    if is_stand_in(seen.trace):
+        return
+    groups = _group(seen, WHOLE * whole).filter(
+        (pl.col("different") >= FEWEST) & (pl.col("taken_ns") >= REMARK * whole)
+    )
+    if groups.is_empty():
+        return
+    best = groups.sort("taken_ns", "around", descending=[True, False]).row(0, named=True)
+    name = seen.table["name"][best["around"]]
+    names = list(dict.fromkeys(map(shorten, best["names"])))
+    named = ", ".join(names[:SHOWN]) + (", …" if len(names) > SHOWN else "")
+    texts = FindingTexts(
+        title=f"Small kernels of {name} could be one",
+        summary=(
+            f"{best['different']} different kernels, each {best['times']:.0f} times per iteration and shorter than "
+            f"{SMALL_NS / 1e3:.0f} µs, take {format_ms(best['taken_ns'])} ({format_percent(best['taken_ns'] / whole)} "
+            f"of what runs): {named}."
+        ),
+        advice=advise(seen.trace, FUSE, **FUSE_IN),
+    )
+    evidence = {
+        "kernels": best["different"],
+        "times_per_iteration": round(best["times"], 2),
+        "device_ns_per_iteration": round(best["taken_ns"]),
+        "share_ratio": round(best["taken_ns"] / whole, 4),
+    }
+    yield ContextClaim(rule="fusion-candidates", seen=seen, context=int(best["around"])).conclude(texts, evidence)
+
+
+def _group(seen: LoopContexts, most_ns: float) -> pl.DataFrame:
+    """Return the small kernels of each function, module, range or operator that come equally often: how many, how long.
+
+    Where the innermost of them has more than `most_ns`, its kernels belong to no group.
+    """
+    parent, depth = read_places(seen.table)
+    kinds = pl.col("kind")
+    outer = kinds.is_in(["module", "range"]) | (kinds.is_in(["operator"]) & ~kinds.gather(parent).is_in(["operator"]))
+    named = seen.table.select(outer).to_series().to_numpy()
+    named[seen.lines[seen.lines >= 0]] = True
+    around = pl.Series("around", find_nearest(named, parent, depth))
+    table = seen.table.with_columns(around, passing=pl.col("backward")).filter(pl.col("kind") == "kernel")
+    small = table.filter((pl.col("kernels") > 0) & (pl.col("own_device_ns") < SMALL_NS * pl.col("kernels")))
+    return (
+        small.filter((pl.col("around") > 0) & (seen.table["device_ns"].gather(small["around"].clip(0)) <= most_ns))
+        .group_by("around", "passing", times=pl.col("kernels").round(2))
+        .agg(
+            different=pl.len(),
+            taken_ns=pl.col("own_device_ns").sum(),
+            names=pl.col("name").sort_by("own_device_ns", descending=True),
+        )
+    )

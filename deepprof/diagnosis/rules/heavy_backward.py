@@ -1,0 +1,130 @@
+"""The backward pass of an operator takes far longer than its forward pass (DeepContext, analysis 3).
+
+A matrix product does twice the work in its backward pass, and convolutions and batch norms take 2.5 times; much more is
+the operator's own doing, as for an index whose gradient is added up element by element. Collectives that begin in a
+backward pass are not counted, and where many kernels belong to no call their forward passes may be among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from deepprof.diagnosis.context_claims import ContextClaim
+from deepprof.diagnosis.finding import Finding
+from deepprof.diagnosis.judgement import FindingTexts, format_ms, format_percent
+from deepprof.diagnosis.rule import rule
+from deepprof.metrics.contexts.paths import add_up, read_places
+from deepprof.metrics.contexts.per_loop import LoopContexts
+from deepprof.metrics.operators import is_stand_in
+from deepprof.metrics.streams import COLLECTIVE, COLLECTIVE_RANGE
+
+Floats = npt.NDArray[np.float64]
+
+USUAL = 2.0  # times the forward pass
+MUCH = 3.0  # times the forward pass: convolutions and batch norms take 2.5 to 2.6 on every ResNet
+CLEAR = 5.0  # times the forward pass of one of the framework's operators: others with the same result exist
+REMARK, WARNING = 0.05, 0.1  # of the time of all that computes in an iteration: what is beyond the usual
+LIBRARY = "aten::"
+UNKNOWN = 0.05  # of the time of all that computes, whose calls are not known
+INSTEAD = {
+    "aten::index": "index_select or embedding has the same result for whole rows, and a backward pass without sorting.",
+    "aten::select": "unbind takes all parts at once; each select fills a gradient of the whole tensor.",
+    "aten::slice": "split or chunk takes all parts at once; each slice fills a gradient of the whole tensor.",
+}
+OTHERWISE = (
+    "Look for an operator with the same result and a cheaper gradient; of a function of your own, look at its backward."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Passes:
+    """What the two passes of one operator take per iteration in all places, and the context of the largest."""
+
+    operator: str
+    forward_ns: float
+    backward_ns: float
+    places: int
+    context: int
+
+    @property
+    def excess_ns(self) -> float:
+        """What the backward pass takes beyond the usual."""
+        return self.backward_ns - USUAL * self.forward_ns
+
+    def is_over(self, times: float) -> bool:
+        """Return whether the backward pass takes at least so many times the forward pass."""
+        return self.backward_ns > 0 and self.backward_ns >= times * self.forward_ns
+
+    @property
+    def ratio(self) -> float | None:
+        """Backward over forward; None where the forward pass runs nothing."""
+        return self.backward_ns / self.forward_ns if self.forward_ns else None
+
+
+@rule("heavy-backward", subject="contexts")
+def heavy_backward(seen: LoopContexts) -> Iterator[Finding]:
+    """Yield `heavy-backward` for the operator whose backward pass takes most beyond twice its forward pass."""
+    computing = _add_up_computing(seen)
+    whole, passes = float(computing[0]), _compare_passes(seen, computing)
+    if computing[(seen.table["kind"] == "unattributed").to_numpy()].sum() > UNKNOWN * whole:
+        return
+    heavy = [each for each in passes if each.excess_ns >= REMARK * whole and each.is_over(MUCH)]
+    if not heavy:
+        return
+    worst = max(heavy, key=lambda each: each.excess_ns)
+    clear = worst.excess_ns >= WARNING * whole and worst.is_over(CLEAR) and worst.operator.startswith(LIBRARY)
+    times = (
+        "while its forward pass runs nothing" if worst.ratio is None else f"{worst.ratio:.1f} times its forward pass"
+    )
+    where = f" in {worst.places} places" if worst.places > 1 else ""
+    texts = FindingTexts(
+        title=f"The backward pass of {worst.operator} is out of proportion",
+        summary=(
+            f"{worst.operator}{where} takes {format_ms(worst.backward_ns)} of an iteration in its backward pass "
+            f"({format_percent(worst.backward_ns / whole)} of all that runs), {times}."
+        ),
+        advice=INSTEAD.get(worst.operator, OTHERWISE),
+    )
+    evidence = {
+        "backward_ns_per_iteration": round(worst.backward_ns),
+        "forward_ns_per_iteration": round(worst.forward_ns),
+        "backward_ratio": None if worst.ratio is None else round(worst.ratio, 2),
+        "places": worst.places,
+    }
+    claim = ContextClaim(
+        rule="heavy-backward",
+        seen=seen,
+        context=worst.context,
+        severity="warning" if clear else "info",
+        saved_ns=worst.excess_ns,
+    )
+    yield claim.conclude(texts, evidence)
+
+
+def _add_up_computing(seen: LoopContexts) -> Floats:
+    """Return for each context the time of the kernels, collectives left out, that run for it and all within it."""
+    kernels = pl.col("kind").is_in(["kernel", "graph"]) | is_stand_in(seen.trace)
+    collective = pl.col("name").str.contains(COLLECTIVE) | pl.col("name").str.contains(COLLECTIVE_RANGE)
+    own = seen.table.select(pl.when(kernels & ~collective).then("own_device_ns").otherwise(0.0)).to_series()
+    return add_up(own.to_numpy(), *read_places(seen.table))
+
+
+def _compare_passes(seen: LoopContexts, computing: Floats) -> Iterator[_Passes]:
+    """Yield the passes of each operator that has backward contexts directly in it, by its name."""
+    table = seen.table.select("context", "parent", "kind", "name", "backward", device_ns=pl.Series(computing))
+    around = table.select(parent="context", of="context", outer="kind", operator="name", forward=~pl.col("backward"))
+    inner = (
+        table.filter("backward").join(around, on="parent").filter(pl.col("forward") & (pl.col("outer") == "operator"))
+    )
+    passes = inner.group_by("of", "operator").agg(backward_ns=pl.col("device_ns").sum())
+    whole = pl.Series(computing[passes["of"].to_numpy()])
+    passes = passes.with_columns(forward_ns=whole - pl.col("backward_ns")).sort("of")
+    for (name,), rows in passes.group_by("operator", maintain_order=True):
+        forward, backward = float(rows["forward_ns"].sum()), float(rows["backward_ns"].sum())
+        largest = int(rows["of"][int(np.argmax(rows["backward_ns"].to_numpy()))])
+        yield _Passes(str(name), max(0.0, forward), backward, rows.height, largest)

@@ -1,0 +1,46 @@
+"""One function of the user's code, or of a library, starts much of what runs (DeepContext, analysis 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import polars as pl
+
+from deepprof.collectors.names.short import shorten
+from deepprof.diagnosis.context_claims import ContextClaim
+from deepprof.diagnosis.finding import Finding
+from deepprof.diagnosis.judgement import FindingTexts, format_ms, format_percent
+from deepprof.diagnosis.rule import rule
+from deepprof.metrics.contexts.frames import write_line
+from deepprof.metrics.contexts.per_loop import LoopContexts
+
+HOT = 0.3  # of the device's time in a usual iteration
+ALL = 0.9  # of it: a function that starts everything is not where to look
+LINE = ("function", "source", "begins")
+
+
+@rule("hotspot", subject="contexts")
+def hotspot(seen: LoopContexts) -> Iterator[Finding]:
+    """Yield `hotspot` for the line of code that has most of the device's time: a remark, with its largest kernel."""
+    whole = float(seen.table["device_ns"][0])
+    rows = seen.table.with_columns(code=pl.Series(seen.lines)).filter(
+        (pl.col("code") >= 0) & (pl.col("own_device_ns") > 0)
+    )
+    frames = seen.table.select(code=pl.col("context").cast(pl.Int64), function="name", source="file", begins="line")
+    lines = rows.join(frames, on="code", how="left")
+    taken = lines.group_by(LINE).agg(taken_ns=pl.col("own_device_ns").sum())
+    top = taken.sort("taken_ns", *LINE, descending=[True, False, False, False]).head(1)
+    if top.is_empty() or not HOT * whole <= top["taken_ns"][0] <= ALL * whole:
+        return
+    kernels = lines.join(top, on=LINE, nulls_equal=True).sort("own_device_ns", descending=True, maintain_order=True)
+    best, taken_ns = kernels.row(0, named=True), float(top["taken_ns"][0])
+    texts = FindingTexts(
+        title=f"Much of the work is begun in {write_line(best['function'], best['source'], best['begins'])}",
+        summary=(
+            f"{format_percent(taken_ns / whole)} of what runs in an iteration, {format_ms(taken_ns)}, is begun there "
+            f"or in what it calls; most of that is {shorten(best['name'])} ({format_ms(best['own_device_ns'])})."
+        ),
+        advice="Look here first when the computation itself is to become faster; deepprof flame shows what is in it.",
+    )
+    evidence = {"device_ns_per_iteration": round(taken_ns), "share_ratio": round(taken_ns / whole, 4)}
+    yield ContextClaim(rule="hotspot", seen=seen, context=int(best["context"])).conclude(texts, evidence)

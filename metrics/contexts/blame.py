@@ -1,0 +1,63 @@
+"""How much of what happened on a device, or of spans of time on the host, each context accounts for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from deepprof.metrics.breakdown.costs import windows_of
+from deepprof.metrics.breakdown.parts import COPY_PARTS
+from deepprof.metrics.contexts.per_loop import LoopContexts
+from deepprof.metrics.contexts.slices import find_open
+from deepprof.metrics.names import with_names
+from deepprof.metrics.spans import Spans, covered
+from deepprof.metrics.streams import is_collective
+
+Floats = npt.NDArray[np.float64]
+
+SAMPLES = 2_000  # moments at which the host is looked at: shares are right to about a hundredth
+
+
+def blame_events(seen: LoopContexts, parts: Sequence[str]) -> Floats:
+    """Return for each context the time in ns of its events of busy `parts` within the usual iterations."""
+    events = with_names(seen.trace.device_events, seen.trace.names).with_columns(of=pl.Series(seen.tree.of_events))
+    mine = events.filter((pl.col("device") == seen.loop.device) & _are_of(parts))
+    inside = covered(windows_of(seen.loop), mine["start_ns"].to_numpy(), mine["end_ns"].to_numpy())
+    return np.bincount(mine["of"].to_numpy(), inside, seen.table.height).astype(np.float64)
+
+
+def _are_of(parts: Sequence[str]) -> pl.Expr:
+    """Return which events, with a `name`, are of busy parts."""
+    collective = is_collective().fill_null(value=False)
+    computing = pl.col("activity").is_in(["kernel", "graph"]) & ~collective
+    way = pl.col("copy_kind").cast(pl.String).replace_strict(COPY_PARTS, default=COPY_PARTS[None])
+    kind = (
+        pl.when(collective)
+        .then(pl.lit("exposed_communication_ns"))
+        .when(computing)
+        .then(pl.lit("compute_ns"))
+        .when(pl.col("activity") == "memset")
+        .then(pl.lit("exposed_memset_ns"))
+        .when(pl.col("activity") == "memcpy")
+        .then(way)
+    )
+    return kind.is_in(list(parts)).fill_null(value=False)
+
+
+def blame_spans(seen: LoopContexts, spans: Spans, threads: pl.DataFrame | None) -> Floats:
+    """Return for each context how often, of `SAMPLES` moments of the spans, a thread was in it and in nothing within it.
+
+    `threads` have `process` and `thread`; without them all threads of the host count.
+    """
+    ends = np.cumsum(spans.ends - spans.starts)
+    if not len(ends):
+        return np.zeros(seen.table.height)
+    elapsed = (np.arange(SAMPLES) * 2 + 1) * ends[-1] // (2 * SAMPLES)
+    at = np.searchsorted(ends, elapsed, side="right")
+    moments = pl.DataFrame({"time_ns": spans.ends[at] - (ends[at] - elapsed)})
+    known = seen.tree.slices.rows if threads is None else threads
+    row = find_open(seen.tree.slices, moments.join(known.select("process", "thread").unique(), how="cross"))
+    return np.bincount(seen.tree.of_slices[row[row >= 0]], minlength=seen.table.height).astype(np.float64)

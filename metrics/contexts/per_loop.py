@@ -1,0 +1,69 @@
+"""What each context took in a usual iteration of a loop, and how much more of it late iterations took than early ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from deepprof.collectors.trace import Trace
+from deepprof.metrics.breakdown.timeline import Timeline
+from deepprof.metrics.contexts.code_lines import find_lines
+from deepprof.metrics.contexts.measures import COLUMNS, list_amounts
+from deepprof.metrics.contexts.per_iteration import measure_windows
+from deepprof.metrics.contexts.tree import ContextTree
+from deepprof.metrics.loop import Loop
+
+Int64s = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+STAGES = 6  # of a loop, one after the other: that all six grow by chance has the probability 1/720
+
+
+@dataclass(frozen=True, eq=False)
+class LoopContexts:
+    """The contexts of a loop's trace, with what they took in a usual iteration of it.
+
+    `table` has the columns of `CONTEXTS`, and of `MEASURES` as means per usual iteration. `stages` is an array of
+    `STAGES` × contexts × `COLUMNS`: the means with all within in the first sixth of the usual iterations, the second …;
+    it has no rows where there are fewer iterations than stages.
+    """
+
+    loop: Loop
+    trace: Trace
+    tree: ContextTree
+    table: pl.DataFrame
+    stages: Floats
+
+    @cached_property
+    def lines(self) -> Int64s:
+        """For each context that of the line of code that it belongs to, -1 where none is recorded."""
+        return find_lines(self.table)
+
+    def stages_of(self, column: str) -> Floats:
+        """Return the means of one of `COLUMNS`: `STAGES` × contexts."""
+        return self.stages[:, :, COLUMNS.index(column)]
+
+
+def read_loop_contexts(
+    trace: Trace, tree: ContextTree, loop: Loop, timelines: Iterable[Timeline] = ()
+) -> LoopContexts | None:
+    """Return what contexts took in the usual iterations of a loop, on its device; None where there are none."""
+    usual, many = loop.usual, tree.contexts.height
+    if usual.is_empty():
+        return None
+    start = usual["start_ns"].to_numpy()
+    stage = np.arange(len(start)) * STAGES // len(start)
+    amounts = list_amounts(trace, tree, timelines, loop.device)
+    taken = measure_windows(tree, amounts, start, start + usual["iteration_ns"].to_numpy(), stage)
+    whole, own = (np.zeros((STAGES, many, len(COLUMNS)), np.int64) for _ in range(2))
+    whole[taken.window, taken.context], own[taken.window, taken.context] = taken.whole, taken.own
+    means = np.hstack([whole.sum(axis=0), own.sum(axis=0)]) / len(start)
+    names = [*COLUMNS, *(f"own_{name}" for name in COLUMNS)]
+    counts = np.bincount(stage, minlength=STAGES)
+    stages = whole / counts[:, None, None] if counts.all() else np.empty((0, many, len(COLUMNS)))
+    return LoopContexts(loop, trace, tree, tree.contexts.hstack(pl.DataFrame(means, schema=names)), stages)
