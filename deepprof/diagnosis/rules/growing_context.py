@@ -1,4 +1,4 @@
-"""One context takes more and more from iteration to iteration, although the iterations do not (`drift`, `graph-growth`)."""
+"""One context takes more and more although the iterations show neither drift nor graph growth."""
 
 from __future__ import annotations
 
