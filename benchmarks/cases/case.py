@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +24,8 @@ class Case:
     `also` are headlines that are as true: two causes of about one size, or one seen with less evidence. `never` are
     rules that may not be among the findings, told as a cause or as a symptom. `loops` are the fewest and the most loops
     that there are, and `iterations` how many whole ones the first of them has, where the case is about that. `counts`
-    is what the user says of them, as in the paper.
+    is what the user says of them, as in the paper. `finds` are a rule that must be among the findings and the function
+    that it must name, as a profiler writes it.
     """
 
     section: str
@@ -36,6 +37,7 @@ class Case:
     loops: tuple[int, int] | None = None
     iterations: int | None = None
     counts: tuple[int, ...] = ()
+    finds: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -48,13 +50,14 @@ class Verdict:
     rules: frozenset[str] = frozenset()
     loops: int = 0
     iterations: int = 0
+    lines: frozenset[tuple[str, str]] = frozenset()  # a rule, and the function that it names
 
     @property
     def right(self) -> bool:
         """Whether the headline is the label, and nothing is told that may not be."""
         if self.case.loops is not None and not self.case.loops[0] <= self.loops <= self.case.loops[1]:
             return False
-        if self.case.iterations not in (None, self.iterations):
+        if self.case.iterations not in (None, self.iterations) or self.case.finds not in (None, *self.lines):
             return False
         return self.headline in (self.case.label, *self.case.also) and not self.rules & set(self.case.never)
 
@@ -86,4 +89,12 @@ def judge_analysis(case: Case, analysis: Analysis) -> Verdict:
     found, rules = analysis.headline, frozenset(finding.rule for finding in analysis.findings)
     said = (found.rule, found.confidence) if found else (HEALTHY, 0.0)
     whole = int(analysis.loops[0].iterations["complete"].sum()) if analysis.loops else 0
-    return Verdict(case, *said, rules, len(analysis.loops), whole)
+    return Verdict(case, *said, rules, len(analysis.loops), whole, frozenset(_list_lines(analysis)))
+
+
+def _list_lines(analysis: Analysis) -> Iterator[tuple[str, str]]:
+    """Yield the rule of each finding that names a function, and the function."""
+    for finding in analysis.findings:
+        place = finding.location or {}
+        if "file" in place:
+            yield finding.rule, f"{place['file']}({place['line']}): {place['function']}"

@@ -4,6 +4,9 @@ PyTorch gives a differentiable operator the number that its backward node will h
 differentiable only reads the number of the next one that is, so of several with one number the last is meant, and of
 those within each other the outermost. A node of a function written in C++ has its number from no operator of its own
 name: those that only read it are steps of the function, which belongs to what lies around them.
+
+A gradient is added up (`AccumulateGrad`, which has no number) as soon as it is there: the engine runs that before all
+else, after the node that made the gradient. Where a collective hangs on it, it is of many gradients and of none.
 """
 
 from __future__ import annotations
@@ -13,10 +16,13 @@ import numpy.typing as npt
 import polars as pl
 
 from deepprof.metrics.contexts.slices import HostSlices
+from deepprof.metrics.names import are_named
 
 Int64s = npt.NDArray[np.int64]
 
 ENGINE = "autograd::engine::evaluate_function"
+ADDING = f"{ENGINE}: torch::autograd::AccumulateGrad"
+COLLECTIVES = r"^(?:c10d::|nccl:|gloo:|ucc:|record_param_comms)"
 NODE = r"^autograd::engine::evaluate_function: |Backwards?\d*$"  # around what a node is named after
 NAMESPACE = r"^[\w:]*::|_"  # aten::_log_softmax is named as LogSoftmaxBackward0 is
 
@@ -39,7 +45,32 @@ def find_forward(slices: HostSlices, names: pl.Series) -> Int64s:
     meant[unnamed] = _leave_operators(slices, meant[unnamed])
     found = np.full(len(slices.start), -1, np.int64)
     found[row] = meant
+    adding, before = _find_adding(slices, names)
+    found[adding] = found[before]
     return found
+
+
+def _find_adding(slices: HostSlices, names: pl.Series) -> tuple[Int64s, Int64s]:
+    """Return the rows that add gradients up, and for each the row of the backward node before it on its thread."""
+    name_id = slices.rows["name_id"]
+    engine, adding = are_named(names, name_id, f"^{ENGINE}"), are_named(names, name_id, f"^{ADDING}")
+    rows = np.flatnonzero(engine & ~adding)
+    wanted = np.flatnonzero(adding & ~_hold_collectives(slices, names))
+    at = np.searchsorted(rows, wanted) - 1
+    known = at >= 0
+    known[known] = slices.track[rows[at[known]]] == slices.track[wanted[known]]
+    return wanted[known], rows[at[known]]
+
+
+def _hold_collectives(slices: HostSlices, names: pl.Series) -> npt.NDArray[np.bool_]:
+    """Return which slices have a collective in them."""
+    held = are_named(names, slices.rows["name_id"], COLLECTIVES)
+    inner = np.flatnonzero(held)
+    while (inner := np.unique(slices.parent[inner])).size and inner[-1] >= 0:
+        inner = inner[inner >= 0]
+        inner = inner[~held[inner]]
+        held[inner] = True
+    return held
 
 
 def _leave_operators(slices: HostSlices, rows: Int64s) -> Int64s:

@@ -63,24 +63,22 @@ def fusion_candidates(seen: LoopContexts) -> Iterator[Finding]:
 
 
 def _group(seen: LoopContexts, most_ns: float) -> pl.DataFrame:
-    """Return the small kernels of each function, module, range or operator that come equally often: how many, how long.
+    """Return the small kernels that come equally often of each function, module, range and outermost operator.
 
-    Where the innermost of them has more than `most_ns`, its kernels belong to no group.
+    A row has how many different ones there are, and their time. What has more than `most_ns` in all is no such place.
     """
     parent, depth = read_places(seen.table)
-    kinds = pl.col("kind")
-    outer = kinds.is_in(["module", "range"]) | (kinds.is_in(["operator"]) & ~kinds.gather(parent).is_in(["operator"]))
-    named = seen.table.select(outer).to_series().to_numpy()
-    named[seen.lines[seen.lines >= 0]] = True
-    around = pl.Series("around", find_nearest(named, parent, depth))
-    table = seen.table.with_columns(around, passing=pl.col("backward")).filter(pl.col("kind") == "kernel")
-    small = table.filter((pl.col("kernels") > 0) & (pl.col("own_device_ns") < SMALL_NS * pl.col("kernels")))
-    return (
-        small.filter((pl.col("around") > 0) & (seen.table["device_ns"].gather(small["around"].clip(0)) <= most_ns))
-        .group_by("around", "passing", times=pl.col("kernels").round(2))
-        .agg(
-            different=pl.len(),
-            taken_ns=pl.col("own_device_ns").sum(),
-            names=pl.col("name").sort_by("own_device_ns", descending=True),
-        )
+    kind = pl.col("kind")
+    outer, operator = seen.table.select(outer=kind.is_in(["module", "range"]), operator=kind == "operator")
+    functions, operators = outer.to_numpy().copy(), operator.to_numpy()
+    functions[seen.lines[seen.lines >= 0]] = True
+    places = (find_nearest(named, parent, depth) for named in (functions, operators & ~operators[parent]))
+    small = (kind == "kernel") & (pl.col("kernels") > 0) & (pl.col("own_device_ns") < SMALL_NS * pl.col("kernels"))
+    kernels = pl.concat([seen.table.with_columns(around=pl.Series(each)).filter(small) for each in places])
+    known = kernels.filter(pl.col("around") > 0)
+    narrow = known.filter(seen.table["device_ns"].gather(known["around"]) <= most_ns)
+    return narrow.group_by("around", "backward", times=pl.col("kernels").round(2)).agg(
+        different=pl.len(),
+        taken_ns=pl.col("own_device_ns").sum(),
+        names=pl.col("name").sort_by("own_device_ns", descending=True),
     )

@@ -27,9 +27,8 @@ Floats = npt.NDArray[np.float64]
 
 USUAL = 2.0  # times the forward pass
 MUCH = 3.0  # times the forward pass: convolutions and batch norms take 2.5 to 2.6 on every ResNet
-CLEAR = 5.0  # times the forward pass of one of the framework's operators: others with the same result exist
+CLEAR = 5.0  # times the forward pass of an operator that another one can replace
 REMARK, WARNING = 0.05, 0.1  # of the time of all that computes in an iteration: what is beyond the usual
-LIBRARY = "aten::"
 UNKNOWN = 0.05  # of the time of all that computes, whose calls are not known
 INSTEAD = {
     "aten::index": "index_select or embedding has the same result for whole rows, and a backward pass without sorting.",
@@ -77,7 +76,7 @@ def heavy_backward(seen: LoopContexts) -> Iterator[Finding]:
     if not heavy:
         return
     worst = max(heavy, key=lambda each: each.excess_ns)
-    clear = worst.excess_ns >= WARNING * whole and worst.is_over(CLEAR) and worst.operator.startswith(LIBRARY)
+    clear = worst.excess_ns >= WARNING * whole and worst.is_over(CLEAR) and worst.operator in INSTEAD
     times = (
         "while its forward pass runs nothing" if worst.ratio is None else f"{worst.ratio:.1f} times its forward pass"
     )
@@ -115,16 +114,20 @@ def _add_up_computing(seen: LoopContexts) -> Floats:
 
 
 def _compare_passes(seen: LoopContexts, computing: Floats) -> Iterator[_Passes]:
-    """Yield the passes of each operator that has backward contexts directly in it, by its name."""
-    table = seen.table.select("context", "parent", "kind", "name", "backward", device_ns=pl.Series(computing))
-    around = table.select(parent="context", of="context", outer="kind", operator="name", forward=~pl.col("backward"))
-    inner = (
-        table.filter("backward").join(around, on="parent").filter(pl.col("forward") & (pl.col("outer") == "operator"))
+    """Yield the passes of each outermost operator that has backward contexts in it, by its name."""
+    (parent, _), kinds = read_places(seen.table), (seen.table["kind"] == "operator").to_numpy()
+    backward = seen.table["backward"].to_numpy()
+    outer = np.arange(len(parent))
+    while (inner := np.flatnonzero(kinds[outer] & kinds[parent[outer]])).size:
+        outer[inner] = parent[outer[inner]]
+    begins = np.flatnonzero(backward & ~backward[parent] & kinds[parent])
+    of = outer[parent[begins]]
+    rows = pl.DataFrame({"of": of, "backward_ns": computing[begins]}).group_by("of").sum().sort("of")
+    contexts = rows["of"].to_numpy()
+    passes = rows.with_columns(
+        forward_ns=pl.Series(computing[contexts]) - pl.col("backward_ns"), operator=seen.table["name"].gather(contexts)
     )
-    passes = inner.group_by("of", "operator").agg(backward_ns=pl.col("device_ns").sum())
-    whole = pl.Series(computing[passes["of"].to_numpy()])
-    passes = passes.with_columns(forward_ns=whole - pl.col("backward_ns")).sort("of")
-    for (name,), rows in passes.group_by("operator", maintain_order=True):
-        forward, backward = float(rows["forward_ns"].sum()), float(rows["backward_ns"].sum())
-        largest = int(rows["of"][int(np.argmax(rows["backward_ns"].to_numpy()))])
-        yield _Passes(str(name), max(0.0, forward), backward, rows.height, largest)
+    for (name,), each in passes.group_by("operator", maintain_order=True):
+        forward, slow = float(each["forward_ns"].sum()), float(each["backward_ns"].sum())
+        largest = int(each["of"][int(np.argmax(each["backward_ns"].to_numpy()))])
+        yield _Passes(str(name), max(0.0, forward), slow, each.height, largest)

@@ -1,0 +1,174 @@
+"""Jobs whose mistake has a line: made by hand with Python functions and operators, each beside the same job put right.
+
+They are the cases of DeepContext (section 6) that do not need a certain device, and its analyses one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from benchmarks.cases.case import HEALTHY, Case
+from deepprof.collectors.trace import Trace
+from tests.tables import Row, event, launch, make_trace, span
+
+__all__ = ["CASES", "SECTION", "cases"]
+
+SECTION = "Calling contexts"
+ITERATIONS = 24
+LAUNCH_US, ON_WAY_US = 4.0, 6.0  # a call, and the way of what it launched to the device
+MAIN, ENGINE_THREAD = 1, 2
+NODE = "autograd::engine::evaluate_function: "
+
+
+@dataclass(frozen=True)
+class Call:
+    """A function with the operators that it runs, a kernel each: name and µs of the kernel.
+
+    `host_us` is what the function does besides launching, `growth_us` by how much more of that in each iteration.
+    `backward` are the µs of the backward kernel of each operator that has one.
+    """
+
+    function: str
+    kernels: Sequence[tuple[str, float]] = ()
+    host_us: float = 0.0
+    growth_us: float = 0.0
+    backward: dict[str, float] = field(default_factory=dict)
+
+
+class _HandWriter:
+    """Lays calls out one after the other: the host runs ahead of the device, which runs what is launched in order."""
+
+    def __init__(self) -> None:
+        self.names, self.host, self.device = list[str](), list[Row](), list[Row]()
+        self.ranges = list[Row]()
+        self.now = self.free = self.before = 0.0
+        self.sequence = 0
+
+    def name(self, text: str) -> int:
+        """Return the number of a name."""
+        if text not in self.names:
+            self.names.append(text)
+        return self.names.index(text)
+
+    def open(self, name: str, category: str, thread: int = MAIN, **more: object) -> Row:
+        """Begin a function or an operator now; the caller says when it ends."""
+        row: Row = {"start_ns": self.ns(self.now), "process": 1, "thread": thread, "category": category}
+        self.host.append(row | {"name_id": self.name(name)} | more)
+        return self.host[-1]
+
+    def close(self, row: Row) -> None:
+        """End what was begun."""
+        self.now += 1
+        row["end_ns"] = self.ns(self.now)
+
+    def ns(self, us: float) -> int:
+        """Return a time in ns."""
+        return round(us * 1e3)
+
+    def run(self, operator: str, kernel_us: float, thread: int = MAIN, **more: object) -> None:
+        """Run an operator that launches a kernel."""
+        row = self.open(operator, "op", thread, **more)
+        self.now += 1
+        number = len(self.device) + 1
+        call = launch(number, self.ns(self.now), self.ns(self.now + LAUNCH_US), self.name("cudaLaunchKernel"))
+        self.host.append(call | {"thread": thread})
+        start = max(self.free, self.now + ON_WAY_US)
+        self.free = start + kernel_us
+        kernel = f"{operator.replace(NODE, '').replace('aten::', '')}_kernel"
+        self.device.append(event(self.name(kernel), self.ns(start), self.ns(self.free), correlation=number))
+        self.now += LAUNCH_US
+        self.close(row)
+
+    def iterate(self, calls: Sequence[Call], iteration: int) -> None:
+        """Run one iteration: the calls forward, then the backward kernels in reverse order, on another thread."""
+        begun = self.now
+        step = self.open("train.py(90): train_step", "python")
+        backward = list[tuple[str, float, int]]()
+        for call in calls:
+            row = self.open(call.function, "python")
+            for operator, kernel_us in call.kernels:
+                self.sequence += 1
+                self.run(operator, kernel_us, sequence=self.sequence, forward_thread=0)
+                if operator in call.backward:
+                    node = operator.removeprefix("aten::").title().replace("_", "")
+                    backward.append((f"{NODE}{node}Backward0", call.backward[operator], self.sequence))
+            self.now += call.host_us + call.growth_us * iteration
+            self.close(row)
+        for node, kernel_us, sequence in reversed(backward):
+            self.run(node, kernel_us, ENGINE_THREAD, sequence=sequence, forward_thread=1)
+        self.wait()
+        self.close(step)
+        self.ranges.append(
+            span(self.name(f"ProfilerStep#{iteration}"), self.ns(begun), self.ns(self.now), framework=True)
+        )
+
+    def wait(self) -> None:
+        """Wait until the device is done with the iteration before this one, if it is not yet."""
+        if self.before <= self.now:
+            self.before = self.free
+            return
+        row = self.open("cudaEventSynchronize", "runtime")
+        self.now, self.before = self.before, self.free
+        self.close(row)
+
+
+def write(calls: Sequence[Call], _: Path) -> list[Trace]:
+    """Return the trace of a job."""
+    writer = _HandWriter()
+    for iteration in range(ITERATIONS):
+        writer.iterate(calls, iteration)
+    return [make_trace(writer.device, writer.host, writer.ranges, writer.names)]
+
+
+EMBED, LAYERS, LOSS = "model.py(10): embed", "model.py(20): layers", "model.py(60): loss"
+REST = [  # no function has a third of it
+    Call("model.py(30): attention", [("aten::addmm", 70.0), ("aten::softmax", 30.0)], backward={"aten::addmm": 130.0}),
+    Call("model.py(40): mlp", [("aten::bmm", 80.0), ("aten::gelu", 20.0)], backward={"aten::bmm": 140.0}),
+    Call("model.py(50): norm", [("aten::layer_norm", 60.0), ("aten::mul", 20.0)], backward={"aten::layer_norm": 120.0}),
+    Call("optimizer.py(70): update", [("aten::_foreach_add", 150.0)]),
+]
+LARGE = [("aten::addmm", 200.0), ("aten::gelu", 150.0), ("aten::mul", 150.0), ("aten::bmm", 200.0)]
+SMALL = [("aten::log_softmax", 8.0), ("aten::copy_", 8.0), ("aten::nll_loss", 8.0), ("aten::mean", 8.0)]
+HOST = Call("data.py(5): select_rows", host_us=800.0)
+OTHER = Call("data.py(15): augment", host_us=300.0)
+
+# The calls, the rule that must speak with its line, and whether it is the headline. None: the rules may not speak.
+CASES: dict[str, tuple[Sequence[Call], str, str]] = {
+    "rows by index": (
+        [Call(EMBED, [("aten::index", 20.0)], backward={"aten::index": 500.0}), *REST],
+        "heavy-backward",
+        EMBED,
+    ),
+    "rows by index_select": (
+        [Call(EMBED, [("aten::index_select", 20.0)], backward={"aten::index_select": 45.0}), *REST],
+        "",
+        "",
+    ),
+    "a loss of small kernels": ([*REST, *[Call(LOSS, SMALL * 3)]], "fusion-candidates", LOSS),
+    "a loss in one kernel": ([*REST, Call(LOSS, [("aten::fused_loss", 40.0)])], "", ""),
+    "a function with half of the work": ([Call(LAYERS, LARGE), *REST], "hotspot", LAYERS),
+    "rows selected in Python": ([HOST, OTHER, *REST], "heavy-host", HOST.function),
+    "rows selected by a tensor": ([OTHER, *REST], "", ""),
+    "a list that grows behind the device": (
+        [Call("log.py(8): note", host_us=20.0, growth_us=20.0), *REST],
+        "growing-context",
+        "log.py(8): note",
+    ),
+    "a list that does not grow": ([Call("log.py(8): note", host_us=200.0), *REST], "", ""),
+}
+HEADLINES = {"heavy-backward": "heavy-backward", "heavy-host": "host-bound"}  # the others are remarks
+BESIDE = {"heavy-backward": ("hotspot",)}  # what is as true
+RULES = ("hotspot", "heavy-backward", "fusion-candidates", "heavy-host", "growing-context")
+
+
+def cases() -> Iterator[Case]:
+    """Yield a case per job."""
+    for name, (calls, rule, function) in CASES.items():
+        headline = HEADLINES.get(rule, HEALTHY)
+        never = tuple(each for each in RULES if each not in (rule, *BESIDE.get(rule, ())))
+        yield Case(
+            SECTION, name, headline, partial(write, calls), never=never, finds=(rule, function) if rule else None
+        )
