@@ -123,8 +123,8 @@ OPERANDS = TableSchema.of(
     },
 )
 STACK_MEANING = (
-    "its frames, the innermost first, separated by `;`: `file(line): function` is a Python function at a line, `name/` a "
-    "name scope of a compiled program, and any other name a native function"
+    "its frames, the innermost first, separated by `;`: `file(line): function` is a Python function at a line, "
+    "`name/` a name scope of a compiled program, and any other name a native function"
 )
 STACKS = TableSchema.of(
     "One call stack; read with `details`.",

@@ -17,6 +17,7 @@ from deepprof.collectors.importers.assembly import Records, assemble
 from deepprof.collectors.importers.directories import DAMAGED, list_traces
 from deepprof.collectors.importers.store import NativeStore
 from deepprof.collectors.store import check_store_target, find_ranks, open_store, replace_store, write_index
+from deepprof.collectors.store.manifest import MANIFEST
 from deepprof.collectors.store.rank import open_rank, write_rank
 from deepprof.collectors.time_range import SIDE_TABLES, cut
 from deepprof.collectors.trace import (
@@ -78,9 +79,9 @@ def test_a_store_of_an_earlier_version_has_no_stacks_of_device_events(tmp_path):
     trace = make_full_trace()
     write_rank(trace, tmp_path / "r")
     (tmp_path / "r" / "event_stacks.parquet").unlink()
-    manifest = json.loads((tmp_path / "r" / "manifest.json").read_text())
+    manifest = json.loads((tmp_path / "r" / MANIFEST).read_text())
     del manifest["tables"]["event_stacks"]
-    (tmp_path / "r" / "manifest.json").write_text(json.dumps(manifest))
+    (tmp_path / "r" / MANIFEST).write_text(json.dumps(manifest))
     expected = replace(trace, event_stacks=trace.event_stacks.clear())
     assert_same(open_rank(tmp_path / "r").read(details=True), expected)
     assert_same(open_rank(tmp_path / "r").read(20, 50, details=True), cut(expected, 20, 50))
