@@ -42,6 +42,7 @@ class XPlane:
 
     name = "xplane"
     suffixes = SUFFIXES
+    cheap_details = True
 
     def accepts(self, head: bytes, path: Path) -> bool:
         """Return whether `head` starts with a plane of a known name, or with any plane in a file `*.xplane.pb`."""
