@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, cast
 
 from deepprof.commands.arguments import CONTEXT_MEASURES
-from deepprof.commands.inputs import add_inputs, add_paths, add_stacks, analyze_contexts, analyze_paths
+from deepprof.commands.inputs import add_inputs, add_paths, add_stacks, analyze_paths
 from deepprof.commands.progress import progress
 from deepprof.commands.streams import say
 
@@ -58,7 +58,7 @@ class Export:
 
         _check_options(args)
         check_target(args.output)
-        analysis = (analyze_contexts if args.to in CONTEXT_TARGETS else analyze_paths)(args)
+        analysis = analyze_paths(args, details=args.to in CONTEXT_TARGETS and (args.stacks or None))
         _require_iterations(analysis, args)
         with progress("writing"), _open_target(args.output) as file:
             written = write(analysis, file, args)

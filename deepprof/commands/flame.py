@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from deepprof.commands.arguments import CONTEXT_MEASURES, parse_count, parse_seed
-from deepprof.commands.inputs import add_inputs, add_paths, add_stacks, analyze_contexts
+from deepprof.commands.inputs import add_inputs, add_paths, add_stacks, analyze_paths
 from deepprof.commands.output import capture, check_output, deliver
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Flame:
     def run(self, args: argparse.Namespace) -> int:
         """Read, analyse and draw."""
         check_output(args)
-        analysis = analyze_contexts(args)
+        analysis = analyze_paths(args, details=args.stacks or None)
         contexts = _choose(analysis, args)
         deliver(capture(lambda console: _draw(contexts, console, args), args.output), args)
         return 0

@@ -68,11 +68,6 @@ def add_stacks(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--stacks", action="store_true", help=text)
 
 
-def analyze_contexts(args: argparse.Namespace) -> Analysis:
-    """Analyse as `analyze_paths` does, with call stacks: where they are cheap to read, or `--stacks` asks for them."""
-    return analyze_paths(args, details=args.stacks or None)
-
-
 def analyze_paths(
     args: argparse.Namespace, paths: Sequence[str] | None = None, *, details: bool | None = False
 ) -> Analysis:

@@ -28,7 +28,7 @@ class ContextNodes:
 
 
 @dataclass(frozen=True, slots=True)
-class ChainedFrames:
+class _ChainedFrames:
     """Frames with a chain of frames in front: a number from `first` on is that of a row of `frame` and `chain`.
 
     A smaller number is a frame. `of_rows` is the number of each slice, then of each device event.
@@ -41,17 +41,17 @@ class ChainedFrames:
     of_rows: Int64s
 
 
-def chain_frames(frame: Int64s, first: int, chains: FrameLists) -> ChainedFrames:
+def chain_frames(frame: Int64s, first: int, chains: FrameLists) -> _ChainedFrames:
     """Return the frames of rows with the chains in front of them; `first` is a number that no frame has."""
     rows = np.flatnonzero(chains.of_rows >= 0)
     keys, number = np.unique(chains.of_rows[rows] * first + frame[rows], return_inverse=True)
     of_rows = frame.copy()
     of_rows[rows] = first + number
-    return ChainedFrames(first, keys % first, keys // first, chains, of_rows)
+    return _ChainedFrames(first, keys % first, keys // first, chains, of_rows)
 
 
 def unfold(
-    nodes: ContextNodes, chained: ChainedFrames, inserted: Int64s, begins_backward: Bools, first: int
+    nodes: ContextNodes, chained: _ChainedFrames, inserted: Int64s, begins_backward: Bools, first: int
 ) -> tuple[ContextNodes, Int64s]:
     """Return contexts, numbered from `first` on, with those of the frames in front of them, and each one's new number.
 
