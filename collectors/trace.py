@@ -122,9 +122,17 @@ OPERANDS = TableSchema.of(
         "dtypes": (TEXT, "their types, as JSON"),
     },
 )
+STACK_MEANING = (
+    "its frames, the innermost first, separated by `;`: `file(line): function` is a Python function at a line, "
+    "`name/` a name scope of a compiled program, and any other name a native function"
+)
 STACKS = TableSchema.of(
     "One call stack; read with `details`.",
-    {"stack_id": (U32, "its number"), "frames": (TEXT, "its frames, as the recorder writes them")},
+    {"stack_id": (U32, "its number"), "frames": (TEXT, STACK_MEANING)},
+)
+EVENT_STACKS = TableSchema.of(
+    "On whose behalf a device event ran, where the recorder knows more than its launch; read with `details`.",
+    {"event": (U32, "the row of `device_events`"), "stack_id": (U32, "the call stack")},
 )
 
 TABLES: Mapping[str, TableSchema] = MappingProxyType(
@@ -137,6 +145,7 @@ TABLES: Mapping[str, TableSchema] = MappingProxyType(
         "collectives": COLLECTIVES,
         "operands": OPERANDS,
         "stacks": STACKS,
+        "event_stacks": EVENT_STACKS,
     }
 )
 NAME = (("name_id", ROW),)
@@ -150,6 +159,8 @@ TRACE_JOINS = (
     TableJoin("annotations", "devices", (("device", "device"),), "the model of the device, on the device's side"),
     TableJoin("host_events", "host_events", (("parent_id", "span_id"),), "the row that it lies in"),
     TableJoin("host_events", "stacks", (("stack_id", "stack_id"),), "its call stack"),
+    TableJoin("event_stacks", "stacks", (("stack_id", "stack_id"),), "the call stack of the event"),
+    TableJoin("event_stacks", "device_events", (("event", ROW),), "the event that has the stack"),
     TableJoin("operands", "host_events", (("event", ROW),), "the operator whose operands they are"),
     TableJoin("collectives", "device_events", (("event", ROW),), "the kernel of the collective"),
 )
@@ -218,6 +229,7 @@ class Trace:
     collectives: pl.DataFrame = field(default_factory=lambda: empty_table(COLLECTIVES))
     operands: pl.DataFrame = field(default_factory=lambda: empty_table(OPERANDS))
     stacks: pl.DataFrame = field(default_factory=lambda: empty_table(STACKS))
+    event_stacks: pl.DataFrame = field(default_factory=lambda: empty_table(EVENT_STACKS))
     clock: Literal["unix", "session"] = "unix"
     epoch_ns: int | None = None  # unix time of a session clock's zero, where the recorder wrote it
     rank: int | None = None

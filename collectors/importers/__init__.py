@@ -51,7 +51,8 @@ class Importer(Protocol):
     """A reader of one trace format. `suffixes` are the usual ends of file names; the content decides.
 
     An importer may have one more method, `covers(path) -> Iterable[Path]`: it returns the files beside `path` that
-    reading `path` reads too, or that hold the same records again. In a directory they count as one trace.
+    reading `path` reads too, or that hold the same records again. In a directory they count as one trace. If it has
+    `cheap_details = True`, reading with `details` takes hardly longer than without.
     """
 
     name: str
@@ -83,6 +84,7 @@ class FencedImporter:
             raise TypeError("this is no importer; one has name, suffixes, accepts and read")
         self.importer, self.plugin = importer, plugin
         self.name, self.suffixes = str(importer.name), tuple(map(str, importer.suffixes))
+        self.cheap_details = has_cheap_details(importer)
 
     def accepts(self, head: bytes, path: Path) -> bool:
         """Return what the plug-in returns."""
@@ -105,10 +107,16 @@ class FencedImporter:
         return trace
 
 
-def read(path: str | os.PathLike[str], *, details: bool = False, columns: Mapped | None = None) -> Trace:
+def has_cheap_details(importer: object) -> bool:
+    """Return whether an importer says that details take it hardly longer."""
+    return getattr(importer, "cheap_details", False) is True
+
+
+def read(path: str | os.PathLike[str], *, details: bool | None = False, columns: Mapped | None = None) -> Trace:
     """Return the trace in `path`, in the format that its content shows.
 
-    `details` asks for operand shapes and call stacks too, where the file has them. `columns` maps the columns of a
+    `details` asks for operand shapes and call stacks too, where the file has them; None asks for them in formats where
+    that takes hardly longer. `columns` maps the columns of a
     CSV, Parquet or Arrow table, as `{"start": "Begin", "duration": "Length", "name": "Kernel", "unit": "us"}`,
     as "start=Begin,…", or as the path of a TOML file; the keys are those of `generic.columns.GenericColumns`. Raises
     `TraceError` when the file cannot be read, is damaged, or is in no known format, and `UsageError` for an invalid
@@ -125,7 +133,7 @@ def read(path: str | os.PathLike[str], *, details: bool = False, columns: Mapped
         raise table
     if importer is None:
         raise TraceError(path, f"is no trace that DeepProf knows: it {describe(head)}", FORMATS)
-    return with_readable_names(importer.read(path, details=details))
+    return with_readable_names(importer.read(path, details=has_cheap_details(importer) if details is None else details))
 
 
 def find_traces(path: str | os.PathLike[str]) -> list[Path]:

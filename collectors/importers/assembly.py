@@ -14,7 +14,15 @@ import polars as pl
 from deepprof.collectors.importers.flags import NBYTES_LIMIT, Tally, flag_events
 from deepprof.collectors.importers.value_columns import positive
 from deepprof.collectors.times import TIME_LIMIT_NS
-from deepprof.collectors.trace import ANNOTATIONS, DEVICE_EVENTS, HOST_EVENTS, MEMORY_EVENTS, Accounting, Trace
+from deepprof.collectors.trace import (
+    ANNOTATIONS,
+    DEVICE_EVENTS,
+    EVENT_STACKS,
+    HOST_EVENTS,
+    MEMORY_EVENTS,
+    Accounting,
+    Trace,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,8 +37,8 @@ class Records:
 
     `name` (String) replaces `name_id`; `memory` has neither. `start_ns` and `end_ns` (`time_ns`) are integers.
     `activity`, `copy_kind`, `category` and `side` may be plain texts. If a device frame has no `device` or `stream`
-    they are 0; without `activity` its rows are kernels; host rows without `category` are "other".
-    `tally` counts the records that the importer has already left out.
+    they are 0; its `stack_id` makes rows of EVENT_STACKS; without `activity` its rows are kernels; host rows without
+    `category` are "other". `tally` counts the records that the importer has already left out.
     """
 
     device: pl.DataFrame = field(default_factory=pl.DataFrame)
@@ -52,10 +60,10 @@ def assemble(path: Path, format: str, records: Records, *, read: int, **header: 
     loose = (records.device, records.host, records.annotations, records.memory)
     names = _list_names(loose[:3])
     device, host, annotations = (_numbered(rows, names, tally) for rows in loose[:3])
-    device, host = _device_rows(device, tally), _host_rows(host, tally)
+    (device, event_stacks), host = _device_rows(device, tally), _host_rows(host, tally)
     annotations, memory = _annotation_rows(annotations, tally), _memory_rows(records.memory, tally)
     tables = {"device_events": device, "host_events": host, "annotations": annotations, "memory_events": memory}
-    return finish(path, format, tables, tally, read=read, names=names, **header)
+    return finish(path, format, tables, tally, read=read, names=names, event_stacks=event_stacks, **header)
 
 
 def finish(path: Path, format: str, tables: Mapping[str, Any], tally: Tally, *, read: int, **header: Any) -> Trace:
@@ -87,9 +95,10 @@ def _numbered(rows: pl.DataFrame, names: pl.Series, tally: Tally) -> pl.DataFram
     return rows.join(ids, on="name", how="left", maintain_order="left").drop("name")
 
 
-def _device_rows(rows: pl.DataFrame, tally: Tally) -> pl.DataFrame:
-    """Return `rows` as DEVICE_EVENTS; rows that start together are in the order of launch."""
-    rows = _completed(rows, DEVICE_EVENTS, {"device": 0, "stream": 0, "activity": "kernel"})
+def _device_rows(rows: pl.DataFrame, tally: Tally) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return `rows` as DEVICE_EVENTS, and their EVENT_STACKS; rows that start together are in the order of launch."""
+    schema = pl.Schema({**DEVICE_EVENTS, "stack_id": EVENT_STACKS["stack_id"]})
+    rows = _completed(rows, schema, {"device": 0, "stream": 0, "activity": "kernel"})
     rows = tally.keep(rows, _sound_times(), "invalid-time")
     placed = pl.col("device").is_between(0, 2**16 - 1) & pl.col("stream").is_not_null()
     rows = tally.keep(rows, placed.fill_null(False), "invalid-place")
@@ -99,8 +108,10 @@ def _device_rows(rows: pl.DataFrame, tally: Tally) -> pl.DataFrame:
         external_id=positive("external_id"),
         graph_node=positive("graph_node"),
     )
-    rows = rows.cast(dict(DEVICE_EVENTS))  # type: ignore[arg-type]
-    return rows.sort("start_ns", "end_ns", "correlation", nulls_last=True, maintain_order=True)
+    rows = rows.cast(dict(schema))  # type: ignore[arg-type]
+    rows = rows.sort("start_ns", "end_ns", "correlation", nulls_last=True, maintain_order=True)
+    stacks = rows.select("stack_id").with_row_index("event").drop_nulls()
+    return rows.drop("stack_id"), stacks.cast(dict(EVENT_STACKS))  # type: ignore[arg-type]
 
 
 def _host_rows(rows: pl.DataFrame, tally: Tally) -> pl.DataFrame:

@@ -16,6 +16,7 @@ class NativeStore:
 
     name = "store"
     suffixes = (".deepprof",)
+    cheap_details = True
 
     def accepts(self, head: bytes, path: Path) -> bool:
         """Return whether `path` is a directory whose manifest states that it is a rank, or a job of one rank.

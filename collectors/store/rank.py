@@ -14,11 +14,21 @@ from deepprof.collectors.reprs import one_line, shorten_path
 from deepprof.collectors.store.manifest import MANIFEST, WRITE_AGAIN, RankManifest, describe_trace, read_manifest
 from deepprof.collectors.store.table_files import STORED, check_content, check_rows, reading, scan_table, write_table
 from deepprof.collectors.time_range import SIDE_TABLES, account_part, cut_tables
-from deepprof.collectors.trace import OPERANDS, RECORD_TABLES, STACKS, TABLES, Accounting, Trace, empty_table
+from deepprof.collectors.trace import (
+    EVENT_STACKS,
+    OPERANDS,
+    RECORD_TABLES,
+    STACKS,
+    TABLES,
+    Accounting,
+    Trace,
+    empty_table,
+)
 from deepprof.plurals import counted
 from deepprof.version import read_version
 
-DETAILS = {"operands": OPERANDS, "stacks": STACKS}
+DETAILS = {"operands": OPERANDS, "stacks": STACKS, "event_stacks": EVENT_STACKS}
+LATER = {"event_stacks"}  # tables that stores of earlier versions do not have
 
 
 def write_rank(trace: Trace, folder: Path) -> RankManifest:
@@ -45,7 +55,7 @@ def _name_table(trace: Trace) -> pl.DataFrame:
 def open_rank(folder: Path) -> StoredRank:
     """Return the rank stored in `folder`; its tables are checked only when they are read. Raises `TraceError`."""
     manifest = read_manifest(folder, RankManifest)
-    absent = STORED.keys() - manifest.tables.keys()
+    absent = STORED.keys() - manifest.tables.keys() - LATER
     if absent:
         problem = f"names no table {', '.join(sorted(absent))}"
         raise TraceError(folder / MANIFEST, problem, WRITE_AGAIN)
@@ -67,6 +77,8 @@ class StoredRank:
 
         `row` names a column of row numbers to put in front, which the side tables' `event` refers to.
         """
+        if table not in self.manifest.tables:
+            return empty_table(STORED[table]).lazy()
         return scan_table(self.folder, table, self.manifest.tables[table], row)
 
     def read(self, start_ns: int | None = None, end_ns: int | None = None, *, details: bool = False) -> Trace:
@@ -77,7 +89,7 @@ class StoredRank:
         and that of the largest again while it is read.
         """
         partial = (start_ns, end_ns) != (None, None)
-        for table in () if partial else STORED:
+        for table in () if partial else [name for name in STORED if name in self.manifest.tables]:
             check_content(self.folder, table, self.manifest.tables[table])
         parts = [table for table in TABLES if table not in (*RECORD_TABLES, *SIDE_TABLES)]
         with reading(self.folder):

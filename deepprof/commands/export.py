@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, cast
 
 from deepprof.commands.arguments import CONTEXT_MEASURES
-from deepprof.commands.inputs import add_inputs, add_paths, analyze_paths
+from deepprof.commands.inputs import add_inputs, add_paths, add_stacks, analyze_paths
 from deepprof.commands.progress import progress
 from deepprof.commands.streams import say
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from deepprof.analysis import Analysis
 
 TARGETS = ("perfetto", "speedscope", "collapsed", "pprof", "csv", "parquet")
+CONTEXT_TARGETS = ("collapsed", "pprof")
 TABLES = ("iterations", "events", "findings")
 COMPRESSION = 5  # level for .gz: the usual 6 takes three times as long for files that are 6 % smaller
 
@@ -48,6 +49,7 @@ class Export:
             help="collapsed: what is divided up (default device)",
         )
         add("--what", choices=TABLES, help="csv, parquet: which table (default iterations)")
+        add_stacks(parser)
         add_inputs(parser, until="--until")
 
     def run(self, args: argparse.Namespace) -> int:
@@ -56,7 +58,7 @@ class Export:
 
         _check_options(args)
         check_target(args.output)
-        analysis = analyze_paths(args)
+        analysis = analyze_paths(args, details=args.to in CONTEXT_TARGETS and (args.stacks or None))
         _require_iterations(analysis, args)
         with progress("writing"), _open_target(args.output) as file:
             written = write(analysis, file, args)
@@ -70,6 +72,8 @@ def _check_options(args: argparse.Namespace) -> None:
 
     if args.flows and args.to != "perfetto":
         raise UsageError(f"--flows: {args.to} shows no arrows; leave it out or choose --to perfetto")
+    if args.stacks and args.to not in CONTEXT_TARGETS:
+        raise UsageError(f"--stacks: {args.to} shows no calling contexts; leave it out or choose --to pprof")
     if args.by and args.to != "collapsed":
         raise UsageError(f"--by: {args.to} has no number of its own; leave it out or choose --to collapsed")
     if args.what and args.to not in {"csv", "parquet"}:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from deepprof.commands.arguments import CONTEXT_MEASURES, parse_count, parse_seed
-from deepprof.commands.inputs import add_inputs, add_paths, analyze_paths
+from deepprof.commands.inputs import add_inputs, add_paths, add_stacks, analyze_paths
 from deepprof.commands.output import capture, check_output, deliver
 
 if TYPE_CHECKING:
@@ -43,13 +43,14 @@ class Flame:
         add("--depth", metavar="N", type=parse_count, default=LEVELS, help=f"levels to show (default {LEVELS})")
         add("--rank", metavar="N", type=parse_seed, help="of a job of several: which rank (default the first)")
         add("-o", "--output", metavar="FILE", help="write to FILE instead of stdout (- is stdout)")
+        add_stacks(parser)
         add_inputs(parser)
         parser.set_defaults(format="text")
 
     def run(self, args: argparse.Namespace) -> int:
         """Read, analyse and draw."""
         check_output(args)
-        analysis = analyze_paths(args)
+        analysis = analyze_paths(args, details=args.stacks or None)
         contexts = _choose(analysis, args)
         deliver(capture(lambda console: _draw(contexts, console, args), args.output), args)
         return 0

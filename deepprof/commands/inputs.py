@@ -62,14 +62,26 @@ def analyze_in_cluster(args: argparse.Namespace) -> Analysis:
             return analyze_on(client, files, between=between, watch=watch, **asked)
 
 
-def analyze_paths(args: argparse.Namespace, paths: Sequence[str] | None = None) -> Analysis:
-    """Read the traces in `paths` (or those that `args` names) with the options in `args`; analyse them as one job."""
+def add_stacks(parser: argparse.ArgumentParser) -> None:
+    """Add `--stacks`."""
+    text = "read the call stacks of PyTorch's operators, too, which takes up to three times as long (JAX: always read)"
+    parser.add_argument("--stacks", action="store_true", help=text)
+
+
+def analyze_paths(
+    args: argparse.Namespace, paths: Sequence[str] | None = None, *, details: bool | None = False
+) -> Analysis:
+    """Read the traces in `paths` (or those that `args` names) with the options in `args`; analyse them as one job.
+
+    `details` is that of `read_job`.
+    """
     with reading() as watch:
         from deepprof.analysis import analyze
         from deepprof.job import read_job
 
         between = find_between(args)
         named = args.paths if paths is None else paths
-        traces = read_job(named, jobs=args.jobs, between=between, watch=watch, columns=args.columns)
+        options = {"between": between, "columns": args.columns, "details": details}
+        traces = read_job(named, jobs=args.jobs, watch=watch, **options)
     with progress("analysing"):
         return analyze(traces, counts=args.iterations, stream=args.stream, same_device=args.same_device)

@@ -29,13 +29,14 @@ if TYPE_CHECKING:
 __all__ = ["Name", "find_files", "find_paths", "number_ranks", "read_job", "read_rank", "read_unaligned"]
 
 
-def read_job(
+def read_job(  # noqa: PLR0913  options by name
     paths: Name | Sequence[Name],
     *,
     jobs: int | None = None,
     between: Between | None = None,
     watch: Watch | None = None,
     columns: Mapped | None = None,
+    details: bool | None = False,
 ) -> list[Trace]:
     """Read files, directories, archives, stores and globs (one, or several) as the ranks of one job, ordered by rank.
 
@@ -48,7 +49,7 @@ def read_job(
     else it is chosen from the processors, the free memory and the files. `between` is a range of time in ns from the
     first device event; records outside are counted as dropped. `watch` is called with the number of traces read and the
     number of all traces. `columns` maps the columns of CSV, Parquet or Arrow tables, as for `read`; this process then
-    reads them all.
+    reads them all. `details` is that of `read`.
 
     Takes the memory of all tables, and for each process what the importer of the format states. Raises `TraceError`
     for a file that is not a trace and `UsageError` when nothing is named.
@@ -56,7 +57,7 @@ def read_job(
     from deepprof.job.alignment import align
 
     found = find_files(paths)
-    ranks = read_unaligned(found, jobs=jobs, between=between, watch=watch, columns=columns)
+    ranks = read_unaligned(found, jobs=jobs, between=between, watch=watch, columns=columns, details=details)
     return _add_notes(align(ranks), found.notes)
 
 
@@ -65,13 +66,14 @@ def _add_notes(traces: list[Trace], notes: Sequence[str]) -> list[Trace]:
     return [replace(traces[0], notes=(*notes, *traces[0].notes)), *traces[1:]] if notes and traces else traces
 
 
-def read_unaligned(
+def read_unaligned(  # noqa: PLR0913  options by name
     paths: TraceFiles | Name | Sequence[Name],
     *,
     jobs: int | None = None,
     between: Between | None = None,
     watch: Watch | None = None,
     columns: Mapped | None = None,
+    details: bool | None = False,
 ) -> list[Trace]:
     """Read the ranks of one job as `read_job` does, with their clocks as they were recorded."""
     from deepprof.collectors.importers.generic.columns import parse_columns
@@ -83,18 +85,20 @@ def read_unaligned(
         check_between(between)
     mapping = None if columns is None else parse_columns(columns)
     files = paths if isinstance(paths, TraceFiles) else find_files(paths)
-    ranks = _read_ranks(files.paths, jobs, watch, parts=between is not None, columns=mapping)
-    traces = read_parts(ranks, between) if between is not None else [rank for rank in ranks if isinstance(rank, Trace)]
+    ranks = _read_ranks(files.paths, jobs, watch, parts=between is not None, columns=mapping, details=details)
+    whole = [rank for rank in ranks if isinstance(rank, Trace)]
+    traces = whole if between is None else read_parts(ranks, between, details=details is not False)
     return number_ranks(split_all(traces))
 
 
-def _read_ranks(
+def _read_ranks(  # noqa: PLR0913  options by name
     files: Sequence[Path],
     jobs: int | None,
     watch: Watch | None,
     *,
     parts: bool = False,
     columns: GenericColumns | None = None,
+    details: bool | None = False,
 ) -> list[Trace | StoredRank]:
     """Return the ranks in `files`; with `parts`, those in a store as they are stored."""
     from deepprof.job.parallel import choose_jobs, read_in_parallel
@@ -104,28 +108,36 @@ def _read_ranks(
     with closing(sources):
         number = choose_jobs(jobs, sources.measure()) if columns is None else 1
         if number == 1:
-            return list(_read_here(sources, watch, parts=parts, columns=columns))
+            return list(_read_here(sources, watch, parts=parts, columns=columns, details=details))
         with tempfile.TemporaryDirectory(prefix="deepprof-") as scratch:
-            return read_in_parallel(sources, number, Path(scratch), _collect, watch)
+            return read_in_parallel(sources, number, Path(scratch), _collect, watch, details=details)
 
 
 def _read_here(
-    sources: TraceSources, watch: Watch | None, *, parts: bool, columns: GenericColumns | None = None
+    sources: TraceSources,
+    watch: Watch | None,
+    *,
+    parts: bool,
+    columns: GenericColumns | None = None,
+    details: bool | None = False,
 ) -> Iterator[Trace | StoredRank]:
     """Yield the ranks of `sources`, read by this process one after the other."""
     for done, source in enumerate(sources, 1):
-        yield (open_stored(source) if parts else None) or read_rank(source, alone=sources.total == 1, columns=columns)
+        stored, alone = open_stored(source) if parts else None, sources.total == 1
+        yield stored or read_rank(source, alone=alone, columns=columns, details=details)
         source.forget()
         if watch is not None:
             watch(done, sources.total)
 
 
-def read_rank(source: TraceSource, *, alone: bool, columns: GenericColumns | None = None) -> Trace:
+def read_rank(
+    source: TraceSource, *, alone: bool, columns: GenericColumns | None = None, details: bool | None = False
+) -> Trace:
     """Return the trace of `source`; unless `alone`, the error's advice is also to leave the file out."""
     from deepprof.collectors.importers import read
 
     try:
-        trace = read(source.path) if columns is None else read(source.path, columns=columns)
+        trace = read(source.path, details=details, columns=columns)
     except TraceError as error:
         raise source.explain(error, alone=alone) from error
     return trace if source.shown is None else replace(trace, path=source.shown)
@@ -143,6 +155,6 @@ def _collect(_: TraceSource, folder: Path) -> Trace | StoredRank:
     """Return the trace that another process has written to `folder`, and remove the folder."""
     from deepprof.collectors.store.rank import open_rank
 
-    trace = open_rank(folder).read()
+    trace = open_rank(folder).read(details=True)  # as many as the other process was asked for
     shutil.rmtree(folder)
     return trace

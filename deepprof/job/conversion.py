@@ -72,7 +72,9 @@ def _write_ranks(
     with closing(sources):
         number = choose_jobs(jobs, sources.measure()) if columns is None else 1
         if number > 1:
-            return read_in_parallel(sources, number, part, lambda _, folder: open_rank(folder).manifest, watch)
+            return read_in_parallel(
+                sources, number, part, lambda _, folder: open_rank(folder).manifest, watch, details=None
+            )
         return list(_write_here(sources, part, watch, columns))
 
 
@@ -81,7 +83,7 @@ def _write_here(
 ) -> Iterator[RankManifest]:
     """Write the ranks one after the other in this process, and yield their manifests."""
     for done, source in enumerate(sources, 1):
-        trace = read_rank(source, alone=sources.total == 1, columns=columns)
+        trace = read_rank(source, alone=sources.total == 1, columns=columns, details=None)
         yield write_rank(trace, part / f"{source.index:06d}")
         source.forget()
         if watch is not None:

@@ -103,19 +103,22 @@ def read_available() -> int:
     return int(found[1]) * 1024 if found else 0
 
 
-def read_in_parallel(
+def read_in_parallel(  # noqa: PLR0913  options by name
     sources: TraceSources,
     jobs: int,
     scratch: Path,
     finish: Callable[[TraceSource, Path], Found],
     watch: Watch | None = None,
+    *,
+    details: bool | None = False,
 ) -> list[Found]:
     """Return the result of `finish` for every source and the folder its trace was written to, in the sources' order.
 
-    `scratch` is a directory to write to. Raises `TraceError` for the first trace that cannot be read, or whose process
-    was ended, and `OSError` where it cannot be written; all processes have ended when this returns or raises.
+    `scratch` is a directory to write to, `details` is that of `importers.read`. Raises `TraceError` for the first trace
+    that cannot be read, or whose process was ended, and `OSError` where it cannot be written; all processes have ended
+    when this returns or raises.
     """
-    workers = WorkerPool(sources, scratch, finish, watch)
+    workers = WorkerPool(sources, scratch, finish, watch, details=details)
     with ThreadPoolExecutor(jobs) as threads:
         try:
             futures = [threads.submit(workers.work, len_share(jobs)) for _ in range(jobs)]
@@ -143,9 +146,16 @@ class WorkerPool(Generic[Found]):
     """The processes at work, and the results they have brought."""
 
     def __init__(
-        self, sources: TraceSources, scratch: Path, finish: Callable[[TraceSource, Path], Found], watch: Watch | None
+        self,
+        sources: TraceSources,
+        scratch: Path,
+        finish: Callable[[TraceSource, Path], Found],
+        watch: Watch | None,
+        *,
+        details: bool | None,
     ) -> None:
         self.sources, self.scratch, self.finish, self.watch = sources, scratch, finish, watch
+        self.details = details
         self.results: dict[int, Found] = {}
         self.warned: dict[str, None] = {}  # in order, each once
         self.running: list[subprocess.Popen[bytes]] = []
@@ -181,7 +191,7 @@ class WorkerPool(Generic[Found]):
 
     def ask(self, process: subprocess.Popen[bytes], source: TraceSource, folder: Path) -> None:
         """Have `process` read `source` into `folder`; raises the error that it reports."""
-        job = {"path": str(source.path), "shown": source.shown, "folder": str(folder)}
+        job = {"path": str(source.path), "shown": source.shown, "folder": str(folder), "details": self.details}
         try:
             assert process.stdin is not None and process.stdout is not None  # noqa: S101, PT018
             process.stdin.write(json.dumps(job).encode() + b"\n")

@@ -11,7 +11,10 @@ from deepprof.collectors.trace import ACTIVITIES
 from deepprof.metrics.names import with_names
 
 # From the whole recording down to what ran on the device; `unattributed` stands for what no host record launched.
-KINDS = ("all", "thread", "python", "module", "operator", "range", "runtime", "native", *ACTIVITIES, "unattributed")
+KINDS = (
+    *("all", "thread", "python", "module", "operator", "range", "runtime", "scope", "native"),
+    *(*ACTIVITIES, "unattributed"),
+)
 KIND = pl.Enum(KINDS)
 OF_CATEGORIES = {"op": "operator", "runtime": "runtime", "python": "python"}  # other categories are ranges
 
@@ -21,12 +24,14 @@ FRAMES = TableSchema.of(
         "kind": (KIND, "what it is"),
         "name": (pl.String(), "its name; of a Python function the function's alone"),
         "file": (pl.String(), "the file of a Python function, as the recorder writes it; null: none, or built in"),
-        "line": (pl.UInt32(), "the line on which the function begins; null: none"),
+        "line": (pl.UInt32(), "the line on which the function begins, or, in a call stack, that it was at; null: none"),
     },
 )
 
 PYTHON = r"^(.+)\((\d+)\): (.*)$"  # PyTorch writes torch/nn/functional.py(1693): relu
 MODULE = r"^nn\.Module: (.*)$"
+SCOPE = r"^(.+)/$"  # as call stacks have name scopes of compiled programs
+TRANSPOSED = "transpose("  # how JAX begins the name scopes of backward passes
 ADDRESS = r" at 0x[0-9a-fA-F]+"  # of the object whose method it is: another one in every iteration
 # Markers that count, as ProfilerStep#12 and "step 12" do: every iteration would have a context of its own.
 COUNTED = r"(?i)(#|\b(?:step|iter|iteration|batch|epoch)[ _:=#-]*)\d+$"
@@ -46,7 +51,13 @@ def read_frames(rows: pl.DataFrame) -> pl.DataFrame:
     counted = name.str.replace(COUNTED, "${1}*")
     return rows.select(
         kind=pl.when(python & module.is_not_null()).then(pl.lit("module")).otherwise(kind.cast(pl.String)).cast(KIND),
-        name=pl.when(python).then(plain).when(kind == "range").then(counted).otherwise(name),
+        name=pl.when(python)
+        .then(plain)
+        .when(kind == "range")
+        .then(counted)
+        .when(kind == "scope")
+        .then(name.str.strip_suffix("/"))
+        .otherwise(name),
         file=pl.when(python).then(name.str.extract(PYTHON, 1)),
         line=pl.when(python).then(name.str.extract(PYTHON, 2).cast(pl.UInt32, strict=False)),
     )

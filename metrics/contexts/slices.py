@@ -69,7 +69,7 @@ def _gather(trace: Trace) -> pl.DataFrame:
     """Return host events and the host's ranges, of those that begin and end together the outer ones first."""
     kind = pl.col("category").cast(pl.String).replace_strict(OF_CATEGORIES, default="range")
     columns = ("start_ns", "end_ns", "process", "thread", "name_id")
-    links = ("correlation", "external_id", "sequence", "forward_thread")
+    links = ("correlation", "external_id", "sequence", "forward_thread", "stack_id")
     events = trace.host_events.select(*columns, *links, kind=kind)
     ranges = trace.annotations.filter(pl.col("side") == "host").select(columns).with_columns(kind=pl.lit("range"))
     rows = pl.concat([ranges, events], how="diagonal").drop_nulls("end_ns")

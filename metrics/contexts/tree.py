@@ -15,10 +15,12 @@ import polars as pl
 from deepprof.collectors.table_schema import TableSchema
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.contexts.backward import ENGINE, find_forward
-from deepprof.metrics.contexts.frames import FRAMES, KIND, number_frames
+from deepprof.metrics.contexts.frames import FRAMES, KIND, TRANSPOSED, number_frames
 from deepprof.metrics.contexts.launches import REASONS, LaunchSites, find_sites
 from deepprof.metrics.contexts.paths import measure_depths, number_paths, read_places, spread
 from deepprof.metrics.contexts.slices import HostSlices, read_slices
+from deepprof.metrics.contexts.stacks import find_chains, kinds_of, read_stacks
+from deepprof.metrics.contexts.unfolding import ContextNodes, chain_frames, unfold
 from deepprof.metrics.names import are_named
 
 Int64s = npt.NDArray[np.int64]
@@ -66,19 +68,6 @@ class ContextTree:
         return read_places(self.contexts)[1]
 
 
-@dataclass(frozen=True, slots=True)
-class _ContextNodes:
-    """Contexts by number: the one around each (-1: none), its frame, and whether a backward pass begins there."""
-
-    parent: Int64s
-    frame: Int64s
-    begins_backward: Bools
-
-    def __add__(self, other: _ContextNodes) -> _ContextNodes:
-        pairs = ((getattr(self, name), getattr(other, name)) for name in ("parent", "frame", "begins_backward"))
-        return _ContextNodes(*(np.concatenate(pair) for pair in pairs))
-
-
 def build_tree(trace: Trace, recorded: Trace | None = None) -> ContextTree:
     """Return the calling contexts of a trace in O(n log n), with the memory of a few columns of its rows.
 
@@ -86,15 +75,22 @@ def build_tree(trace: Trace, recorded: Trace | None = None) -> ContextTree:
     """
     slices = read_slices(recorded or trace)
     sites, fixed = find_sites(trace, slices), _fixed_frames(slices)
-    numbers, frames = number_frames(_list_frames(trace, slices), trace.names)
-    host, device = np.split(numbers.to_numpy() + fixed.height, [len(slices.start)])
-    top = _ContextNodes(
+    stacks, texts = read_stacks(trace, slices)
+    numbers, frames = number_frames(*_list_frames(trace, slices, texts))
+    frames = pl.concat([fixed, frames])
+    own, inserted = np.split(numbers.to_numpy() + fixed.height, [len(stacks.of_rows)])
+    forward = find_forward(slices, trace.names)
+    around = np.where(forward >= 0, forward, slices.parent)
+    chained = chain_frames(own, frames.height, find_chains(stacks, np.concatenate([around, sites.row])))
+    host, device = np.split(chained.of_rows, [len(slices.start)])
+    top = ContextNodes(
         np.minimum(np.arange(fixed.height), 1) - 1, np.arange(fixed.height), np.zeros(fixed.height, np.bool_)
     )
-    below, of_slices = _place_slices(slices, trace.names, host, fixed.height)
+    backward = (forward >= 0) | are_named(trace.names, slices.rows["name_id"], ENGINE)
+    below, of_slices = _place_slices(slices, around, host, backward, fixed.height)
     last, of_events = _place_events(sites, device, of_slices, fixed.height + len(below.parent))
-    contexts = _tabulate(top + below + last, pl.concat([fixed, frames]))
-    return ContextTree(contexts, slices, sites, of_slices, of_events)
+    nodes, places = unfold(below + last, chained, inserted, _are_transposed(frames), fixed.height)
+    return ContextTree(_tabulate(top + nodes, frames), slices, sites, places[of_slices], places[of_events])
 
 
 def _fixed_frames(slices: HostSlices) -> pl.DataFrame:
@@ -105,22 +101,27 @@ def _fixed_frames(slices: HostSlices) -> pl.DataFrame:
     return pl.DataFrame({"kind": kinds, "name": names}, {"kind": KIND, "name": pl.String}).with_columns(**nothing)
 
 
-def _list_frames(trace: Trace, slices: HostSlices) -> pl.DataFrame:
-    """Return kind and name of all slices, then of all device events."""
+def _list_frames(trace: Trace, slices: HostSlices, texts: pl.Series) -> tuple[pl.DataFrame, pl.Series]:
+    """Return kind and name of all slices, all device events and the frames of stacks, `texts`; and the names."""
     kind = pl.col("activity").cast(pl.String).cast(KIND)
-    return pl.concat([slices.rows.select("kind", "name_id"), trace.device_events.select(kind.alias("kind"), "name_id")])
+    rows = [slices.rows.select("kind", "name_id"), trace.device_events.select(kind.alias("kind"), "name_id")]
+    if texts.is_empty():
+        return pl.concat(rows), trace.names
+    ids = pl.arange(len(trace.names), len(trace.names) + len(texts), dtype=pl.UInt32, eager=True)
+    rows.append(pl.DataFrame({"kind": kinds_of(texts), "name_id": ids}))
+    return pl.concat(rows), pl.concat([trace.names, texts.rename(trace.names.name)])
 
 
-def _place_slices(slices: HostSlices, names: pl.Series, frame: Int64s, first: int) -> tuple[_ContextNodes, Int64s]:
+def _place_slices(
+    slices: HostSlices, around: Int64s, frame: Int64s, backward: Bools, first: int
+) -> tuple[ContextNodes, Int64s]:
     """Return the contexts of slices, from number `first` on, and the one of each slice."""
-    forward = find_forward(slices, names)
-    backward = (forward >= 0) | are_named(names, slices.rows["name_id"], ENGINE)
     top = 1 + len(REASONS) + slices.track
-    paths = number_paths(np.where(forward >= 0, forward, slices.parent), 2 * frame + backward, top, first)
-    return _ContextNodes(paths.parent, paths.frame // 2, paths.frame % 2 == 1), paths.context
+    paths = number_paths(around, 2 * frame + backward, top, first)
+    return ContextNodes(paths.parent, paths.frame // 2, paths.frame % 2 == 1), paths.context
 
 
-def _place_events(sites: LaunchSites, frame: Int64s, of_slices: Int64s, first: int) -> tuple[_ContextNodes, Int64s]:
+def _place_events(sites: LaunchSites, frame: Int64s, of_slices: Int64s, first: int) -> tuple[ContextNodes, Int64s]:
     """Return the contexts of device events, from number `first` on, and the one of each event."""
     around = 1 + sites.reason
     linked = sites.row >= 0
@@ -129,10 +130,17 @@ def _place_events(sites: LaunchSites, frame: Int64s, of_slices: Int64s, first: i
     many = int(frame.max(initial=0)) + 1
     keys, inverse = np.unique(around[apart] * many + frame[apart], return_inverse=True)
     around[apart] = first + inverse
-    return _ContextNodes(keys // many, keys % many, np.zeros(len(keys), np.bool_)), around
+    return ContextNodes(keys // many, keys % many, np.zeros(len(keys), np.bool_)), around
 
 
-def _tabulate(nodes: _ContextNodes, frames: pl.DataFrame) -> pl.DataFrame:
+def _are_transposed(frames: pl.DataFrame) -> Bools:
+    """Return which frames are name scopes of a backward pass."""
+    return (
+        frames.select((pl.col("kind") == "scope") & pl.col("name").str.starts_with(TRANSPOSED)).to_series().to_numpy()
+    )
+
+
+def _tabulate(nodes: ContextNodes, frames: pl.DataFrame) -> pl.DataFrame:
     """Return the table of contexts, with the schema `CONTEXTS`."""
     depth = measure_depths(nodes.parent)
     backward = spread(nodes.begins_backward, nodes.parent, depth)

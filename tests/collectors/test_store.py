@@ -17,9 +17,19 @@ from deepprof.collectors.importers.assembly import Records, assemble
 from deepprof.collectors.importers.directories import DAMAGED, list_traces
 from deepprof.collectors.importers.store import NativeStore
 from deepprof.collectors.store import check_store_target, find_ranks, open_store, replace_store, write_index
+from deepprof.collectors.store.manifest import MANIFEST
 from deepprof.collectors.store.rank import open_rank, write_rank
-from deepprof.collectors.time_range import cut
-from deepprof.collectors.trace import COLLECTIVES, MEMORY_EVENTS, OPERANDS, RECORD_TABLES, STACKS, TABLES, Accounting
+from deepprof.collectors.time_range import SIDE_TABLES, cut
+from deepprof.collectors.trace import (
+    COLLECTIVES,
+    EVENT_STACKS,
+    MEMORY_EVENTS,
+    OPERANDS,
+    RECORD_TABLES,
+    STACKS,
+    TABLES,
+    Accounting,
+)
 from tests import manifest
 from tests.tables import copy, event, launch, make_trace, span, table
 from tests.widening import first_of_each
@@ -36,6 +46,7 @@ def make_full_trace(times=range(0, 100, 10)):
         "collectives": table([{"event": 4, "collective": "allreduce", "group": "0", "sequence": 9}], COLLECTIVES),
         "operands": table([{"event": 1, "dims": "[[2]]", "dtypes": '["float"]'}], OPERANDS),
         "stacks": table([{"stack_id": 0, "frames": "train.py(7): step"}], STACKS),
+        "event_stacks": table([{"event": i, "stack_id": 0} for i in (3, 7)], EVENT_STACKS),
     }
     host = trace.host_events.with_columns(stack_id=pl.lit(0, pl.UInt32))
     kept = trace.accounting.kept + memory.height
@@ -64,10 +75,22 @@ def test_everything_comes_back(tmp_path):
     assert_same(open_rank(tmp_path / "r").read(details=True), trace)
 
 
+def test_a_store_of_an_earlier_version_has_no_stacks_of_device_events(tmp_path):
+    trace = make_full_trace()
+    write_rank(trace, tmp_path / "r")
+    (tmp_path / "r" / "event_stacks.parquet").unlink()
+    manifest = json.loads((tmp_path / "r" / MANIFEST).read_text())
+    del manifest["tables"]["event_stacks"]
+    (tmp_path / "r" / MANIFEST).write_text(json.dumps(manifest))
+    expected = replace(trace, event_stacks=trace.event_stacks.clear())
+    assert_same(open_rank(tmp_path / "r").read(details=True), expected)
+    assert_same(open_rank(tmp_path / "r").read(20, 50, details=True), cut(expected, 20, 50))
+
+
 def test_details_are_left_out_unless_asked_for(tmp_path):
     write_rank(make_full_trace(), tmp_path / "r")
     trace = read(tmp_path / "r")
-    assert (trace.operands.height, trace.stacks.height) == (0, 0)
+    assert (trace.operands.height, trace.stacks.height, trace.event_stacks.height) == (0, 0, 0)
     assert trace.host_events["stack_id"].null_count() == trace.host_events.height
 
 
@@ -167,7 +190,7 @@ def test_a_range_holds_what_overlaps_it_and_counts_the_rest(tmp_path_factory, st
         rows = getattr(whole, name).rows(named=True)
         expected = [row for row in rows if overlaps(row, low, high)]
         assert getattr(part, name).rows(named=True) == expected
-    for side, of in (("collectives", "device_events"), ("operands", "host_events")):
+    for side, of in SIDE_TABLES.items():
         ids = [getattr(whole, of).row(i) for i in getattr(whole, side)["event"]]
         found = [getattr(part, of).row(i) for i in getattr(part, side)["event"]]
         assert found == [row for row in ids if row in getattr(part, of).rows()]

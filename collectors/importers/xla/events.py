@@ -18,7 +18,7 @@ from deepprof.collectors.importers.value_columns import NameTable, integers, tex
 Int64s = npt.NDArray[np.int64]
 
 # The named values of events that are read, the column that each becomes, and its type.
-STATS: Mapping[str, tuple[str, Callable[[Sequence[Any]], pl.Series]]] = {
+STATS: dict[str, tuple[str, Callable[[Sequence[Any]], pl.Series]]] = {
     "correlation_id": ("correlation", integers),
     "context_id": ("context", integers),  # "$$1"
     "cuda_graph_exec_id": ("graph", integers),
@@ -37,13 +37,20 @@ STATS: Mapping[str, tuple[str, Callable[[Sequence[Any]], pl.Series]]] = {
     "addr": ("address", integers),
     "allocator_name": ("allocator", texts),
 }
-CONVERT = dict(STATS.values())
+# Read with `details`: which operation of which compiled program it is.
+OPERATION_STATS: dict[str, tuple[str, Callable[[Sequence[Any]], pl.Series]]] = {
+    "hlo_op": ("hlo_op", texts),
+    "hlo_module": ("hlo_module", texts),
+    "program_id": ("program", integers),
+}
+CONVERT = dict([*STATS.values(), *OPERATION_STATS.values()])
 LINES = {"plane": pl.String(), "label": pl.String(), "thread": pl.Int64(), "process": pl.Int64()}
 EVENTS = {
     "line": pl.UInt32(),
     "name_id": pl.UInt32(),
     "start_ns": pl.Int64(),
     "end_ns": pl.Int64(),
+    "stack_id": pl.UInt32(),
     **{column: convert([]).dtype for column, convert in STATS.values()},
 }
 

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from deepprof.collectors.errors import TraceError
-from deepprof.collectors.importers.xla.events import STATS, Profile, nanoseconds
+from deepprof.collectors.importers.xla.events import OPERATION_STATS, STATS, Profile, nanoseconds
+from deepprof.collectors.importers.xla.programs import PROGRAM_STATS, HloPrograms, list_programs
 from deepprof.collectors.importers.xla.wire import SHORTEST_NBYTES, Cut, cut
 from deepprof.collectors.importers.xla.xplane_schema import XPlaneSchema
 
@@ -36,8 +37,10 @@ class XPlaneHeader:
 class _XPlaneReader:
     """Decodes one file into `profile`, and counts its parts."""
 
-    def __init__(self, content: bytearray, schema: XPlaneSchema, path: Path) -> None:
-        self.content, self.schema, self.path = content, schema, path
+    def __init__(
+        self, content: bytearray, schema: XPlaneSchema, path: Path, programs: HloPrograms | None = None
+    ) -> None:
+        self.content, self.schema, self.path, self.programs = content, schema, path, programs
         self.profile = Profile()
         self.timelines = self.names = self.nbytes = 0
 
@@ -60,12 +63,14 @@ class _XPlaneReader:
             raise TraceError(self.path, problem, ADVICE)
 
 
-def read_space(content: bytearray, schema: XPlaneSchema, path: Path) -> tuple[Profile, XPlaneHeader]:
-    """Return the events and the header of the profile in `content`.
+def read_space(
+    content: bytearray, schema: XPlaneSchema, path: Path, programs: HloPrograms | None = None
+) -> tuple[Profile, XPlaneHeader]:
+    """Return the events and the header of the profile in `content`; with `programs`, list the compiled ones there too.
 
     Raises `ProtobufError` or the schema's error if it is damaged, and `TraceError` if it is made to exhaust memory.
     """
-    reader = _XPlaneReader(content, schema, path)
+    reader = _XPlaneReader(content, schema, path, programs)
     space = cut(content, 0, len(content), number=1)
     reader.count(timelines=space.count, names=space.others)
     message = schema.space.FromString(space.rest)
@@ -84,6 +89,8 @@ def _read_plane(reader: _XPlaneReader, start: int, end: int) -> tuple[str, Stats
     plane = reader.schema.plane.FromString(parts.rest)
     kinds = {number: text(kind.name) for number, kind in plane.stat_metadata.items()}
     stats = {kinds.get(stat.metadata_id, ""): _value_of(stat, kinds) for stat in plane.stats}
+    if reader.programs is not None and (held := [number for number, kind in kinds.items() if kind in PROGRAM_STATS]):
+        list_programs(reader.programs, (start, end), held)
     process = stats.get("process_id")
     names = _XPlaneKinds(plane.event_metadata, reader.profile)
     decoder = _LineDecoder(reader, text(plane.name), process if isinstance(process, int) else None, names, kinds)
@@ -113,7 +120,8 @@ class _LineDecoder:
         self, reader: _XPlaneReader, plane: str, process: int | None, names: _XPlaneKinds, kinds: Mapping[int, str]
     ) -> None:
         self.reader, self.plane, self.process, self.names, self.kinds = reader, plane, process, names, kinds
-        self.columns = {number: STATS[kind][0] for number, kind in kinds.items() if kind in STATS}
+        wanted = STATS if reader.programs is None else STATS | OPERATION_STATS
+        self.columns = {number: wanted[kind][0] for number, kind in kinds.items() if kind in wanted}
 
     def read(self, start: int, end: int) -> None:
         """Read one line."""

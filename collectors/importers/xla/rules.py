@@ -147,7 +147,7 @@ def _device_rows(rows: pl.DataFrame, host: pl.DataFrame, tally: Tally) -> pl.Dat
     rows = rows.join(calls, on="correlation", how="left", maintain_order="left")
     kind = pl.coalesce(_copy_kind("name"), _copy_kind("copy_details"), _copy_kind("call"))
     columns = ("start_ns", "end_ns", "name", "device", "stream", "activity", "nbytes", "correlation", "context")
-    return rows.select(*columns, "graph_node", copy_kind=pl.when(pl.col("activity") == "memcpy").then(kind))
+    return rows.select(*columns, "graph_node", "stack_id", copy_kind=pl.when(pl.col("activity") == "memcpy").then(kind))
 
 
 def _activity() -> pl.Expr:
@@ -173,7 +173,7 @@ def _copy_kind(column: str) -> pl.Expr:
 def _host_rows(host: pl.DataFrame) -> pl.DataFrame:
     """Return operators, runtime calls and Python functions."""
     rows = host.filter(~pl.col("kind").is_in(["memory", "step", "nvtx"]))
-    return rows.select("start_ns", "end_ns", "process", "thread", "name", "correlation", category="kind")
+    return rows.select("start_ns", "end_ns", "process", "thread", "name", "correlation", "stack_id", category="kind")
 
 
 def _device_ranges(events: pl.DataFrame) -> pl.DataFrame:

@@ -18,11 +18,13 @@ from deepprof.collectors.importers.silence import count_starting, explain_silenc
 from deepprof.collectors.importers.value_columns import parse_integer
 from deepprof.collectors.importers.xla.events import Profile
 from deepprof.collectors.importers.xla.planes import Stats, XPlaneHeader, read_space
+from deepprof.collectors.importers.xla.programs import HloPrograms, attach_stacks
 from deepprof.collectors.importers.xla.rules import DEVICE_PLANE, find_places, make_records
 from deepprof.collectors.importers.xla.wire import ProtobufError, read_number
 from deepprof.collectors.importers.xla.xplane_schema import load_schema
 from deepprof.collectors.times import EARLIEST_UNIX_NS, TIME_LIMIT_NS
-from deepprof.collectors.trace import DEVICES, Trace
+from deepprof.collectors.trace import DEVICES, STACKS, Trace, empty_table
+from deepprof.plurals import counted
 
 SUFFIXES = (".xplane.pb", ".xplane.pb.gz")
 PLANES_OF = b"/host:|/device:|/virtualdevice:|Task Environment|#Chip|Host CPUs|Syscalls"
@@ -40,6 +42,7 @@ class XPlane:
 
     name = "xplane"
     suffixes = SUFFIXES
+    cheap_details = True
 
     def accepts(self, head: bytes, path: Path) -> bool:
         """Return whether `head` starts with a plane of a known name, or with any plane in a file `*.xplane.pb`."""
@@ -48,7 +51,7 @@ class XPlane:
         return bool(START.match(head)) or path.name.endswith(SUFFIXES)
 
     def read(self, path: Path, *, details: bool = False) -> Trace:
-        """Return the profile in `path`, which is of one host, with all of its devices; `details` adds nothing.
+        """Return the profile in `path`, which is of one host, with all of its devices; with `details`, call stacks too.
 
         Times count from the profile's start (`clock` "session"), whose time is `epoch_ns`. Raises `TraceError` when the
         file cannot be read, is damaged or no profile, or protobuf is missing. Memory is that of the file, at most
@@ -57,12 +60,14 @@ class XPlane:
         content = read_bytes(path)
         schema = load_schema(path)
         try:
-            profile, header = read_space(content, schema, path)
+            programs = HloPrograms(content, schema) if details else None
+            profile, header = read_space(content, schema, path, programs)
         except (ProtobufError, schema.error) as error:
             raise _explain(content, path, error) from error
         if not header.planes:
             raise TraceError(path, "is no XPlane profile: it has no plane", "give a file of the profiler's own")
-        return _make_trace(path, profile, header)
+        stacks = attach_stacks(profile, programs) if programs else empty_table(STACKS)
+        return _make_trace(path, profile, header, stacks, programs.unread if programs else 0)
 
     def covers(self, path: Path) -> Iterable[Path]:
         """Return the files beside `path` that hold the same profile for the trace viewer."""
@@ -95,12 +100,13 @@ def _runs_over(content: bytearray) -> bool:
     return at > len(content)
 
 
-def _make_trace(path: Path, profile: Profile, header: XPlaneHeader) -> Trace:
-    """Return the trace of `profile`."""
+def _make_trace(path: Path, profile: Profile, header: XPlaneHeader, stacks: pl.DataFrame, unread: int) -> Trace:
+    """Return the trace of `profile`, whose events have `stacks`; `unread` programs could not be read."""
     tally, places = Tally(), find_places(profile.line_table())
     records = make_records(profile, places, tally)
     clock, epoch = start_clock(records.device, records.host, header.planes.get(TASK, {}).get("profile_start_time"))
-    notes = (*write_notes(places, records, header.planes), *_quote(header))
+    damaged = [f"{counted(unread, 'compiled program')} cannot be read: what it ran has no call stack"] if unread else []
+    notes = (*write_notes(places, records, header.planes), *_quote(header), *damaged)
     return assemble(
         path,
         XPlane.name,
@@ -110,6 +116,7 @@ def _make_trace(path: Path, profile: Profile, header: XPlaneHeader) -> Trace:
         epoch_ns=epoch,
         devices=_list_devices(header.planes),
         notes=notes,
+        stacks=stacks,
     )
 
 

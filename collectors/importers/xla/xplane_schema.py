@@ -16,6 +16,14 @@ from deepprof.collectors.errors import TraceError
 
 SCHEMA = Path(__file__).with_name("xplane.binpb")
 PACKAGE = "deepprof.xplane"
+MESSAGES = {
+    "space": "Space",
+    "plane": "Plane",
+    "line": "Line",
+    "module": "HloModule",
+    "computation": "HloComputation",
+    "instruction": "HloInstruction",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +33,9 @@ class XPlaneSchema:
     space: Any
     plane: Any
     line: Any
+    module: Any
+    computation: Any
+    instruction: Any
     error: type[Exception]
 
 
@@ -47,7 +58,8 @@ def build_schema() -> XPlaneSchema:
     factory = importlib.import_module("google.protobuf.message_factory")
     for file in descriptors.FileDescriptorSet.FromString(SCHEMA.read_bytes()).file:
         pool.AddSerializedFile(file.SerializeToString())
-    space, plane, line = (
-        factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.{name}")) for name in ("Space", "Plane", "Line")
-    )
-    return XPlaneSchema(space, plane, line, importlib.import_module("google.protobuf.message").DecodeError)
+    types = {
+        field: factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.{name}"))
+        for field, name in MESSAGES.items()
+    }
+    return XPlaneSchema(**types, error=importlib.import_module("google.protobuf.message").DecodeError)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import polars as pl
+import pytest
 
 import deepprof
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.breakdown.parts import IDLE_PARTS
 from deepprof.metrics.contexts.launches import NOT_IN_TRACE
 from deepprof.metrics.contexts.measures import COLUMNS, measure_contexts
+from deepprof.metrics.contexts.paths import spread
 from deepprof.metrics.contexts.per_iteration import measure_iterations
 from deepprof.metrics.contexts.tree import ContextTree, build_tree
 from deepprof.metrics.sharing.work import WORK
+from tests import manifest
 from tests.deepprof.analysis.conftest import Analyzed
 
 ORPHANS = {"tl-resnet-ckpt": 968}  # as counted apart, of 3,653
@@ -34,6 +39,28 @@ def test_the_root_has_all_that_ran_and_every_context_all_within(file: Analyzed) 
         check_sums(tree, taken)
         if row["file"].split("/")[0] in ORPHANS:
             assert count_orphans(trace, tree) == {NOT_IN_TRACE: ORPHANS[row["file"].split("/")[0]]}
+
+
+OLD_STACKS = ("tb-resnet50-nw0-c", "tb-resnet50-nw4-d")  # of PyTorch before it recorded Python functions
+WITH_LINES = ("tl-jax08-gemm", "tl-jax08-attention", *OLD_STACKS)
+OF_KINETO = [row for row in manifest.rows("kineto-json") if row.values[0]["file"].startswith(OLD_STACKS)]  # type: ignore[index, union-attr, call-overload]
+
+
+@pytest.mark.traces
+@pytest.mark.parametrize("row", [*manifest.rows("xplane-pb"), *OF_KINETO])
+def test_call_stacks_change_no_sum(traces: Path, row: dict[str, str]) -> None:
+    path = manifest.path_of(row)
+    plain, trace = deepprof.read(path), deepprof.read(path, details=True)
+    assert trace.device_events.equals(plain.device_events)
+    assert trace.host_events.drop("stack_id").equals(plain.host_events.drop("stack_id"))
+    tree = build_tree(trace)
+    taken = measure_contexts(trace, tree)
+    check_sums(tree, taken)
+    assert taken.row(0) == measure_contexts(plain, build_tree(plain)).row(0)
+    assert tree.contexts.drop("context").is_unique().all()
+    under = spread((tree.contexts["line"].is_not_null()).to_numpy(), tree.parent, tree.depth)
+    own = taken["own_device_ns"].to_numpy()
+    assert own[under].sum() > 0.9 * own.sum() or not row["file"].startswith(WITH_LINES)
 
 
 def check_sums(tree: ContextTree, taken: pl.DataFrame) -> None:

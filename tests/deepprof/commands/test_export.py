@@ -43,7 +43,7 @@ def analysed(monkeypatch):
     """Makes `export` see a finished analysis, whatever the path."""
 
     def prepare(analysis):
-        monkeypatch.setattr(export, "analyze_paths", lambda args: analysis)
+        monkeypatch.setattr(export, "analyze_paths", lambda args, **_: analysis)
 
     prepare(deepprof.analyze(job()))
     return prepare

@@ -10,6 +10,7 @@ from deepprof.commands import main
 from deepprof.commands.arguments import CONTEXT_MEASURES
 from deepprof.render.flame import MEASURES
 from deepprof.simulation import simulate, write
+from tests.deepprof.job.test_details import OPERATORS
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +48,17 @@ def test_a_search_says_what_it_found(job: str, capsys: pytest.CaptureFixture[str
 
 def test_without_python_functions_it_says_how_to_record_them(job: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "with_stack=True" in drawn(capsys, job)[-1]
+
+
+def test_call_stacks_are_shown_where_asked_for(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(OPERATORS)
+    assert "step train.py:3" in "".join(drawn(capsys, str(path), "--stacks"))
+    assert "train.py" not in "".join(drawn(capsys, str(path)))
+    assert main(["export", str(path), "--to", "collapsed", "--stacks", "-o", str(tmp_path / "a.txt")]) == 0
+    assert "step train.py:3" in (tmp_path / "a.txt").read_text()
+    assert main(["export", str(path), "--to", "speedscope", "--stacks", "-o", str(tmp_path / "b")]) == 2
+    assert "--stacks: speedscope shows no calling contexts" in capsys.readouterr().err
 
 
 def test_it_goes_to_a_file(job: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

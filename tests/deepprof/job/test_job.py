@@ -14,7 +14,7 @@ def files(tmp_path, monkeypatch):
     """Three files, and an importer that takes every one of them as a trace without a rank."""
     for name in ("a.json", "b.json", "[c].json"):
         (tmp_path / name).write_text("{}")
-    monkeypatch.setattr(importers, "read", lambda path: build_trace(str(path), rank=None))
+    monkeypatch.setattr(importers, "read", lambda path, **_: build_trace(str(path), rank=None))
     monkeypatch.setattr(
         directories, "list_traces", lambda path: directories.DirectoryListing(sorted(Path(path).iterdir()))
     )
@@ -79,7 +79,7 @@ def test_a_loop_of_links_is_no_traceback(files):
 
 
 def test_one_bad_file_among_several_may_be_left_out(files, monkeypatch):
-    def refuse(path):
+    def refuse(path, **_):
         raise TraceError(path, "is cut off", "record it again")
 
     monkeypatch.setattr(importers, "read", refuse)

@@ -167,14 +167,14 @@ def test_the_reader_answers_with_what_happened(ranks, tmp_path, monkeypatch):
     assert ask(ranks / "rank0.json.gz")["os_error"][0] == 17  # exists
     assert ask(tmp_path / "absent")["trace_error"][1] == "no such file"
 
-    def warn(path):
+    def warn(path, **_):
         warnings.warn("odd", stacklevel=1)
         raise MemoryError
 
     monkeypatch.setattr(reader, "read", warn)
     told = ask("x")
     assert (told["warnings"], told["trace_error"][1]) == (["odd"], "needs more memory than there is")
-    monkeypatch.setattr(reader, "read", lambda path: 1 / 0)
+    monkeypatch.setattr(reader, "read", lambda path, **_: 1 / 0)
     assert "ZeroDivisionError" in ask("x")["bug"]
 
 

@@ -32,7 +32,7 @@ def test_what_was_written_is_read(message):
     [
         (ingest_pb2.SendRequest(hello=pb.Hello(notes=["n"] * 4)), WireLimits(notes=3)),
         (ingest_pb2.SendRequest(batch=pb.Batch(names=[""] * 4)), WireLimits(batch_names=3)),
-        (ingest_pb2.SendRequest(batch=pb.Batch(tables=[pb.Table()] * 9)), WireLimits()),
+        (ingest_pb2.SendRequest(batch=pb.Batch(tables=[pb.Table()] * 10)), WireLimits()),
         (ingest_pb2.SendRequest(end=pb.End(dropped={str(i): 1 for i in range(4)})), WireLimits(reasons=3)),
         (ingest_pb2.SendRequest(end=pb.End(flagged={str(i): 1 for i in range(4)})), WireLimits(reasons=3)),
     ],

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from deepprof.collectors.trace import (
     COLLECTIVES,
     DEVICES,
+    EVENT_STACKS,
     MEMORY_EVENTS,
     OPERANDS,
     RECORD_TABLES,
@@ -36,6 +37,7 @@ def make_full_trace(times=TIMES, **header):
         ),
         "operands": table([{"event": i, "dims": f"[[{i}]]", "dtypes": '["float"]'} for i in (1, 8)], OPERANDS),
         "stacks": table([{"stack_id": i, "frames": f"train.py({i}): step"} for i in range(4)], STACKS),
+        "event_stacks": table([{"event": i, "stack_id": 3 - i % 2} for i in (2, 5, 9)], EVENT_STACKS),
     }
     rows = trace.host_events.height
     stacks = pl.Series([(7 * i) % 3 if i % 2 else None for i in range(rows)], dtype=pl.UInt32)
@@ -105,6 +107,7 @@ def made_up_traces(draw):
     sides = {
         "collectives": draw(rows_of("collectives", 5, records["device_events"].height)),
         "operands": draw(rows_of("operands", 5, records["host_events"].height)),
+        "event_stacks": draw(rows_of("event_stacks", 5, records["device_events"].height)),
         "devices": draw(rows_of("devices", 3)),
         "stacks": draw(rows_of("stacks", 5)).unique("stack_id", maintain_order=True),
     }
