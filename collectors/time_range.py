@@ -12,7 +12,8 @@ from deepprof.collectors.importers.flags import flag_events
 from deepprof.collectors.trace import RECORD_TABLES, Accounting, Trace
 
 OUT_OF_RANGE = "out-of-range"
-SIDE_TABLES = {"collectives": "device_events", "operands": "host_events"}  # joined by the row number in `event`
+# Joined by the row number in `event`.
+SIDE_TABLES = {"collectives": "device_events", "launch_shapes": "device_events", "operands": "host_events"}
 ROW, PLACE = "row", "place"
 Range = tuple[int | None, int | None]  # start and end in ns; None: open
 

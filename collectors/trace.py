@@ -114,6 +114,16 @@ COLLECTIVES = TableSchema.of(
         "sequence": (U64, "its number in the group"),
     },
 )
+LAUNCH_SHAPES = TableSchema.of(
+    "How one kernel was launched; read with `details`.",
+    {
+        "event": (U32, "the row of `device_events`"),
+        "registers": (U32, "registers per thread; on AMD vector registers, accumulators included"),
+        "shared_nbytes": (U64, "shared memory (LDS) per block, static and dynamic"),
+        "grid": (U64, "blocks in all"),
+        "block": (U32, "threads per block"),
+    },
+)
 OPERANDS = TableSchema.of(
     "The operands of one operator; read with `details`.",
     {
@@ -124,7 +134,13 @@ OPERANDS = TableSchema.of(
 )
 STACKS = TableSchema.of(
     "One call stack; read with `details`.",
-    {"stack_id": (U32, "its number"), "frames": (TEXT, "its frames, as the recorder writes them")},
+    {
+        "stack_id": (U32, "its number"),
+        "frames": (
+            TEXT,
+            "its frames, innermost first, `;` between them: `file(line): function` of Python, else a name",
+        ),
+    },
 )
 
 TABLES: Mapping[str, TableSchema] = MappingProxyType(
@@ -135,6 +151,7 @@ TABLES: Mapping[str, TableSchema] = MappingProxyType(
         "memory_events": MEMORY_EVENTS,
         "devices": DEVICES,
         "collectives": COLLECTIVES,
+        "launch_shapes": LAUNCH_SHAPES,
         "operands": OPERANDS,
         "stacks": STACKS,
     }
@@ -152,6 +169,7 @@ TRACE_JOINS = (
     TableJoin("host_events", "stacks", (("stack_id", "stack_id"),), "its call stack"),
     TableJoin("operands", "host_events", (("event", ROW),), "the operator whose operands they are"),
     TableJoin("collectives", "device_events", (("event", ROW),), "the kernel of the collective"),
+    TableJoin("launch_shapes", "device_events", (("event", ROW),), "the kernel that was launched"),
 )
 RECORD_TABLES = ("device_events", "host_events", "annotations", "memory_events")  # each row is one record read
 REQUIRED = ("start_ns", "time_ns", "device", "stream", "activity", "name_id", "category", "side")
@@ -216,6 +234,7 @@ class Trace:
     memory_events: pl.DataFrame = field(default_factory=lambda: empty_table(MEMORY_EVENTS))
     devices: pl.DataFrame = field(default_factory=lambda: empty_table(DEVICES))
     collectives: pl.DataFrame = field(default_factory=lambda: empty_table(COLLECTIVES))
+    launch_shapes: pl.DataFrame = field(default_factory=lambda: empty_table(LAUNCH_SHAPES))
     operands: pl.DataFrame = field(default_factory=lambda: empty_table(OPERANDS))
     stacks: pl.DataFrame = field(default_factory=lambda: empty_table(STACKS))
     clock: Literal["unix", "session"] = "unix"

@@ -18,8 +18,17 @@ from deepprof.collectors.importers.directories import DAMAGED, list_traces
 from deepprof.collectors.importers.store import NativeStore
 from deepprof.collectors.store import check_store_target, find_ranks, open_store, replace_store, write_index
 from deepprof.collectors.store.rank import open_rank, write_rank
-from deepprof.collectors.time_range import cut
-from deepprof.collectors.trace import COLLECTIVES, MEMORY_EVENTS, OPERANDS, RECORD_TABLES, STACKS, TABLES, Accounting
+from deepprof.collectors.time_range import SIDE_TABLES, cut
+from deepprof.collectors.trace import (
+    COLLECTIVES,
+    LAUNCH_SHAPES,
+    MEMORY_EVENTS,
+    OPERANDS,
+    RECORD_TABLES,
+    STACKS,
+    TABLES,
+    Accounting,
+)
 from tests import manifest
 from tests.tables import copy, event, launch, make_trace, span, table
 from tests.widening import first_of_each
@@ -34,6 +43,7 @@ def make_full_trace(times=range(0, 100, 10)):
     memory = table([{"time_ns": t, "device": 0, "nbytes": 64, "address": 2**63} for t in times], MEMORY_EVENTS)
     sides = {
         "collectives": table([{"event": 4, "collective": "allreduce", "group": "0", "sequence": 9}], COLLECTIVES),
+        "launch_shapes": table([{"event": 2, "registers": 32, "grid": 2**33, "block": 1024}], LAUNCH_SHAPES),
         "operands": table([{"event": 1, "dims": "[[2]]", "dtypes": '["float"]'}], OPERANDS),
         "stacks": table([{"stack_id": 0, "frames": "train.py(7): step"}], STACKS),
     }
@@ -67,7 +77,7 @@ def test_everything_comes_back(tmp_path):
 def test_details_are_left_out_unless_asked_for(tmp_path):
     write_rank(make_full_trace(), tmp_path / "r")
     trace = read(tmp_path / "r")
-    assert (trace.operands.height, trace.stacks.height) == (0, 0)
+    assert (trace.launch_shapes.height, trace.operands.height, trace.stacks.height) == (0, 0, 0)
     assert trace.host_events["stack_id"].null_count() == trace.host_events.height
 
 
@@ -167,7 +177,7 @@ def test_a_range_holds_what_overlaps_it_and_counts_the_rest(tmp_path_factory, st
         rows = getattr(whole, name).rows(named=True)
         expected = [row for row in rows if overlaps(row, low, high)]
         assert getattr(part, name).rows(named=True) == expected
-    for side, of in (("collectives", "device_events"), ("operands", "host_events")):
+    for side, of in SIDE_TABLES.items():
         ids = [getattr(whole, of).row(i) for i in getattr(whole, side)["event"]]
         found = [getattr(part, of).row(i) for i in getattr(part, side)["event"]]
         assert found == [row for row in ids if row in getattr(part, of).rows()]
