@@ -1,0 +1,58 @@
+"""Call stacks that a recorder stores frame by frame, made into STACKS: each distinct one once, innermost frame first."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+import polars as pl
+
+from deepprof.collectors.trace import STACKS, empty_table
+
+SEPARATOR, IN_NAMES = ";", ","
+STACK_NBYTES = 2**20  # of one stack as text: a thousand frames of long C++ names
+TEXT_NBYTES = 2**28  # of all stacks of a trace
+ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedStacks:
+    """`of_chain` has the `stack_id` of each `chain`, null for one that is too long; `stacks` is STACKS."""
+
+    of_chain: pl.DataFrame
+    stacks: pl.DataFrame
+
+
+def number_stacks(frames: pl.DataFrame, texts: pl.Series, first: int = 0) -> NumberedStacks:
+    """Return the stacks of `frames`, numbered from `first` by the first chain that has each.
+
+    `frames` has `chain`, `depth` (0 is innermost; all Int64) and `frame`, which indexes `texts`, the names of the
+    frames. Left out are stacks of more than `STACK_NBYTES`, and those that exceed `TEXT_NBYTES` in all.
+    """
+    rows = frames.drop_nulls(["chain", "depth", "frame"]).sort("chain", "depth", maintain_order=True)
+    if rows.is_empty():
+        return NumberedStacks(rows.select("chain", stack_id=pl.lit(None, pl.UInt32)), empty_table(STACKS))
+    rows = rows.with_columns(nbytes=(texts.str.len_bytes() + 1).gather(rows["frame"]).cast(pl.Int64))
+    key = pl.col("frame").cast(pl.String).str.join(",")
+    chains = rows.group_by("chain", maintain_order=True).agg(key=key, nbytes=pl.col("nbytes").sum())
+    distinct = chains.unique("key", keep="first", maintain_order=True).filter(pl.col("nbytes") <= STACK_NBYTES)
+    kept = distinct.filter(pl.col("nbytes").cum_sum() <= TEXT_NBYTES).with_row_index("stack_id", first)
+    of_chain = chains.join(kept.select("key", "stack_id"), on="key", how="left", maintain_order="left")
+    whole = rows.join(kept.select("chain", "stack_id"), on="chain", how="inner", maintain_order="left")
+    whole = whole.with_columns(text=texts.gather(whole["frame"]))
+    joined = whole.group_by("stack_id", maintain_order=True).agg(frames=pl.col("text").str.join(SEPARATOR))
+    return NumberedStacks(of_chain.select("chain", "stack_id"), joined.sort("stack_id").cast(dict(STACKS)))  # type: ignore[arg-type]
+
+
+def name_frame(name: str | None, file: str | None = None, line: int = 0) -> str:
+    """Return the frame of a function: `file(line): name` where `file` is Python's.
+
+    A function without a name, or with an address for one, is named after the file of its code: `[libc.so.6]`.
+    """
+    known = (name or "").strip()
+    if file and file.endswith(".py"):
+        known = f"{file}({line}): {known or '<unknown>'}"
+    elif not known or ADDRESS.fullmatch(known):
+        known = f"[{PurePosixPath(file).name.strip('[]') or 'Unknown'}]" if file else "[Unknown]"
+    return known.replace(SEPARATOR, IN_NAMES)
