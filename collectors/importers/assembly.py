@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from deepprof.collectors.importers.flags import NBYTES_LIMIT, Tally, flag_events
+from deepprof.collectors.importers.launch_shapes import SHAPES, launch_shapes
 from deepprof.collectors.importers.value_columns import positive
 from deepprof.collectors.times import TIME_LIMIT_NS
 from deepprof.collectors.trace import ANNOTATIONS, DEVICE_EVENTS, HOST_EVENTS, MEMORY_EVENTS, Accounting, Trace
@@ -29,7 +30,8 @@ class Records:
 
     `name` (String) replaces `name_id`; `memory` has neither. `start_ns` and `end_ns` (`time_ns`) are integers.
     `activity`, `copy_kind`, `category` and `side` may be plain texts. If a device frame has no `device` or `stream`
-    they are 0; without `activity` its rows are kernels; host rows without `category` are "other".
+    they are 0; without `activity` its rows are kernels; host rows without `category` are "other". A device frame may
+    have all columns of `launch_shapes.SHAPES`.
     `tally` counts the records that the importer has already left out.
     """
 
@@ -53,8 +55,14 @@ def assemble(path: Path, format: str, records: Records, *, read: int, **header: 
     names = _list_names(loose[:3])
     device, host, annotations = (_numbered(rows, names, tally) for rows in loose[:3])
     device, host = _device_rows(device, tally), _host_rows(host, tally)
+    header["launch_shapes"] = launch_shapes(device)
     annotations, memory = _annotation_rows(annotations, tally), _memory_rows(records.memory, tally)
-    tables = {"device_events": device, "host_events": host, "annotations": annotations, "memory_events": memory}
+    tables = {
+        "device_events": device.select(list(DEVICE_EVENTS)),
+        "host_events": host,
+        "annotations": annotations,
+        "memory_events": memory,
+    }
     return finish(path, format, tables, tally, read=read, names=names, **header)
 
 
@@ -88,8 +96,12 @@ def _numbered(rows: pl.DataFrame, names: pl.Series, tally: Tally) -> pl.DataFram
 
 
 def _device_rows(rows: pl.DataFrame, tally: Tally) -> pl.DataFrame:
-    """Return `rows` as DEVICE_EVENTS; rows that start together are in the order of launch."""
-    rows = _completed(rows, DEVICE_EVENTS, {"device": 0, "stream": 0, "activity": "kernel"})
+    """Return `rows` as DEVICE_EVENTS, with the columns of SHAPES if they have them.
+
+    Rows that start together are in the order of launch.
+    """
+    shape = SHAPES if SHAPES.keys() <= set(rows.columns) else {}
+    rows = _completed(rows, pl.Schema({**DEVICE_EVENTS, **shape}), {"device": 0, "stream": 0, "activity": "kernel"})
     rows = tally.keep(rows, _sound_times(), "invalid-time")
     placed = pl.col("device").is_between(0, 2**16 - 1) & pl.col("stream").is_not_null()
     rows = tally.keep(rows, placed.fill_null(False), "invalid-place")

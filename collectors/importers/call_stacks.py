@@ -1,4 +1,4 @@
-"""Call stacks that a recorder stores frame by frame, made into STACKS: each distinct one once, innermost frame first."""
+"""Call stacks that a recorder stores frame by frame, made into STACKS: each distinct one once, innermost first."""
 
 from __future__ import annotations
 

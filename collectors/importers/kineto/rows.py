@@ -134,7 +134,7 @@ class EventColumns:
         self.heights: Counter[str] = Counter()
         self.labels = Labels()
         self.pieces: dict[tuple[str, str], list[tuple[Array, int]]] = {}  # values, or one for all, and the height
-        self.extra_columns = {"kernel": COLLECTIVE | LAUNCH, "op": DETAILS} if details else {"kernel": COLLECTIVE}
+        self.extra_columns = {"kernel": {**COLLECTIVE, **LAUNCH}, "op": DETAILS} if details else {"kernel": COLLECTIVE}
         self.extra_pieces: dict[str, list[pl.DataFrame]] = {}
 
     def add(self, batch: EventBatch, keys: Sequence[bytes] = (), names: Sequence[bytes] = ()) -> None:
