@@ -65,7 +65,7 @@ class Importer(Protocol):
         ...
 
     def read(self, path: Path, *, details: bool = False) -> Trace:
-        """Return the trace in `path`; raises `TraceError`. `details` adds operands and stacks where recorded."""
+        """Return the trace in `path`; raises `TraceError`. `details` adds operands, launch shapes and call stacks."""
         ...
 
 
@@ -108,7 +108,7 @@ class FencedImporter:
 def read(path: str | os.PathLike[str], *, details: bool = False, columns: Mapped | None = None) -> Trace:
     """Return the trace in `path`, in the format that its content shows.
 
-    `details` asks for operand shapes and call stacks too, where the file has them. `columns` maps the columns of a
+    `details` asks for operands, launch shapes and call stacks too, where the file has them. `columns` maps those of a
     CSV, Parquet or Arrow table, as `{"start": "Begin", "duration": "Length", "name": "Kernel", "unit": "us"}`,
     as "start=Begin,…", or as the path of a TOML file; the keys are those of `generic.columns.GenericColumns`. Raises
     `TraceError` when the file cannot be read, is damaged, or is in no known format, and `UsageError` for an invalid

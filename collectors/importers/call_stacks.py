@@ -17,22 +17,23 @@ ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
 
 
 @dataclass(frozen=True, slots=True)
-class NumberedStacks:
+class _NumberedStacks:
     """`of_chain` has the `stack_id` of each `chain`, null for one that is too long; `stacks` is STACKS."""
 
     of_chain: pl.DataFrame
     stacks: pl.DataFrame
 
 
-def number_stacks(frames: pl.DataFrame, texts: pl.Series, first: int = 0) -> NumberedStacks:
+def number_stacks(frames: pl.DataFrame, texts: pl.Series, first: int = 0) -> _NumberedStacks:
     """Return the stacks of `frames`, numbered from `first` by the first chain that has each.
 
     `frames` has `chain`, `depth` (0 is innermost; all Int64) and `frame`, which indexes `texts`, the names of the
-    frames. Left out are stacks of more than `STACK_NBYTES`, and those that exceed `TEXT_NBYTES` in all.
+    frames. Of successive frames of a file without known names one is kept. Left out are stacks of more than
+    `STACK_NBYTES`, and those that exceed `TEXT_NBYTES` in all.
     """
-    rows = frames.drop_nulls(["chain", "depth", "frame"]).sort("chain", "depth", maintain_order=True)
+    rows = _without_repetitions(frames.drop_nulls(["chain", "depth", "frame"]).sort("chain", "depth"), texts)
     if rows.is_empty():
-        return NumberedStacks(rows.select("chain", stack_id=pl.lit(None, pl.UInt32)), empty_table(STACKS))
+        return _NumberedStacks(rows.select("chain", stack_id=pl.lit(None, pl.UInt32)), empty_table(STACKS))
     rows = rows.with_columns(nbytes=(texts.str.len_bytes() + 1).gather(rows["frame"]).cast(pl.Int64))
     key = pl.col("frame").cast(pl.String).str.join(",")
     chains = rows.group_by("chain", maintain_order=True).agg(key=key, nbytes=pl.col("nbytes").sum())
@@ -42,7 +43,14 @@ def number_stacks(frames: pl.DataFrame, texts: pl.Series, first: int = 0) -> Num
     whole = rows.join(kept.select("chain", "stack_id"), on="chain", how="inner", maintain_order="left")
     whole = whole.with_columns(text=texts.gather(whole["frame"]))
     joined = whole.group_by("stack_id", maintain_order=True).agg(frames=pl.col("text").str.join(SEPARATOR))
-    return NumberedStacks(of_chain.select("chain", "stack_id"), joined.sort("stack_id").cast(dict(STACKS)))  # type: ignore[arg-type]
+    return _NumberedStacks(of_chain.select("chain", "stack_id"), joined.sort("stack_id").cast(dict(STACKS)))  # type: ignore[arg-type]
+
+
+def _without_repetitions(rows: pl.DataFrame, texts: pl.Series) -> pl.DataFrame:
+    """Return the sorted `rows` without frames that have no name, only a file, and follow one of the same file."""
+    again = rows.select((pl.col("chain", "frame") == pl.col("chain", "frame").shift()).name.keep())
+    nameless = texts.str.starts_with("[").gather(rows["frame"])
+    return rows.filter(~(again["chain"] & again["frame"] & nameless).fill_null(False))
 
 
 def name_frame(name: str | None, file: str | None = None, line: int = 0) -> str:

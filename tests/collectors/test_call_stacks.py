@@ -16,7 +16,8 @@ from deepprof.collectors.importers.nsys import Nsys
 from deepprof.collectors.importers.nsys.directory import NsysDirectory
 from deepprof.collectors.trace import STACKS, Trace
 from tests.collectors import rpd_database
-from tests.collectors.nsys_database import CALL, STRINGS, build, rows
+from tests.collectors.damage import survives
+from tests.collectors.nsys_database import CALL, KERNEL, STRINGS, build, rows
 from tests.collectors.test_nsys_directory import export
 
 
@@ -41,6 +42,15 @@ def test_frames_without_a_place_are_left_out_and_none_are_none():
     nothing = number_stacks(frames(), TEXTS)
     assert (nothing.stacks.rows(), nothing.of_chain.rows()) == ([], [])
     assert nothing.stacks.schema == STACKS
+
+
+def test_of_successive_frames_without_a_name_one_is_kept():
+    texts = pl.Series(["[libc.so.6]", "[python]", "f"])
+    given = [(1, at, frame) for at, frame in enumerate((2, 2, 0, 0, 1, 1, 1, 0))] + [(2, 0, 0)]
+    assert number_stacks(frames(*given), texts).stacks["frames"].to_list() == [
+        "f;f;[libc.so.6];[python];[libc.so.6]",
+        "[libc.so.6]",
+    ]
 
 
 def test_stacks_that_are_too_long_have_no_number(monkeypatch):
@@ -81,6 +91,7 @@ def chain(key: int, *given: tuple[int, int, int]) -> list[dict[str, Any]]:
     ]
 
 
+GRID = [f"{what}{axis}" for what in ("grid", "block") for axis in "XYZ"]
 ADD, UNKNOWN, MAIN = (20, 21, 0), (22, 23, 1), (24, 23, 0)
 
 
@@ -196,6 +207,31 @@ def test_rpd_calls_of_one_id_are_all_kept(tmp_path):
     connection.close()
     trace = Rpd().read(path, details=True)
     assert (trace.device_events.height, stacks_of(trace)) == (1, ["f", "f"])
+
+
+def test_damaged_captures_are_a_trace_or_one_line(tmp_path):
+    shape = dict.fromkeys((*("registersPerThread", "staticSharedMemory", "dynamicSharedMemory"), *GRID), 3)
+    path = capture(tmp_path / "a.sqlite", CUPTI_ACTIVITY_KIND_KERNEL=rows({**KERNEL, **shape}, {}, {"start": 1}))
+    assert survives(Nsys(), tmp_path / "damaged.sqlite", path.read_bytes(), details=True) > 0
+
+
+def test_damaged_rpd_files_are_a_trace_or_one_line(tmp_path):
+    listed = [{"api_ptr_id": 1, "depth": at, "name_id": at + 2} for at in range(5)]
+    path = rpd_database.build(
+        tmp_path / "a.rpd",
+        ["", "hipLaunchKernel", *FRAMES.values()],
+        rocpd_op=[rpd_database.op(10, 2, 3)],
+        rocpd_api=[rpd_database.call(1, 2)],
+        rocpd_api_ops=[{"api_id": 1, "op_id": 1}],
+        rocpd_kernelapi=[{"api_ptr_id": 1, "stream": "0x0", "gridX": 4, "workgroupX": 8}],
+        rocpd_stackframe=listed,
+    )
+    assert survives(Rpd(), tmp_path / "damaged.rpd", path.read_bytes(), details=True) > 0
+
+
+def test_ids_without_texts_are_named_after_nothing(tmp_path):
+    path = capture(tmp_path / "a.sqlite", StringIds=[{"id": 3, "value": "cudaLaunchKernel"}])
+    assert set(stacks_of(Nsys().read(path, details=True))) == {"[Unknown]", None}
 
 
 # Real traces

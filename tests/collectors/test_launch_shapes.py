@@ -17,12 +17,14 @@ from deepprof.collectors.importers.amd.rocpd import Rocpd
 from deepprof.collectors.importers.amd.rocprof import Rocprof
 from deepprof.collectors.importers.amd.rpd import Rpd
 from deepprof.collectors.importers.assembly import Records, assemble
+from deepprof.collectors.importers.kineto import Kineto
 from deepprof.collectors.importers.launch_shapes import blocks_of, launch_shapes, product_of, shape_columns, volume_of
 from deepprof.collectors.importers.nsys import Nsys
 from deepprof.collectors.processes import split_processes
 from deepprof.collectors.time_range import cut
 from deepprof.collectors.trace import LAUNCH_SHAPES, Process, Trace, empty_table
 from tests.collectors import nsys_database, rocpd_database, rpd_database
+from tests.collectors.damage import survives
 from tests.collectors.documents import event, kernel
 from tests.collectors.test_rocprof_json import dispatch, process
 from tests.tables import event as on_device
@@ -224,6 +226,17 @@ def test_loose_columns_make_the_table_in_the_order_of_the_trace(tmp_path):
     trace = assemble(tmp_path, "x", Records(device=whole), read=3)
     assert trace.launch_shapes.select("event", "grid").rows() == [(0, 1), (2, 9)]
     assert assemble(tmp_path, "x", Records(device=rows), read=3).launch_shapes.is_empty()
+
+
+def test_damaged_files_are_a_trace_or_one_line(tmp_path):
+    rocprof_json(tmp_path / "a.json", kernel_dispatch=[shaped(50), shaped(1)])
+    content = (tmp_path / "a.json").read_bytes()
+    assert survives(Rocprof(), tmp_path / "damaged.json", content, details=True) > 0
+    text = "\n".join(CSVS["rocprofv3"]) + "\n"
+    assert survives(Rocprof(), tmp_path / "damaged.csv", text.encode(), details=True) > 0
+    args = {"registers per thread": 32, "shared memory": 2112, "grid": [1568, 1, 4], "block": [256, 1, 1]}
+    document = json.dumps({"schemaVersion": 1, "traceEvents": [kernel(ts=9, **args), kernel(ts=1, **args)]})
+    assert survives(Kineto(), tmp_path / "kineto.json", document.encode(), details=True) > 0
 
 
 # Parts of a trace

@@ -75,7 +75,7 @@ def _make_trace(path: Path, document: KinetoDocument, columns: EventColumns) -> 
     source = KinetoColumns(columns, read_clock(columns.times_us(), header.base_ns), name_traits(names))
     annotations, memory, device = annotation_rows(source), memory_rows(source), device_rows(source)
     host = host_tables(source)
-    calls = host.events.filter(pl.col("category") == "runtime").select("name_id", "correlation")
+    calls = host.events.select("category", "name_id", "correlation").filter(pl.col("category") == "runtime")
     calls = calls.select("correlation", name=names.gather(calls["name_id"]))
     absence = _explain_absence(device_events, columns.foreign, header, calls["name"])
     tables = {"host_events": host.events, "annotations": annotations, "memory_events": memory}

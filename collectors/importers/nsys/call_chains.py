@@ -33,10 +33,7 @@ def add_stacks(source: NsysTables, table: str, rows: pl.DataFrame) -> pl.DataFra
 
 
 def _read_frames(source: NsysTables, table: str) -> tuple[pl.DataFrame, pl.Series]:
-    """Return the frames in `table` as `number_stacks` takes them, and their names.
-
-    Of successive frames in one module whose names nsys did not find, one is kept: they differ in their address only.
-    """
+    """Return the frames in `table` as `number_stacks` takes them, and their names."""
     rows = source.database.integers(table, dict.fromkeys(("id", "stackDepth", *FRAME)))
     rows = rows.with_columns(_read_names(source.database, source.strings, table, rows, name) for name in NAMES)
     distinct = rows.select(FRAME).unique(maintain_order=True)
@@ -44,9 +41,7 @@ def _read_frames(source: NsysTables, table: str) -> tuple[pl.DataFrame, pl.Serie
     texts = pl.Series("frame", named, dtype=pl.String)
     numbers = pl.DataFrame({"text": texts.unique(maintain_order=True)}).with_row_index("frame")
     distinct = distinct.with_columns(text=texts).join(numbers, on="text", how="left", maintain_order="left")
-    rows = rows.join(distinct, on=FRAME, how="left", nulls_equal=True, maintain_order="left").sort("id", "stackDepth")
-    again = (pl.col("frame") == pl.col("frame").shift()) & (pl.col("id") == pl.col("id").shift())
-    rows = rows.filter(~(again & (pl.col("unresolved") > 0)).fill_null(False))
+    rows = rows.join(distinct, on=FRAME, how="left", nulls_equal=True, maintain_order="left")
     return rows.select("frame", chain="id", depth="stackDepth"), numbers["text"]
 
 
