@@ -34,16 +34,26 @@ def number_stacks(frames: pl.DataFrame, texts: pl.Series, first: int = 0) -> _Nu
     rows = _without_repetitions(frames.drop_nulls(["chain", "depth", "frame"]).sort("chain", "depth"), texts)
     if rows.is_empty():
         return _NumberedStacks(rows.select("chain", stack_id=pl.lit(None, pl.UInt32)), empty_table(STACKS))
-    rows = rows.with_columns(nbytes=(texts.str.len_bytes() + 1).gather(rows["frame"]).cast(pl.Int64))
-    key = pl.col("frame").cast(pl.String).str.join(",")
-    chains = rows.group_by("chain", maintain_order=True).agg(key=key, nbytes=pl.col("nbytes").sum())
+    chains = _list_chains(rows, texts)
     distinct = chains.unique("key", keep="first", maintain_order=True).filter(pl.col("nbytes") <= STACK_NBYTES)
     kept = distinct.filter(pl.col("nbytes").cum_sum() <= TEXT_NBYTES).with_row_index("stack_id", first)
     of_chain = chains.join(kept.select("key", "stack_id"), on="key", how="left", maintain_order="left")
-    whole = rows.join(kept.select("chain", "stack_id"), on="chain", how="inner", maintain_order="left")
-    whole = whole.with_columns(text=texts.gather(whole["frame"]))
-    joined = whole.group_by("stack_id", maintain_order=True).agg(frames=pl.col("text").str.join(SEPARATOR))
-    return _NumberedStacks(of_chain.select("chain", "stack_id"), joined.sort("stack_id").cast(dict(STACKS)))  # type: ignore[arg-type]
+    return _NumberedStacks(of_chain.select("chain", "stack_id"), _write_stacks(rows, kept, texts))
+
+
+def _list_chains(rows: pl.DataFrame, texts: pl.Series) -> pl.DataFrame:
+    """Return each `chain` of the sorted `rows` with a `key` that equal chains share, and the `nbytes` of its text."""
+    lengths = (texts.str.len_bytes() + 1).gather(rows["frame"]).cast(pl.Int64)
+    key, nbytes = pl.col("frame").cast(pl.String).str.join(","), pl.col("nbytes").sum()
+    return rows.with_columns(nbytes=lengths).group_by("chain", maintain_order=True).agg(key=key, nbytes=nbytes)
+
+
+def _write_stacks(rows: pl.DataFrame, kept: pl.DataFrame, texts: pl.Series) -> pl.DataFrame:
+    """Return STACKS of the chains in `kept`, whose frames are among the sorted `rows`."""
+    rows = rows.join(kept.select("chain", "stack_id"), on="chain", how="inner", maintain_order="left")
+    named = rows.select("stack_id", text=texts.gather(rows["frame"]))
+    stacks = named.group_by("stack_id", maintain_order=True).agg(frames=pl.col("text").str.join(SEPARATOR))
+    return stacks.sort("stack_id").cast(dict(STACKS))  # type: ignore[arg-type]
 
 
 def _without_repetitions(rows: pl.DataFrame, texts: pl.Series) -> pl.DataFrame:
