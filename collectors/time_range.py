@@ -13,7 +13,12 @@ from deepprof.collectors.trace import RECORD_TABLES, Accounting, Trace
 
 OUT_OF_RANGE = "out-of-range"
 # Joined by the row number in `event`.
-SIDE_TABLES = {"collectives": "device_events", "operands": "host_events", "event_stacks": "device_events"}
+SIDE_TABLES = {
+    "collectives": "device_events",
+    "launch_shapes": "device_events",
+    "operands": "host_events",
+    "event_stacks": "device_events",
+}
 ROW, PLACE = "row", "place"
 Range = tuple[int | None, int | None]  # start and end in ns; None: open
 

@@ -114,6 +114,16 @@ COLLECTIVES = TableSchema.of(
         "sequence": (U64, "its number in the group"),
     },
 )
+LAUNCH_SHAPES = TableSchema.of(
+    "How one kernel was launched; read with `details`.",
+    {
+        "event": (U32, "the row of `device_events`"),
+        "registers": (U32, "registers per thread; on AMD vector registers, accumulators included"),
+        "shared_nbytes": (U64, "shared memory (LDS) per block, static and dynamic"),
+        "grid": (U64, "blocks in all"),
+        "block": (U32, "threads per block"),
+    },
+)
 OPERANDS = TableSchema.of(
     "The operands of one operator; read with `details`.",
     {
@@ -143,6 +153,7 @@ TABLES: Mapping[str, TableSchema] = MappingProxyType(
         "memory_events": MEMORY_EVENTS,
         "devices": DEVICES,
         "collectives": COLLECTIVES,
+        "launch_shapes": LAUNCH_SHAPES,
         "operands": OPERANDS,
         "stacks": STACKS,
         "event_stacks": EVENT_STACKS,
@@ -163,6 +174,7 @@ TRACE_JOINS = (
     TableJoin("event_stacks", "device_events", (("event", ROW),), "the event that has the stack"),
     TableJoin("operands", "host_events", (("event", ROW),), "the operator whose operands they are"),
     TableJoin("collectives", "device_events", (("event", ROW),), "the kernel of the collective"),
+    TableJoin("launch_shapes", "device_events", (("event", ROW),), "the kernel that was launched"),
 )
 RECORD_TABLES = ("device_events", "host_events", "annotations", "memory_events")  # each row is one record read
 REQUIRED = ("start_ns", "time_ns", "device", "stream", "activity", "name_id", "category", "side")
@@ -227,6 +239,7 @@ class Trace:
     memory_events: pl.DataFrame = field(default_factory=lambda: empty_table(MEMORY_EVENTS))
     devices: pl.DataFrame = field(default_factory=lambda: empty_table(DEVICES))
     collectives: pl.DataFrame = field(default_factory=lambda: empty_table(COLLECTIVES))
+    launch_shapes: pl.DataFrame = field(default_factory=lambda: empty_table(LAUNCH_SHAPES))
     operands: pl.DataFrame = field(default_factory=lambda: empty_table(OPERANDS))
     stacks: pl.DataFrame = field(default_factory=lambda: empty_table(STACKS))
     event_stacks: pl.DataFrame = field(default_factory=lambda: empty_table(EVENT_STACKS))

@@ -66,7 +66,7 @@ class Importer(Protocol):
         ...
 
     def read(self, path: Path, *, details: bool = False) -> Trace:
-        """Return the trace in `path`; raises `TraceError`. `details` adds operands and stacks where recorded."""
+        """Return the trace in `path`; raises `TraceError`. `details` adds operands, launch shapes and call stacks."""
         ...
 
 
@@ -115,8 +115,8 @@ def has_cheap_details(importer: object) -> bool:
 def read(path: str | os.PathLike[str], *, details: bool | None = False, columns: Mapped | None = None) -> Trace:
     """Return the trace in `path`, in the format that its content shows.
 
-    `details` asks for operand shapes and call stacks too, where the file has them; None asks for them in formats where
-    that takes hardly longer. `columns` maps the columns of a
+    `details` asks for operands, launch shapes and call stacks too, where the file has them; None asks for them in
+    formats where that takes hardly longer. `columns` maps the columns of a
     CSV, Parquet or Arrow table, as `{"start": "Begin", "duration": "Length", "name": "Kernel", "unit": "us"}`,
     as "start=Begin,…", or as the path of a TOML file; the keys are those of `generic.columns.GenericColumns`. Raises
     `TraceError` when the file cannot be read, is damaged, or is in no known format, and `UsageError` for an invalid

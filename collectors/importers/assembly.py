@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from deepprof.collectors.importers.flags import NBYTES_LIMIT, Tally, flag_events
+from deepprof.collectors.importers.launch_shapes import SHAPES, launch_shapes
 from deepprof.collectors.importers.value_columns import positive
 from deepprof.collectors.times import TIME_LIMIT_NS
 from deepprof.collectors.trace import (
@@ -37,8 +38,9 @@ class Records:
 
     `name` (String) replaces `name_id`; `memory` has neither. `start_ns` and `end_ns` (`time_ns`) are integers.
     `activity`, `copy_kind`, `category` and `side` may be plain texts. If a device frame has no `device` or `stream`
-    they are 0; its `stack_id` makes rows of EVENT_STACKS; without `activity` its rows are kernels; host rows without
-    `category` are "other". `tally` counts the records that the importer has already left out.
+    they are 0; its `stack_id` makes rows of EVENT_STACKS, and it may have all columns of `launch_shapes.SHAPES`;
+    without `activity` its rows are kernels; host rows without `category` are "other". `tally` counts the records that
+    the importer has already left out.
     """
 
     device: pl.DataFrame = field(default_factory=pl.DataFrame)
@@ -61,8 +63,14 @@ def assemble(path: Path, format: str, records: Records, *, read: int, **header: 
     names = _list_names(loose[:3])
     device, host, annotations = (_numbered(rows, names, tally) for rows in loose[:3])
     (device, event_stacks), host = _device_rows(device, tally), _host_rows(host, tally)
+    header["launch_shapes"] = launch_shapes(device)
     annotations, memory = _annotation_rows(annotations, tally), _memory_rows(records.memory, tally)
-    tables = {"device_events": device, "host_events": host, "annotations": annotations, "memory_events": memory}
+    tables = {
+        "device_events": device.select(list(DEVICE_EVENTS)),
+        "host_events": host,
+        "annotations": annotations,
+        "memory_events": memory,
+    }
     return finish(path, format, tables, tally, read=read, names=names, event_stacks=event_stacks, **header)
 
 
@@ -96,8 +104,12 @@ def _numbered(rows: pl.DataFrame, names: pl.Series, tally: Tally) -> pl.DataFram
 
 
 def _device_rows(rows: pl.DataFrame, tally: Tally) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return `rows` as DEVICE_EVENTS, and their EVENT_STACKS; rows that start together are in the order of launch."""
-    schema = pl.Schema({**DEVICE_EVENTS, "stack_id": EVENT_STACKS["stack_id"]})
+    """Return `rows` as DEVICE_EVENTS, with the columns of SHAPES if they have them, and their EVENT_STACKS.
+
+    Rows that start together are in the order of launch.
+    """
+    shape = SHAPES if SHAPES.keys() <= set(rows.columns) else {}
+    schema = pl.Schema({**DEVICE_EVENTS, **shape, "stack_id": EVENT_STACKS["stack_id"]})
     rows = _completed(rows, schema, {"device": 0, "stream": 0, "activity": "kernel"})
     rows = tally.keep(rows, _sound_times(), "invalid-time")
     placed = pl.col("device").is_between(0, 2**16 - 1) & pl.col("stream").is_not_null()

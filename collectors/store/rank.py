@@ -16,6 +16,7 @@ from deepprof.collectors.store.table_files import STORED, check_content, check_r
 from deepprof.collectors.time_range import SIDE_TABLES, account_part, cut_tables
 from deepprof.collectors.trace import (
     EVENT_STACKS,
+    LAUNCH_SHAPES,
     OPERANDS,
     RECORD_TABLES,
     STACKS,
@@ -27,8 +28,13 @@ from deepprof.collectors.trace import (
 from deepprof.plurals import counted
 from deepprof.version import read_version
 
-DETAILS = {"operands": OPERANDS, "stacks": STACKS, "event_stacks": EVENT_STACKS}
-LATER = {"event_stacks"}  # tables that stores of earlier versions do not have
+DETAILS = {
+    "launch_shapes": LAUNCH_SHAPES,
+    "operands": OPERANDS,
+    "stacks": STACKS,
+    "event_stacks": EVENT_STACKS,
+}
+ADDED = frozenset({"launch_shapes", "event_stacks"})  # tables that a store written before they existed lacks
 
 
 def write_rank(trace: Trace, folder: Path) -> RankManifest:
@@ -55,7 +61,7 @@ def _name_table(trace: Trace) -> pl.DataFrame:
 def open_rank(folder: Path) -> StoredRank:
     """Return the rank stored in `folder`; its tables are checked only when they are read. Raises `TraceError`."""
     manifest = read_manifest(folder, RankManifest)
-    absent = STORED.keys() - manifest.tables.keys() - LATER
+    absent = STORED.keys() - manifest.tables.keys() - ADDED
     if absent:
         problem = f"names no table {', '.join(sorted(absent))}"
         raise TraceError(folder / MANIFEST, problem, WRITE_AGAIN)
@@ -77,19 +83,19 @@ class StoredRank:
 
         `row` names a column of row numbers to put in front, which the side tables' `event` refers to.
         """
-        if table not in self.manifest.tables:
+        if table in ADDED and table not in self.manifest.tables:
             return empty_table(STORED[table]).lazy()
         return scan_table(self.folder, table, self.manifest.tables[table], row)
 
     def read(self, start_ns: int | None = None, end_ns: int | None = None, *, details: bool = False) -> Trace:
         """Return the rank, or the part that overlaps `start_ns` ≤ t < `end_ns` on its own clock, as `time_range.cut`.
 
-        For a part only the row groups that overlap are read, and no checksum is checked. `details` asks for operands
-        and stacks, where the store has them. Raises `TraceError` for a damaged store. Takes the memory of the tables,
+        For a part only the row groups that overlap are read, and no checksum is checked. `details` asks for the tables
+        in `DETAILS`, where the store has them. Raises `TraceError` for a damaged store. Takes the memory of the tables,
         and that of the largest again while it is read.
         """
         partial = (start_ns, end_ns) != (None, None)
-        for table in () if partial else [name for name in STORED if name in self.manifest.tables]:
+        for table in () if partial else STORED.keys() & self.manifest.tables.keys():
             check_content(self.folder, table, self.manifest.tables[table])
         parts = [table for table in TABLES if table not in (*RECORD_TABLES, *SIDE_TABLES)]
         with reading(self.folder):
@@ -141,6 +147,6 @@ class StoredRank:
 
 
 def _without_details(tables: dict[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
-    """Return the tables without operands and stacks."""
+    """Return the tables without those in `DETAILS`."""
     host = tables["host_events"].with_columns(stack_id=pl.lit(None, pl.UInt32))
     return tables | {table: empty_table(schema) for table, schema in DETAILS.items()} | {"host_events": host}

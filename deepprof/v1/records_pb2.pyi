@@ -24,6 +24,7 @@ class TableKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     TABLE_KIND_OPERANDS: _ClassVar[TableKind]
     TABLE_KIND_STACKS: _ClassVar[TableKind]
     TABLE_KIND_EVENT_STACKS: _ClassVar[TableKind]
+    TABLE_KIND_LAUNCH_SHAPES: _ClassVar[TableKind]
 
 class CollectorLevel(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -44,6 +45,7 @@ TABLE_KIND_COLLECTIVES: TableKind
 TABLE_KIND_OPERANDS: TableKind
 TABLE_KIND_STACKS: TableKind
 TABLE_KIND_EVENT_STACKS: TableKind
+TABLE_KIND_LAUNCH_SHAPES: TableKind
 COLLECTOR_LEVEL_UNSPECIFIED: CollectorLevel
 COLLECTOR_LEVEL_FULL: CollectorLevel
 COLLECTOR_LEVEL_DUTY: CollectorLevel

@@ -91,7 +91,9 @@ def _have_name(pairs: pl.DataFrame, numbered: pl.DataFrame, names: pl.Series) ->
     wanted = nodes.join(outer, on="forward", how="left", maintain_order="left").with_row_index("pair")
     inner = named.select("process", "thread", "sequence", "name", begun="start", ended="end")
     within = wanted.join(inner, on=["process", "thread", "sequence"]).filter(
-        (pl.col("begun") >= pl.col("start")) & (pl.col("ended") <= pl.col("end")) & pl.col("name").str.starts_with(pl.col("node"))
+        (pl.col("begun") >= pl.col("start"))
+        & (pl.col("ended") <= pl.col("end"))
+        & pl.col("name").str.starts_with(pl.col("node"))
     )
     return wanted["pair"].is_in(within["pair"].unique().implode()).to_numpy()
 

@@ -37,10 +37,10 @@ def damaged(content: bytes, seed: int = 0, count: int = 60) -> Iterator[bytes]:
         yield content[:start] + middle + content[end:]
 
 
-def read_or_refuse(importer: Importer, path: Path) -> Trace | TraceError:
+def read_or_refuse(importer: Importer, path: Path, *, details: bool = False) -> Trace | TraceError:
     """Return the trace, or the one-line error; anything else that `importer` raises fails the test."""
     try:
-        trace = importer.read(path)
+        trace = importer.read(path, details=details)
     except TraceError as refusal:
         return checked(refusal)
     counts = trace.accounting
@@ -55,13 +55,20 @@ def checked(refusal: TraceError) -> TraceError:
     return refusal
 
 
-def survives(importer: Importer, path: Path, content: bytes, check: Callable[[Path], object] | None = None) -> int:
+def survives(
+    importer: Importer,
+    path: Path,
+    content: bytes,
+    check: Callable[[Path], object] | None = None,
+    *,
+    details: bool = False,
+) -> int:
     """Damage `content` in every way, write it to `path` and read it; return how many of the files were refused."""
     refused = 0
     for piece in damaged(content):
         path.write_bytes(piece)
         importer.accepts(piece[:65536], path)
-        refused += isinstance(read_or_refuse(importer, path), TraceError)
+        refused += isinstance(read_or_refuse(importer, path, details=details), TraceError)
         if check is not None:
             check(path)
     return refused

@@ -13,7 +13,9 @@ from typing import Any
 
 PLACE = ("nid", "pid", "tid", "agent_id", "queue_id", "stream_id")
 KERNEL = {
-    **{"id": None, "kernel_id": 1, "dispatch_id": 1, "start": 0, "end": 0, "workgroup_size_x": 64, "grid_size_x": 64},
+    **{"id": None, "kernel_id": 1, "dispatch_id": 1, "start": 0, "end": 0, "group_segment_size": 0},
+    **{"workgroup_size_x": 64, "workgroup_size_y": 1, "workgroup_size_z": 1},
+    **{"grid_size_x": 64, "grid_size_y": 1, "grid_size_z": 1},
     **{"nid": 1, "pid": 900, "tid": 901, "agent_id": 4, "queue_id": 1, "stream_id": 0, "event_id": None},
 }
 COPY = {
@@ -32,7 +34,7 @@ TABLES = {
     "info_node": ("id", "hash", "machine_id", "hostname"),
     "info_process": ("id", "nid", "pid", "command"),
     "info_agent": (*AGENT, "name", "extdata"),
-    "info_kernel_symbol": ("id", "nid", "pid", "kernel_name", "display_name"),
+    "info_kernel_symbol": ("id", "nid", "pid", "kernel_name", "display_name", "arch_vgpr_count", "accum_vgpr_count"),
     "event": ("id", "category_id", "stack_id", "parent_stack_id", "correlation_id", "extdata"),
     "pmc_event": ("id", "event_id", "pmc_id", "value"),
 }
@@ -137,7 +139,7 @@ def process(writer: Writer, agents: Sequence[Mapping[str, Any]] = (AGENT,), node
         writer.insert("info_agent", {**AGENT, **agent})
 
 
-def symbol(writer: Writer, key: int, display: str | None, mangled: str | None = None) -> None:
+def symbol(writer: Writer, key: int, display: str | None, mangled: str | None = None, **more: Any) -> None:
     """Insert the names of the kernel `key`."""
-    row = {"id": key, "nid": 1, "pid": 900, "kernel_name": mangled, "display_name": display}
+    row = {"id": key, "nid": 1, "pid": 900, "kernel_name": mangled, "display_name": display, **more}
     writer.insert("info_kernel_symbol", row)

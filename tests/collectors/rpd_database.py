@@ -14,8 +14,12 @@ COLUMNS = {
     "rocpd_op": ("id", "gpuId", "queueId", "sequenceId", "start", "end", "description_id", "opType_id"),
     "rocpd_api": ("id", "pid", "tid", "start", "end", "apiName_id", "args_id", "category_id", "domain_id"),
     "rocpd_api_ops": ("id", "api_id", "op_id"),
-    "rocpd_kernelapi": ("api_ptr_id", "stream", "kernelName_id"),
+    "rocpd_kernelapi": (
+        *("api_ptr_id", "stream", "gridX", "gridY", "gridZ", "workgroupX", "workgroupY", "workgroupZ"),
+        *("groupSegmentSize", "kernelName_id"),
+    ),
     "rocpd_copyapi": ("api_ptr_id", "stream", "size", "kind", "dstDevice", "srcDevice"),
+    "rocpd_stackframe": ("id", "api_ptr_id", "depth", "name_id"),
     "rocpd_monitor": ("id", "deviceType", "deviceId", "monitorType", "start", "end", "value"),
 }
 TEXTS = ("string", "stream", "tag", "value", "deviceType", "monitorType")

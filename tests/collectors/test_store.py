@@ -23,6 +23,7 @@ from deepprof.collectors.time_range import SIDE_TABLES, cut
 from deepprof.collectors.trace import (
     COLLECTIVES,
     EVENT_STACKS,
+    LAUNCH_SHAPES,
     MEMORY_EVENTS,
     OPERANDS,
     RECORD_TABLES,
@@ -44,6 +45,7 @@ def make_full_trace(times=range(0, 100, 10)):
     memory = table([{"time_ns": t, "device": 0, "nbytes": 64, "address": 2**63} for t in times], MEMORY_EVENTS)
     sides = {
         "collectives": table([{"event": 4, "collective": "allreduce", "group": "0", "sequence": 9}], COLLECTIVES),
+        "launch_shapes": table([{"event": 2, "registers": 32, "grid": 2**33, "block": 1024}], LAUNCH_SHAPES),
         "operands": table([{"event": 1, "dims": "[[2]]", "dtypes": '["float"]'}], OPERANDS),
         "stacks": table([{"stack_id": 0, "frames": "train.py(7): step"}], STACKS),
         "event_stacks": table([{"event": i, "stack_id": 0} for i in (3, 7)], EVENT_STACKS),
@@ -90,7 +92,8 @@ def test_a_store_of_an_earlier_version_has_no_stacks_of_device_events(tmp_path):
 def test_details_are_left_out_unless_asked_for(tmp_path):
     write_rank(make_full_trace(), tmp_path / "r")
     trace = read(tmp_path / "r")
-    assert (trace.operands.height, trace.stacks.height, trace.event_stacks.height) == (0, 0, 0)
+    assert (trace.launch_shapes.height, trace.operands.height) == (0, 0)
+    assert (trace.stacks.height, trace.event_stacks.height) == (0, 0)
     assert trace.host_events["stack_id"].null_count() == trace.host_events.height
 
 

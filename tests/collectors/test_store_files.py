@@ -17,6 +17,8 @@ from deepprof.collectors.store import parquet_sizes as parquet_pages
 from deepprof.collectors.store import table_files as store_tables
 from deepprof.collectors.store.parquet_sizes import MalformedParquetError, read_sizes
 from deepprof.collectors.store.rank import open_rank, write_rank
+from deepprof.collectors.time_range import SIDE_TABLES
+from deepprof.collectors.trace import LAUNCH_SHAPES, empty_table
 
 from .damage import damaged, read_or_refuse
 from .test_store import make_full_trace, make_trace, write_store
@@ -111,12 +113,20 @@ def test_a_table_of_other_columns_types_or_order_is_refused(rank):
         assert "content" not in refusal(rank)
 
 
-@pytest.mark.parametrize(("table", "column", "value"), [("collectives", "event", 99), ("operands", "event", 99)])
+@pytest.mark.parametrize(("table", "column", "value"), [(side, "event", 99) for side in SIDE_TABLES])
 def test_a_side_row_of_nothing_is_refused(rank, table, column, value):
     path = rank / f"{table}.parquet"
     pl.read_parquet(path).with_columns(pl.lit(value, pl.UInt32).alias(column)).write_parquet(path)
     amend(rank, table)
     assert "rows for no row" in refusal(rank)
+
+
+def test_a_store_from_before_launch_shapes_is_read_whole_and_in_part(rank):
+    (rank / "launch_shapes.parquet").unlink()
+    edit(rank, lambda said: said["tables"].pop("launch_shapes"))
+    assert read(rank, details=True).launch_shapes.equals(empty_table(LAUNCH_SHAPES))
+    part = open_rank(rank).read(20, 40, details=True)
+    assert (part.launch_shapes.height, part.operands.height) == (0, 0)
 
 
 @pytest.mark.parametrize("ids", [[0, 2, 1], [1, 2, 3], [0, 0, 0], [None, 1, 2]])

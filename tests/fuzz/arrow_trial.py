@@ -5,6 +5,7 @@ from pathlib import Path
 
 import polars as pl
 
+from deepprof.collectors.time_range import SIDE_TABLES
 from deepprof.collectors.trace import RECORD_TABLES, TABLES, Accounting, Trace
 from deepprof.live.wire import WireError, WireLimits, check_batch, count_records, encode_table
 from deepprof.live.wire.records import KINDS, TABLE_OF
@@ -15,8 +16,9 @@ from tests.deepprof.live.wire.traces import make_full_trace
 TRACE = make_full_trace()
 LIMITS = WireLimits(message_nbytes=1 << 20)
 NAMES = 5
-OF = {"collectives": "device_events", "operands": "host_events"}
-SOUND = {table: pb.Table(kind=KINDS[table], arrow=encode_table(getattr(TRACE, table))) for table in OF.values()}
+SOUND = {
+    table: pb.Table(kind=KINDS[table], arrow=encode_table(getattr(TRACE, table))) for table in SIDE_TABLES.values()
+}
 SPARE_NBYTES = 768 * 1024**2  # of address space, beyond what is taken at the start
 
 
@@ -31,8 +33,8 @@ def seeds() -> list[bytes]:
 
 def try_bytes(data: bytes) -> None:
     """Check a batch that has `data` for a table, and beside it the one that it refers to."""
-    kind = data[0] % (len(TABLES) + 1) if data else 0
-    beside = [SOUND[OF[table]] for table in [TABLE_OF.get(kind, "")] if table in OF]
+    kind = data[0] % (max(TABLE_OF) + 1) if data else 0
+    beside = [SOUND[SIDE_TABLES[table]] for table in [TABLE_OF.get(kind, "")] if table in SIDE_TABLES]
     message = pb.Batch(first_name=NAMES, tables=[*beside, pb.Table(kind=kind, arrow=data[1:])])
     counted = count_records(message, LIMITS)
     try:

@@ -48,7 +48,7 @@ class Rocpd:
         Memory is that of the columns: about 200 bytes for each dispatch, copy and call. Raises `TraceError` when the
         file cannot be read, is damaged or is no such database.
         """
-        loose, read = Loose(), 0
+        loose, read = Loose(details=details), 0
         with open_database(path) as database:
             parts = list_parts(database.tables)
             if not parts:

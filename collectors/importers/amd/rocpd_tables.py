@@ -16,6 +16,7 @@ import polars as pl
 from deepprof.collectors.importers.amd import words
 from deepprof.collectors.importers.amd.rocpd_agents import read_agents, read_processes
 from deepprof.collectors.importers.amd.rocprof_trace import ALLOCATION, DEVICE, HOST, Loose, frame
+from deepprof.collectors.importers.launch_shapes import blocks_of, product_of, shape_columns
 
 if TYPE_CHECKING:
     from deepprof.collectors.importers.sqlite.sqlite_database import SqliteDatabase
@@ -30,6 +31,8 @@ OTHERS = {
     "rocpd_graph_launch": "unsupported",  # a summary: the kernels of the graph are dispatches
 }
 MARKERS = "MARKER"
+REGISTERS = ("arch_vgpr_count", "accum_vgpr_count")
+LAUNCH = ("group_segment_size", *(f"{what}_size_{side}" for what in ("grid", "workgroup") for side in "xyz"))
 
 
 @dataclass(frozen=True)
@@ -117,11 +120,11 @@ def read_part(part: RocpdPart, loose: Loose) -> int:
     numbered = [rows["process"].max() for rows in (*loose.device, *loose.host)]
     processes = read_processes(part, 1 + max((at for at in numbered if isinstance(at, int)), default=-1))
     loose.agents.extend(agents.listed)
-    device = [_read_kernels(part), _read_copies(part)]
+    device = [_read_kernels(part, loose), _read_copies(part)]
     host = [_read_regions(part, "rocpd_region"), _read_regions(part, "rocpd_sample")]
     memory = _read_allocations(part)
     read = sum(rows.height for rows in (*device, *host, memory))
-    loose.device.append(processes.of_device(agents.keyed(pl.concat(device))))
+    loose.device.append(processes.of_device(agents.keyed(pl.concat(device, how="diagonal"))))
     loose.host.append(processes.of_host(pl.concat(host)))
     loose.allocations.append(processes.of_host(agents.keyed(memory)))
     for table, reason in OTHERS.items():
@@ -131,17 +134,28 @@ def read_part(part: RocpdPart, loose: Loose) -> int:
     return read
 
 
-def _read_kernels(part: RocpdPart) -> pl.DataFrame:
-    """Return the dispatches as DEVICE rows; `process` is the writer's own key."""
-    rows = part.rows("rocpd_kernel_dispatch", ("kernel_id", "graph_node_id"))
-    symbols = part.table("rocpd_info_kernel_symbol", ("id",)).with_columns(
+def _read_kernels(part: RocpdPart, loose: Loose) -> pl.DataFrame:
+    """Return the dispatches as DEVICE or SHAPED rows; `process` is the writer's own key."""
+    shape, registers = (LAUNCH, REGISTERS) if loose.details else ((), ())
+    rows = part.rows("rocpd_kernel_dispatch", ("kernel_id", "graph_node_id", *shape))
+    symbols = part.table("rocpd_info_kernel_symbol", ("id", *registers)).with_columns(
         label=words.kernel_label(pl.lit(part.texts("rocpd_info_kernel_symbol", "display_name"))),
         mangled=words.kernel_label(pl.lit(part.texts("rocpd_info_kernel_symbol", "kernel_name"))),
     )
-    symbols = _first_of_each(symbols).select(kernel_id="id", name=pl.coalesce("label", "mangled"))
+    symbols = _first_of_each(symbols).select(*registers, kernel_id="id", name=pl.coalesce("label", "mangled"))
     rows = rows.join(symbols, on="kernel_id", how="left", maintain_order="left")
-    return frame(
-        DEVICE, {**_placed(), "activity": "kernel", "name": pl.col("name"), "kernel": pl.col("kernel_id")}, rows
+    columns = {**_placed(), "activity": "kernel", "name": pl.col("name"), "kernel": pl.col("kernel_id")}
+    return loose.kernels(columns, _shape_of_dispatches(), rows)
+
+
+def _shape_of_dispatches() -> dict[str, pl.Expr]:
+    """Return the columns of SHAPES; the size of a grid is in threads."""
+    grid, block = (product_of([pl.col(f"{what}_size_{side}") for side in "xyz"]) for what in ("grid", "workgroup"))
+    return shape_columns(
+        registers=pl.col(REGISTERS[0]) + pl.col(REGISTERS[1]).fill_null(0),
+        shared_nbytes=pl.col("group_segment_size"),
+        grid=blocks_of(grid, block),
+        block=block,
     )
 
 

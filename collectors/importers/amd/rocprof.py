@@ -50,7 +50,7 @@ class Rocprof:
             raise TraceError(
                 path, "is a Perfetto trace, which DeepProf does not read", f"{ADVICE}, as json, csv or rocpd"
             )
-        head, loose = read_head(path), Loose()
+        head, loose = read_head(path), Loose(details=details)
         if rocprof_json.accepts(head):
             read = rocprof_json.read_document(path, loose)
         elif rocprof_csv.table_of(head) in rocprof_csv.EVENT_TABLES:

@@ -18,6 +18,7 @@ from deepprof.collectors.importers.amd import rocprof_runs as runs
 from deepprof.collectors.importers.files import HEAD_NBYTES, LIMIT_NBYTES, read_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Set
     from pathlib import Path
 
     from deepprof.collectors.importers.amd.rocprof_trace import Loose
@@ -74,7 +75,7 @@ def read_run(path: Path, loose: Loose) -> int:
         content = bytes(read_bytes(file, limit=left))
         left -= len(content)
         if table := table_of(content[:HEAD_NBYTES]):
-            columns, is_cut = _read_columns(file, content)
+            columns, is_cut = _read_columns(file, content, rows.columns_of(details=loose.details))
             tables.append((table, columns))
             if table in EVENT_TABLES:
                 read += columns.height + is_cut
@@ -85,34 +86,34 @@ def read_run(path: Path, loose: Loose) -> int:
     return read
 
 
-def _read_columns(path: Path, content: bytes) -> tuple[pl.DataFrame, bool]:
-    """Return the columns of `content` that are ever used, as text, and whether the last row is left out.
+def _read_columns(path: Path, content: bytes, used: Set[str]) -> tuple[pl.DataFrame, bool]:
+    """Return the columns of `content` that are `used`, as text, and whether the last row is left out.
 
     The last row is left out when a full disk or a killed process has cut it inside a text. Columns are named as
     `_read_header` spells them. Raises `TraceError`.
     """
     content = content.removeprefix(BOM)
     try:
-        return _parse(content), False
+        return _parse(content, used), False
     except DAMAGED as error:
         whole, _, cut = content.rpartition(b"\n")
         if not cut or not whole:
             raise TraceError(path, f"is damaged ({_first_line(error)})", COPY_AGAIN) from error
-        return _parse_whole(path, whole), True
+        return _parse_whole(path, whole, used), True
 
 
-def _parse_whole(path: Path, content: bytes) -> pl.DataFrame:
+def _parse_whole(path: Path, content: bytes, used: Set[str]) -> pl.DataFrame:
     """Return what `_parse` returns; raise `TraceError` where that raises."""
     try:
-        return _parse(content)
+        return _parse(content, used)
     except DAMAGED as error:
         raise TraceError(path, f"is damaged ({_first_line(error)})", COPY_AGAIN) from error
 
 
-def _parse(content: bytes) -> pl.DataFrame:
-    """Return the columns of `content`; raises one of DAMAGED."""
+def _parse(content: bytes, used: Set[str]) -> pl.DataFrame:
+    """Return the columns of `content` that are `used`; raises one of DAMAGED."""
     header = _read_header(content[:HEAD_NBYTES])
-    wanted = {at: name for at, name in enumerate(header) if name in rows.COLUMNS and name not in header[:at]}
+    wanted = {at: name for at, name in enumerate(header) if name in used and name not in header[:at]}
     line = content[:HEAD_NBYTES].split(b"\n", 1)[0].decode("utf-8", "replace").strip()
     frame = pl.read_csv(
         io.BytesIO(content),

@@ -9,6 +9,7 @@ import polars as pl
 from deepprof.collectors.importers.amd import words
 from deepprof.collectors.importers.amd.places import RocmProcessor
 from deepprof.collectors.importers.amd.rocprof_trace import ALLOCATION, DEVICE, HOST, Loose, frame
+from deepprof.collectors.importers.launch_shapes import blocks_of, product_of, shape_columns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,16 +41,33 @@ ALIASES = {
     "name": ("name",),
     "units": ("cu_count",),
 }
-COLUMNS = frozenset(name for names in ALIASES.values() for name in names)
+SHAPE_ALIASES = {
+    "registers": ("vgpr_count", "arch_vgpr"),
+    "accumulators": ("accum_vgpr_count", "accum_vgpr"),
+    "shared": ("lds_block_size", "lds_per_workgroup", "lds"),
+    "grid_threads": ("grid_size", "grd"),
+    "block_threads": ("workgroup_size", "wgr"),
+    **{f"grid_{side}": (f"grid_size_{side}",) for side in "xyz"},
+    **{f"block_{side}": (f"workgroup_size_{side}",) for side in "xyz"},
+}  # read with details
+
+
+def columns_of(*, details: bool) -> frozenset[str]:
+    """Return the names of the columns that are read."""
+    return frozenset(name for names in _aliases(details).values() for name in names)
+
+
+def _aliases(details: bool) -> dict[str, tuple[str, ...]]:
+    return ALIASES | SHAPE_ALIASES if details else ALIASES
 
 
 def add_tables(tables: Sequence[tuple[str, pl.DataFrame]], loose: Loose) -> None:
     """Add the rows of `tables`, pairs of kind and rows, to `loose`."""
-    agents = [row for table, rows in tables if table == "agents" for row in _list_agents(_complete(rows))]
+    agents = [row for table, rows in tables if table == "agents" for row in _list_agents(_complete(rows, loose))]
     gpus = [agent for agent in agents if agent.gpu]
     # A setting of the recorder selects how files name a processor: "Agent 4", "4", or "GPU 0", which counts only GPUs.
     keys = {agent.node: agent.key for agent in agents}
-    events = [(table, _complete(rows)) for table, rows in tables if table != "agents"]
+    events = [(table, _complete(rows, loose)) for table, rows in tables if table != "agents"]
     timed = any(table in ("kernels", "kernels of rocprof 1") for table, _ in events)
     for table, rows in events:
         if table == "counters" and timed:
@@ -64,10 +82,10 @@ def add_tables(tables: Sequence[tuple[str, pl.DataFrame]], loose: Loose) -> None
     )
 
 
-def _complete(rows: pl.DataFrame) -> pl.DataFrame:
+def _complete(rows: pl.DataFrame, loose: Loose) -> pl.DataFrame:
     """Return `rows` with the columns of ALIASES, null where the file has none."""
-    none = pl.lit(None, pl.String)
-    found = {name: [pl.col(a) for a in names if a in rows.columns] for name, names in ALIASES.items()}
+    none, aliases = pl.lit(None, pl.String), _aliases(loose.details)
+    found = {name: [pl.col(a) for a in names if a in rows.columns] for name, names in aliases.items()}
     return rows.select(pl.coalesce(*columns, none).alias(name) for name, columns in found.items())
 
 
@@ -129,7 +147,21 @@ def _add_kernels(rows: pl.DataFrame, keys: dict[str, str], loose: Loose) -> None
         "activity": "kernel",
         "name": words.kernel_label(pl.col("kernel")),
     }
-    loose.device.append(frame(DEVICE, columns, rows))
+    loose.device.append(loose.kernels(columns, _shape_of_dispatches(), rows))
+
+
+def _shape_of_dispatches() -> dict[str, pl.Expr]:
+    """Return the columns of SHAPES; the size of a grid is in threads, of all sides or each."""
+    grid, block = (
+        pl.coalesce(product_of([number(f"{what}_{side}") for side in "xyz"]), number(f"{what}_threads"))
+        for what in ("grid", "block")
+    )
+    return shape_columns(
+        registers=number("registers") + number("accumulators").fill_null(0),
+        shared_nbytes=number("shared"),
+        grid=blocks_of(grid, block),
+        block=block,
+    )
 
 
 def _add_counted(rows: pl.DataFrame, keys: dict[str, str], loose: Loose) -> None:

@@ -14,8 +14,11 @@ from deepprof.collectors.importers.amd.rocprof_schema import (
     Allocation,
     ApiNames,
     Counted,
+    DetailedCounted,
+    DetailedDispatch,
     Dispatch,
     Handle,
+    KernelRegisters,
     KernelSymbol,
     ListedAgent,
     Metadata,
@@ -30,6 +33,7 @@ from deepprof.collectors.importers.amd.rocprof_schema import (
 from deepprof.collectors.importers.amd.rocprof_trace import ALLOCATION, DEVICE, HOST, Loose, frame
 from deepprof.collectors.importers.files import read_bytes
 from deepprof.collectors.importers.json_bounds import check_values
+from deepprof.collectors.importers.launch_shapes import blocks_of, product_of, shape_columns
 from deepprof.collectors.importers.value_columns import integers, unsigned
 
 if TYPE_CHECKING:
@@ -119,6 +123,7 @@ class _ProcessReader:
         self.node = f"{node.machine_id} {node.hostname} " if node is not None else f"{number} "
         self.agents = _each(process.agents, ListedAgent)
         self.symbols = _each(process.kernel_symbols, KernelSymbol)
+        self.registers = _each(process.kernel_symbols, KernelRegisters) if loose.details else []
         strings = _decoded(process.strings, Strings, Strings())
         self.names = [_decoded(item, ApiNames, ApiNames()) for item in _each(strings.buffer_records, msgspec.Raw)]
         self.messages = _each(strings.marker_api, RocprofMessage)
@@ -195,7 +200,7 @@ class _ProcessReader:
 
     def read_kernels(self, raw: msgspec.Raw) -> None:
         """Add the dispatches in `raw`."""
-        records = self.records(raw, Dispatch)
+        records = self.records(raw, DetailedDispatch if self.loose.details else Dispatch)
         self.add_kernels(records, [record.stream_id for record in records])
 
     def add_kernels(self, records: Sequence[Dispatch], streams: Sequence[Handle | int | None]) -> None:
@@ -212,10 +217,18 @@ class _ProcessReader:
             "name": pl.col("name"),
             "graph_node": integers([record.graph_node_id for record in records]),
         }
-        rows = pl.DataFrame({"kernel": kernels}).join(
-            self.kernel_names(), on="kernel", how="left", maintain_order="left"
-        )
-        self.loose.device.append(frame(DEVICE, columns, rows))
+        rows = pl.DataFrame({"kernel": kernels, **_list_shapes(records)})
+        for table in (self.kernel_names(), self.kernel_registers()):
+            rows = rows.join(table, on="kernel", how="left", maintain_order="left")
+        self.loose.device.append(self.loose.kernels(columns, _shape_of_dispatches(), rows))
+
+    def kernel_registers(self) -> pl.DataFrame:
+        """Return `kernel` and `registers` of the kernels, read with details."""
+        vectors = integers([found.arch_vgpr_count for found in self.registers])
+        accumulators = integers([found.accum_vgpr_count for found in self.registers]).fill_null(0)
+        table = pl.DataFrame({"kernel": integers([found.kernel_id for found in self.registers])})
+        table = table.with_columns(registers=vectors + accumulators)
+        return table.drop_nulls("kernel").unique("kernel", keep="first", maintain_order=True)
 
     def kernel_names(self) -> pl.DataFrame:
         """Return `kernel` and `name` of the kernels."""
@@ -234,7 +247,7 @@ class _ProcessReader:
         if self.has_kernels:
             self.drop("counter", len(_decoded(self.counted, list[msgspec.Raw], [])))
             return
-        records = self.records(self.counted, Counted)
+        records = self.records(self.counted, DetailedCounted if self.loose.details else Counted)
         self.add_kernels([record.dispatch_data for record in records], [record.stream_id for record in records])
 
     def read_copies(self, raw: msgspec.Raw) -> None:
@@ -302,6 +315,25 @@ class _ProcessReader:
             "freed": operations.str.contains("FREE|RECLAIM").fill_null(False),
         }
         self.loose.allocations.append(frame(ALLOCATION, columns, pl.DataFrame({"row": range(len(records))})))
+
+
+def _list_shapes(records: Sequence[Dispatch]) -> dict[str, pl.Series]:
+    """Return how `records` were launched, as far as they say: memory and sides by name."""
+    found = [each.dispatch_info for each in records if isinstance(each, DetailedDispatch)]
+    if len(found) < len(records):
+        return {}
+    sides = {"grid": [info.grid_size for info in found], "block": [info.workgroup_size for info in found]}
+    columns = {
+        f"{what}_{at}": integers([getattr(each, at) for each in of]) for what, of in sides.items() for at in "xyz"
+    }
+    return {"shared_nbytes": integers([info.group_segment_size for info in found]), **columns}
+
+
+def _shape_of_dispatches() -> dict[str, pl.Expr]:
+    """Return the columns of SHAPES; the size of a grid is in threads."""
+    grid, block = (product_of([pl.col(f"{what}_{at}") for at in "xyz"]) for what in ("grid", "block"))
+    registers, shared_nbytes = pl.col("registers"), pl.col("shared_nbytes")
+    return shape_columns(registers=registers, shared_nbytes=shared_nbytes, grid=blocks_of(grid, block), block=block)
 
 
 def _address_of(value: Handle | int | str | None) -> int | None:

@@ -80,6 +80,14 @@ class KernelSymbol(Struct):
     truncated_kernel_name: str | None = None
 
 
+class KernelRegisters(Struct):
+    """The vector registers that each thread of a kernel has."""
+
+    kernel_id: int | None = None
+    arch_vgpr_count: int | None = None
+    accum_vgpr_count: int | None = None
+
+
 class ApiNames(Struct):
     """The names of the operations of one kind of record; kinds and operations are numbered by position."""
 
@@ -139,6 +147,34 @@ class Counted(Record, frozen=True):
 
     dispatch_data: Dispatch = Dispatch()
     stream_id: Id = None
+
+
+class _Sides(Struct, frozen=True):
+    """The sides of a grid or of a workgroup, in threads."""
+
+    x: int | None = None
+    y: int | None = None
+    z: int | None = None
+
+
+class _DetailedDispatchInfo(_DispatchInfo, frozen=True):
+    """Which kernel ran where, and how it was launched."""
+
+    group_segment_size: int | None = None
+    workgroup_size: _Sides = _Sides()
+    grid_size: _Sides = _Sides()
+
+
+class DetailedDispatch(Dispatch, frozen=True):
+    """A kernel, and how it was launched."""
+
+    dispatch_info: _DetailedDispatchInfo = _DetailedDispatchInfo()
+
+
+class DetailedCounted(Counted, frozen=True):
+    """A kernel whose counters were read, and how it was launched."""
+
+    dispatch_data: DetailedDispatch = DetailedDispatch()
 
 
 class RocprofCopy(Record, frozen=True):

@@ -11,6 +11,8 @@ import polars as pl
 from deepprof.collectors.importers.amd import places
 from deepprof.collectors.importers.assembly import Records, assemble
 from deepprof.collectors.importers.flags import Tally
+from deepprof.collectors.importers.launch_shapes import SHAPES
+from deepprof.collectors.trace import STACKS, empty_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,6 +40,7 @@ DEVICE = pl.Schema(
         "graph_node": pl.Int64(),
     }
 )
+SHAPED = pl.Schema({**DEVICE, **SHAPES})  # of kernels read with details
 HOST = pl.Schema(
     {
         "start_ns": pl.Int64(),
@@ -49,6 +52,7 @@ HOST = pl.Schema(
         "domain": pl.String(),  # of annotations
         "name": pl.String(),
         "correlation": pl.Int64(),
+        "stack_id": pl.UInt32(),
     }
 )
 ALLOCATION = pl.Schema(
@@ -67,14 +71,23 @@ ALLOCATION = pl.Schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loose:
-    """Frames of DEVICE, HOST and ALLOCATION as read from the parts of a file."""
+    """Frames of DEVICE (or SHAPED), HOST and ALLOCATION as read from the parts of a file, and of STACKS.
+
+    `details` asks for launch shapes and call stacks too.
+    """
 
     device: list[pl.DataFrame] = field(default_factory=list)
     host: list[pl.DataFrame] = field(default_factory=list)
     allocations: list[pl.DataFrame] = field(default_factory=list)
+    stacks: list[pl.DataFrame] = field(default_factory=list)
     agents: list[RocmProcessor] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     tally: Tally = field(default_factory=Tally)
+    details: bool = False
+
+    def kernels(self, columns: Mapping[str, object], shape: Mapping[str, pl.Expr], rows: pl.DataFrame) -> pl.DataFrame:
+        """Return kernels as DEVICE rows, or with `details` as SHAPED rows, whose columns of SHAPES are `shape`."""
+        return frame(SHAPED, {**columns, **shape}, rows) if self.details else frame(DEVICE, columns, rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +99,7 @@ class RocmTrace:
     advice: str
 
 
-def frame(schema: pl.Schema, columns: Mapping[str, pl.Series | pl.Expr | object], rows: pl.DataFrame) -> pl.DataFrame:
+def frame(schema: pl.Schema, columns: Mapping[str, object], rows: pl.DataFrame) -> pl.DataFrame:
     """Return `columns` computed on `rows` in the types of `schema`; null for values that are absent or do not fit."""
     made = [pl.lit(value) if value is None or isinstance(value, str | int) else value for value in columns.values()]
     named = [value.alias(name) for name, value in zip(columns, made, strict=True)]  # type: ignore[attr-defined]
@@ -112,9 +125,13 @@ def make_trace(what: RocmTrace, loose: Loose, read: int) -> Trace:
         memory=_memory_rows(memory, numbers),
         tally=Tally(Counter(dropped), loose.tally.flagged),
     )
-    clock = places.clock_of((device, host))
-    devices = places.list_devices(loose.agents, numbers, used)
-    return assemble(what.path, what.format, records, read=read, clock=clock, devices=devices, notes=notes)
+    header = {
+        "clock": places.clock_of((device, host)),
+        "devices": places.list_devices(loose.agents, numbers, used),
+        "stacks": pl.concat([empty_table(STACKS), *loose.stacks]),
+        "notes": notes,
+    }
+    return assemble(what.path, what.format, records, read=read, **header)
 
 
 def _name_unnamed(rows: pl.DataFrame, tally: Tally) -> pl.DataFrame:
@@ -126,8 +143,8 @@ def _name_unnamed(rows: pl.DataFrame, tally: Tally) -> pl.DataFrame:
 
 
 def _together(schema: pl.Schema, frames: list[pl.DataFrame]) -> pl.DataFrame:
-    """Return `frames` concatenated to one frame of `schema`."""
-    return pl.concat([pl.DataFrame(schema=schema), *frames])
+    """Return `frames` concatenated to one frame of `schema`, and of what columns any of them has beside it."""
+    return pl.concat([pl.DataFrame(schema=schema), *frames], how="diagonal")
 
 
 def _describe(what: RocmTrace, device: pl.DataFrame) -> tuple[str, ...]:

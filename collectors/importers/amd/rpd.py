@@ -50,7 +50,7 @@ class Rpd:
         with open_database(path) as database:
             if not _is_rpd(database.tables):
                 raise TraceError(path, "is no rocmProfileData database", f"name an .rpd file; {ADVICE}")
-            loose, read = rpd_tables.read_tables(database)
+            loose, read = rpd_tables.read_tables(database, details=details)
         return make_trace(RocmTrace(path, self.name, ADVICE), loose, read)
 
 

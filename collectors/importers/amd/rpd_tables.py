@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Protocol
 
 import polars as pl
 
 from deepprof.collectors.importers.amd import words
 from deepprof.collectors.importers.amd.places import RocmProcessor
-from deepprof.collectors.importers.amd.rocprof_trace import DEVICE, HOST, Loose, frame
+from deepprof.collectors.importers.amd.rocprof_trace import HOST, Loose, frame
+from deepprof.collectors.importers.call_stacks import name_frame, number_stacks
+from deepprof.collectors.importers.launch_shapes import IN_THREADS, SHAPES, blocks_of, product_of, shape_columns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 OPS, CALLS, LINKS = "rocpd_op", "rocpd_api", "rocpd_api_ops"
 KERNEL_CALLS, COPY_CALLS = "rocpd_kernelapi", "rocpd_copyapi"
+STACK_FRAMES = "rocpd_stackframe"
+FRAME_CHARS = 32_768  # of a frame that is taken apart
+# "forward (/work/net.py:117)", of RPDT_STACKFRAMES=2; "in main_foo(int) at /work/main.hip:169:5" of RPDT_STACKFRAMES=1
+IN_BRACKETS = re.compile(r"(?P<name>.*) \((?P<file>[^()]+):(?P<line>\d{1,9})\)", re.DOTALL)
+AT_PLACE = re.compile(
+    r"(?:#\d+ +)?(?:0x[0-9a-f]+ in |in )?(?P<name>.*) at (?P<file>[^:]+)(?::(?P<line>\d{1,9}))?(?::\d+)?", re.DOTALL
+)
 COUNTERS = ("rocpd_monitor", "rocpd_counter")  # clocks and power; hardware counters of schema 3
 MARKER = "UserMarker"
 OWN_CALLS = r"^(?:hcc_activity_callback|\w+Table::\w+|\w*Logger::\w+)"  # the tracer's own work
@@ -36,15 +46,21 @@ class _RpdTables(Protocol):
         ...
 
 
-def read_tables(database: _RpdTables, handles: dict[str, int] | None = None) -> tuple[Loose, int]:
+def read_tables(
+    database: _RpdTables, handles: dict[str, int] | None = None, *, details: bool = False
+) -> tuple[Loose, int]:
     """Return the operations, calls and markers of `database`, and how many records it has.
 
     `handles` maps the streams in earlier rows of the same database to their numbers; new streams are added to it.
+    With `details`, how kernels were launched and the call stacks of calls are read too.
     """
-    loose = Loose()
+    loose = Loose(details=details)
     strings = _read_strings(database, "rocpd_string")
     calls = _read_calls(database, strings)
     launches = _read_launches(database, {} if handles is None else handles)
+    if details:
+        launches = launches.join(_read_shapes(database, calls), on="api_id", how="left", maintain_order="left")
+        calls = _add_stacks(database, strings, calls, loose)
     loose.device.append(_read_ops(database, strings, launches, loose))
     loose.host.append(shape_calls(calls, launches))
     for table in COUNTERS:
@@ -123,23 +139,69 @@ def _read_ops(database: _RpdTables, strings: pl.DataFrame, launches: pl.DataFram
     rows = loose.tally.keep(rows, pl.col("gpuId").is_between(0, 2**16 - 1).fill_null(False), "invalid-place")
     loose.agents.extend(RocmProcessor(key=str(gpu), number=gpu) for gpu in rows["gpuId"].unique())
     described = pl.when(kernel | pl.col("label").is_null()).then(words.kernel_label(pl.col("description")))
-    return frame(
-        DEVICE,
-        {
-            "start_ns": pl.col("start"),
-            "end_ns": pl.col("end"),
-            "process": 0,
-            "agent": pl.col("gpuId").cast(pl.String),
-            "queue": pl.col("queueId"),
-            "stream_id": pl.col("stream_id"),
-            "activity": pl.col("activity"),
-            "name": pl.coalesce(described, pl.when(peer).then(pl.lit("Memcpy PtoP")), "label"),
-            "correlation": pl.col("api_id"),
-            "nbytes": pl.col("nbytes"),
-            "copy_kind": kind,
-        },
-        rows,
+    columns = {
+        "start_ns": pl.col("start"),
+        "end_ns": pl.col("end"),
+        "process": 0,
+        "agent": pl.col("gpuId").cast(pl.String),
+        "queue": pl.col("queueId"),
+        "stream_id": pl.col("stream_id"),
+        "activity": pl.col("activity"),
+        "name": pl.coalesce(described, pl.when(peer).then(pl.lit("Memcpy PtoP")), "label"),
+        "correlation": pl.col("api_id"),
+        "nbytes": pl.col("nbytes"),
+        "copy_kind": kind,
+    }
+    return loose.kernels(columns, {name: pl.col(name) for name in SHAPES}, rows)
+
+
+def _read_shapes(database: _RpdTables, calls: pl.DataFrame) -> pl.DataFrame:
+    """Return how each call in `calls` launched its kernel: `api_id` and the columns of SHAPES.
+
+    Of the shared memory the tables have only what is allotted at the launch, of registers nothing: both stay null.
+    """
+    sides = [f"{what}{axis}" for what in ("grid", "workgroup") for axis in "XYZ"]
+    rows = database.integers(KERNEL_CALLS, dict.fromkeys(("api_ptr_id", *sides)))
+    rows = rows.drop_nulls("api_ptr_id").unique("api_ptr_id", keep="first", maintain_order=True)
+    names = calls.select("id", "call").unique("id", keep="first", maintain_order=True)
+    rows = rows.join(names, left_on="api_ptr_id", right_on="id", how="left", maintain_order="left")
+    grid, block = (product_of([pl.col(side) for side in part]) for part in (sides[:3], sides[3:]))
+    in_threads = pl.col("call").str.contains(IN_THREADS).fill_null(False)
+    none = pl.lit(None, pl.Int64)
+    columns = shape_columns(
+        registers=none,
+        shared_nbytes=none,
+        grid=pl.when(in_threads).then(blocks_of(grid, block)).otherwise(grid),
+        block=block,
     )
+    return rows.select(api_id="api_ptr_id", **columns)
+
+
+def _add_stacks(database: _RpdTables, strings: pl.DataFrame, calls: pl.DataFrame, loose: Loose) -> pl.DataFrame:
+    """Return `calls` with `stack_id`; the stacks are added to `loose`.
+
+    Calls whose stack is too long to be kept are flagged `long-stack`.
+    """
+    rows = database.integers(STACK_FRAMES, dict.fromkeys(("api_ptr_id", "depth", "name_id")))
+    texts = strings.join(rows.select(id="name_id"), on="id", how="semi", maintain_order="left")
+    named = pl.Series([_name_frame(text) for text in texts["text"]], dtype=pl.String)
+    numbers = texts.select(name_id="id").with_row_index("frame")
+    rows = rows.join(numbers, on="name_id", how="inner", maintain_order="left")
+    found = number_stacks(rows.select("depth", "frame", chain="api_ptr_id"), named)
+    loose.stacks.append(found.stacks)
+    of_calls = found.of_chain.join(calls.select(chain="id"), on="chain", how="semi")
+    if long := of_calls["stack_id"].null_count():
+        loose.tally.flagged["long-stack"] += long
+    return calls.join(found.of_chain, left_on="id", right_on="chain", how="left", maintain_order="left")
+
+
+def _name_frame(text: str | None) -> str:
+    """Return the frame in a text of either of the libraries that the tracer uses."""
+    words = (text or "").strip()
+    if len(words) > FRAME_CHARS:
+        return name_frame(words)
+    found = IN_BRACKETS.fullmatch(words) or AT_PLACE.fullmatch(words)
+    return name_frame(found["name"], found["file"], int(found["line"] or 0)) if found else name_frame(words)
 
 
 def _read_calls(database: _RpdTables, strings: pl.DataFrame) -> pl.DataFrame:
@@ -171,6 +233,7 @@ def shape_calls(rows: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
             "domain": pl.col("domain"),
             "name": pl.when(marker).then(pl.coalesce("args", "call")).otherwise("call"),
             "correlation": pl.col("id"),
+            "stack_id": pl.col("stack_id") if "stack_id" in rows.columns else None,
         },
         rows,
     )

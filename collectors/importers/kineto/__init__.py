@@ -19,7 +19,13 @@ from deepprof.collectors.importers.kineto.host import host_tables
 from deepprof.collectors.importers.kineto.kinds import DEVICE_KINDS
 from deepprof.collectors.importers.kineto.kineto_columns import KinetoColumns, name_traits
 from deepprof.collectors.importers.kineto.kineto_schema import KinetoDocument
-from deepprof.collectors.importers.kineto.kineto_tables import annotation_rows, collectives, device_rows, memory_rows
+from deepprof.collectors.importers.kineto.kineto_tables import (
+    annotation_rows,
+    collectives,
+    device_rows,
+    memory_rows,
+    shapes,
+)
 from deepprof.collectors.importers.kineto.rows import EventColumns
 from deepprof.collectors.importers.kineto.stream import read_events
 from deepprof.collectors.importers.silence import explain_silence
@@ -52,7 +58,7 @@ class Kineto:
         return bool(HEADER.search(head) or (EVENTS.search(head) and marked))
 
     def read(self, path: Path, *, details: bool = False) -> Trace:
-        """Return the trace in `path`; with `details`, operand shapes and call stacks too.
+        """Return the trace in `path`; with `details`, launch and operand shapes and call stacks too.
 
         Times are nanoseconds since the epoch if the file states it, else since an unknown start (`clock` "session").
         Raises `TraceError` when the file cannot be read, is truncated, damaged, or no Kineto trace, and when it is
@@ -69,8 +75,9 @@ def _make_trace(path: Path, document: KinetoDocument, columns: EventColumns) -> 
     source = KinetoColumns(columns, read_clock(columns.times_us(), header.base_ns), name_traits(names))
     annotations, memory, device = annotation_rows(source), memory_rows(source), device_rows(source)
     host = host_tables(source)
-    calls = names.gather(host.events.filter(pl.col("category") == "runtime")["name_id"])
-    absence = _explain_absence(device_events, columns.foreign, header, calls)
+    calls = host.events.select("category", "name_id", "correlation").filter(pl.col("category") == "runtime")
+    calls = calls.select("correlation", name=names.gather(calls["name_id"]))
+    absence = _explain_absence(device_events, columns.foreign, header, calls["name"])
     tables = {"host_events": host.events, "annotations": annotations, "memory_events": memory}
     return finish(
         path,
@@ -81,6 +88,7 @@ def _make_trace(path: Path, document: KinetoDocument, columns: EventColumns) -> 
         names=names,
         devices=header.devices,
         collectives=collectives(source, device),
+        launch_shapes=shapes(source, device, calls),
         operands=host.operands,
         stacks=host.stacks,
         clock=source.clock.kind,

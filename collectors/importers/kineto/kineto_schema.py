@@ -78,12 +78,16 @@ class _KinetoArgs(Struct, gc=False, frozen=True):
 
 
 class _DetailedKinetoArgs(_KinetoArgs, gc=False, frozen=True):
-    """`_KinetoArgs` with the fields that only `details=True` needs; shapes stay JSON text."""
+    """`_KinetoArgs` with the fields that only `details=True` needs; lists stay JSON text."""
 
     dims: Raw = field(default=NULL, name="Input Dims")
     old_dims: Raw = field(default=NULL, name="Input dims")
     dtypes: Raw = field(default=NULL, name="Input type")
     stack: Any = field(default=None, name="Call stack")
+    registers: Any = field(default=None, name="registers per thread")
+    shared_nbytes: Any = field(default=None, name="shared memory")
+    grid: Raw = NULL
+    block: Raw = NULL
 
 
 class KinetoEvent(Struct, gc=False):

@@ -11,8 +11,16 @@ from deepprof.collectors.importers.assembly import shaped
 from deepprof.collectors.importers.flags import NBYTES_LIMIT
 from deepprof.collectors.importers.kineto.kinds import DEVICE_KINDS
 from deepprof.collectors.importers.kineto.kineto_columns import KinetoColumns, device_number, external_id, timed, trait
+from deepprof.collectors.importers.launch_shapes import IN_THREADS, blocks_of, launch_shapes, shape_columns
 from deepprof.collectors.importers.value_columns import positive
-from deepprof.collectors.trace import ANNOTATIONS, COLLECTIVES, DEVICE_EVENTS, MEMORY_EVENTS, empty_table
+from deepprof.collectors.trace import (
+    ANNOTATIONS,
+    COLLECTIVES,
+    DEVICE_EVENTS,
+    LAUNCH_SHAPES,
+    MEMORY_EVENTS,
+    empty_table,
+)
 
 
 def device_rows(source: KinetoColumns) -> pl.DataFrame:
@@ -101,7 +109,30 @@ def collectives(source: KinetoColumns, device: pl.DataFrame) -> pl.DataFrame:
     found = source.columns.extra_rows("kernel")
     if found.is_empty():
         return empty_table(COLLECTIVES)
-    kernels = device.select("activity", pl.col("position").cast(pl.Int64)).with_row_index("event")
-    rows = kernels.filter(pl.col("activity") == "kernel").join(found.drop_nulls("collective"), on="position")
+    rows = _kernel_rows(device).join(found.drop_nulls("collective"), on="position")
     rows = rows.with_columns(pl.when(pl.col("group_size") < 2**32).then("group_size").alias("group_size"))
     return rows.select(list(COLLECTIVES)).cast(dict(COLLECTIVES)).sort("event")  # type: ignore[arg-type]
+
+
+def _kernel_rows(device: pl.DataFrame) -> pl.DataFrame:
+    """Return `event`, the row of each kernel in `device`, with its `position` among the kernels and `correlation`."""
+    rows = device.select("activity", "correlation", pl.col("position").cast(pl.Int64)).with_row_index("event")
+    return rows.filter(pl.col("activity") == "kernel")
+
+
+def shapes(source: KinetoColumns, device: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """Return LAUNCH_SHAPES of the rows of `device_rows`; `calls` are the host's rows with their `name`.
+
+    The grid of a call that takes its grid in threads stands in the file as the call got it.
+    """
+    found = source.columns.extra_rows("kernel")
+    if "grid" not in found.columns:
+        return empty_table(LAUNCH_SHAPES)
+    in_threads = calls.filter(pl.col("name").str.contains(IN_THREADS))["correlation"].drop_nulls().unique()
+    blocks = pl.when(pl.col("correlation").is_in(in_threads.implode()).fill_null(False))
+    grid = blocks.then(blocks_of(pl.col("grid"), pl.col("block"))).otherwise("grid")
+    columns = shape_columns(
+        registers=pl.col("registers"), shared_nbytes=pl.col("shared_nbytes"), grid=grid, block=pl.col("block")
+    )
+    rows = _kernel_rows(device).join(found, on="position", maintain_order="left").with_columns(**columns)
+    return launch_shapes(rows)

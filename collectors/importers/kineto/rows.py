@@ -18,6 +18,7 @@ from deepprof.collectors.importers.flags import Tally
 from deepprof.collectors.importers.kineto.batches import INTEGERS, MISSING, ROW
 from deepprof.collectors.importers.kineto.kinds import DROPPED_KINDS
 from deepprof.collectors.importers.kineto.labels import KINDS, Labels
+from deepprof.collectors.importers.launch_shapes import volume_of
 from deepprof.collectors.importers.value_columns import integers, numbers, texts, unsigned
 
 if TYPE_CHECKING:
@@ -89,6 +90,12 @@ def _json_texts(values: Sequence[Any]) -> pl.Series:
     return pl.Series([None if text == "null" else text for text in decoded], dtype=pl.String)
 
 
+def _volumes(values: Sequence[Any]) -> pl.Series:
+    """Return the products of the sides that raw JSON `values` list, as Int64; each distinct list is read once."""
+    known = {text: volume_of(text) for text in {bytes(value) for value in values}}
+    return pl.Series([known[bytes(value)] for value in values], dtype=pl.Int64)
+
+
 Extra = Mapping[str, tuple[str, Callable[[Sequence[Any]], pl.Series]]]
 COLLECTIVE: Extra = {
     "collective": ("collective", texts),
@@ -104,6 +111,12 @@ DETAILS: Extra = {
     "old_dims": ("old_dims", _json_texts),
     "dtypes": ("dtypes", _json_texts),
     "stack": ("stack", texts),
+}
+LAUNCH: Extra = {
+    "registers": ("registers", unsigned),
+    "shared_nbytes": ("shared_nbytes", unsigned),
+    "grid": ("grid", _volumes),
+    "block": ("block", _volumes),
 }
 
 
@@ -121,7 +134,7 @@ class EventColumns:
         self.heights: Counter[str] = Counter()
         self.labels = Labels()
         self.pieces: dict[tuple[str, str], list[tuple[Array, int]]] = {}  # values, or one for all, and the height
-        self.extra_columns = {"kernel": COLLECTIVE} | ({"op": DETAILS} if details else {})
+        self.extra_columns = {"kernel": {**COLLECTIVE, **LAUNCH}, "op": DETAILS} if details else {"kernel": COLLECTIVE}
         self.extra_pieces: dict[str, list[pl.DataFrame]] = {}
 
     def add(self, batch: EventBatch, keys: Sequence[bytes] = (), names: Sequence[bytes] = ()) -> None:

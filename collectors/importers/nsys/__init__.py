@@ -11,9 +11,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+import polars as pl
+
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.assembly import finish
 from deepprof.collectors.importers.files import read_head
+from deepprof.collectors.importers.launch_shapes import launch_shapes
 from deepprof.collectors.importers.nsys import nsys_tables as nsys_tables
 from deepprof.collectors.importers.nsys.export import REPORT_MAGIC, REPORT_SUFFIXES, exported_database
 from deepprof.collectors.importers.nsys.names import read_strings
@@ -23,7 +26,7 @@ from deepprof.collectors.importers.nsys.nsys_tables import NsysTables
 from deepprof.collectors.importers.sqlite.packed import is_packed
 from deepprof.collectors.importers.sqlite.recognition import list_tables
 from deepprof.collectors.importers.sqlite.sqlite_database import SQLITE_MAGIC, open_database
-from deepprof.collectors.trace import ANNOTATIONS, DEVICE_EVENTS, HOST_EVENTS, Trace
+from deepprof.collectors.trace import ANNOTATIONS, DEVICE_EVENTS, HOST_EVENTS, STACKS, Trace, empty_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -59,17 +62,17 @@ class Nsys:
             yield from (path.with_name(stem + suffix) for suffix in REPORT_SUFFIXES if stem)
 
     def read(self, path: Path, *, details: bool = False) -> Trace:
-        """Return the capture in `path`, with clock "session".
+        """Return the capture in `path`, with clock "session"; with `details`, launch shapes and call stacks too.
 
         A raw report is exported with the `nsys` on PATH. Raises `TraceError` when the file cannot be read, is damaged
         or is no capture, or when a raw report cannot be exported.
         """
         head = read_head(path, len(SQLITE_MAGIC)) if is_packed(path) else _read_magic(path)
         if head.startswith(SQLITE_MAGIC):
-            return _read_database(path, path)
+            return _read_database(path, path, details=details)
         if head.startswith(REPORT_MAGIC) or (path.suffix in REPORT_SUFFIXES and head):
             with exported_database(path) as database:
-                return _read_database(database, path)
+                return _read_database(database, path, details=details)
         problem, advice = _describe_stranger(head)
         raise TraceError(path, problem, advice)
 
@@ -96,20 +99,20 @@ def is_nsys(tables: Iterable[str]) -> bool:
     return NVPROF_TABLE not in found and any(OWN_TABLES.fullmatch(table) for table in found)
 
 
-def _read_database(path: Path, shown: Path) -> Trace:
+def _read_database(path: Path, shown: Path, *, details: bool) -> Trace:
     """Return the capture in the database `path`, which the user knows as `shown`."""
     try:
         with open_database(path) as database:
             if not is_nsys(database.tables):
                 raise TraceError(path, "is an SQLite database of something else", "name a database that nsys exported")
-            return make_trace(database, shown)
+            return make_trace(database, shown, details=details)
     except TraceError as error:
         raise TraceError(shown, error.problem, error.advice) from error
 
 
-def make_trace(database: NsysDatabase, path: Path) -> Trace:
-    """Return the trace in `database`."""
-    source = NsysTables(database, read_strings(database))
+def make_trace(database: NsysDatabase, path: Path, *, details: bool = False) -> Trace:
+    """Return the trace in `database`; with `details`, launch shapes and call stacks too."""
+    source = NsysTables(database, read_strings(database), details)
     host = nsys_tables.read_host_rows(source)
     device = nsys_tables.read_device_rows(source, host)
     annotations = nsys_tables.read_annotations(source)
@@ -117,7 +120,6 @@ def make_trace(database: NsysDatabase, path: Path) -> Trace:
     processes = list_processes(device, host)
     device = scope_contexts(nsys_tables.scope_correlations(device, processes))
     workers = read_processes(database, device)
-    device = device.select(*DEVICE_EVENTS)
     host = nsys_tables.scope_correlations(host, processes).select(*HOST_EVENTS).sort("start_ns", maintain_order=True)
     # Events that start together are in the order of launch.
     device = device.sort("start_ns", "end_ns", "correlation", nulls_last=True, maintain_order=True)
@@ -125,12 +127,14 @@ def make_trace(database: NsysDatabase, path: Path) -> Trace:
     return finish(
         path,
         "nsys",
-        {"device_events": device, "host_events": host, "annotations": annotations},
+        {"device_events": device.select(*DEVICE_EVENTS), "host_events": host, "annotations": annotations},
         source.tally,
         read=source.read.total(),
         clock="session",
         epoch_ns=read_epoch(database),
         names=source.names.series(),
+        launch_shapes=launch_shapes(device),
+        stacks=pl.concat([empty_table(STACKS), *source.stacks]),
         devices=read_devices(database),
         notes=take_notes(source, device, processes),
         processes=workers,

@@ -65,7 +65,7 @@ class NsysDirectory:
         tables = _NsysDirectoryTables(path)
         if not is_nsys(tables.tables):
             raise TraceError(path, "is a directory of something else", "name a directory that nsys exported")
-        return make_trace(tables, path)
+        return make_trace(tables, path, details=details)
 
 
 class _NsysDirectoryTables:

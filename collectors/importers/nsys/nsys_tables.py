@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from deepprof.collectors.importers.flags import Tally
+from deepprof.collectors.importers.launch_shapes import SHAPES, product_of, shape_columns
 from deepprof.collectors.importers.nsys import names as nsys_names
+from deepprof.collectors.importers.nsys.call_chains import CHAINS, add_stacks
 from deepprof.collectors.importers.nsys.names import label
 from deepprof.collectors.importers.value_columns import NameTable, positive
 from deepprof.collectors.trace import ANNOTATIONS, DEVICE_EVENTS, HOST_EVENTS
@@ -34,6 +36,10 @@ DEVICE_COLUMNS = {
     "graphNodeId": None,
 }
 HOST_COLUMNS = {"start": None, "end": None, "globalTid": None, "correlationId": None, "nameId": None}
+SHAPE_COLUMNS = (
+    *("registersPerThread", "staticSharedMemory", "dynamicSharedMemory"),
+    *(f"{what}{axis}" for what in ("grid", "block") for axis in "XYZ"),
+)
 NVTX_COLUMNS = {**dict.fromkeys(("start", "end", "eventType", "globalTid", "textId")), "domainId": 0}
 
 NVTX_RANGES, NVTX_MARKS, NVTX_DOMAIN = (59, 60, 70, 71), (34, 65), 75  # 65, 70, 71: the same from a text file
@@ -44,13 +50,18 @@ SCOPE = 2**40  # correlation ids are 32 bits wide, and each process counts its o
 
 @dataclass(frozen=True, slots=True)
 class NsysTables:
-    """A database, its texts by id, and the names and counts of the rows read from it so far."""
+    """A database, its texts by id, and the names, counts and STACKS of the rows read from it so far.
+
+    `details` asks for launch shapes and call stacks too.
+    """
 
     database: NsysDatabase
     strings: dict[int, str]
+    details: bool = False
     names: NameTable = field(default_factory=NameTable)
     read: Counter[str] = field(default_factory=Counter)  # rows by table
     tally: Tally = field(default_factory=Tally)
+    stacks: list[pl.DataFrame] = field(default_factory=list)
 
     def rows(self, table: str, columns: dict[str, int | None]) -> pl.DataFrame:
         """Return `columns` of `table` as Int64, counted as read."""
@@ -87,7 +98,9 @@ def read_device_rows(source: NsysTables, host: pl.DataFrame) -> pl.DataFrame:
 
 def _read_kernels(source: NsysTables) -> pl.DataFrame:
     """Return the kernels, named with their demangled name or else the short one."""
-    rows = source.rows(KERNELS, {**DEVICE_COLUMNS, "demangledName": None})
+    shape = SHAPE_COLUMNS if source.details else ()
+    rows = source.rows(KERNELS, {**DEVICE_COLUMNS, "demangledName": None, **dict.fromkeys(shape)})
+    rows = rows.with_columns(**_shape_of_kernels()) if shape else rows
     short: pl.Series | pl.Expr = pl.lit(None, pl.Int64).alias("shortName")
     if set(rows["demangledName"].unique()) - source.strings.keys():  # one column less is read if all have names
         short = source.database.integers(KERNELS, {"shortName": None})["shortName"]
@@ -97,6 +110,17 @@ def _read_kernels(source: NsysTables) -> pl.DataFrame:
         return source.strings.get(demangled) or source.strings.get(short)
 
     return label(rows, source.names, ("demangledName", "shortName"), name, "unknown kernel")
+
+
+def _shape_of_kernels() -> dict[str, pl.Expr]:
+    """Return the columns of SHAPES from those of the table of kernels."""
+    grid, block = ([pl.col(f"{what}{axis}") for axis in "XYZ"] for what in ("grid", "block"))
+    return shape_columns(
+        registers=pl.col("registersPerThread"),
+        shared_nbytes=pl.col("staticSharedMemory") + pl.col("dynamicSharedMemory"),
+        grid=product_of(grid),
+        block=product_of(block),
+    )
 
 
 def _read_copies(source: NsysTables) -> pl.DataFrame:
@@ -141,7 +165,10 @@ def _read_syncs(source: NsysTables, host: pl.DataFrame) -> pl.DataFrame:
 
 
 def _shape_device_rows(rows: pl.DataFrame, tally: Tally) -> pl.DataFrame:
-    """Return `rows` with the columns of DEVICE_EVENTS, `process` and `unnamed`; `tally` counts impossible sizes."""
+    """Return `rows` with the columns of DEVICE_EVENTS, `process`, `unnamed`, and of SHAPES if `rows` has them.
+
+    `tally` counts impossible sizes.
+    """
     stream = pl.col("streamId").fill_null(-1)
     rows = tally.bound_nbytes(rows.rename({"bytes": "nbytes"})).with_columns(
         start_ns="start",
@@ -154,13 +181,14 @@ def _shape_device_rows(rows: pl.DataFrame, tally: Tally) -> pl.DataFrame:
         graph_node=positive("graphNodeId"),
         process=process_of("globalPid"),
     )
-    return rows.select(*DEVICE_EVENTS, "process", "unnamed").cast(dict(DEVICE_EVENTS))  # type: ignore[arg-type]
+    shape = [name for name in SHAPES if name in rows.columns]
+    return rows.select(*DEVICE_EVENTS, "process", "unnamed", *shape).cast(dict(DEVICE_EVENTS))  # type: ignore[arg-type]
 
 
 def read_host_rows(source: NsysTables) -> pl.DataFrame:
     """Return runtime calls, operating system calls and nsys' own overhead, unsorted: HOST_EVENTS and `unnamed`."""
     parts = [_read_calls(source, table, category) for table, category in HOST_TABLES.items()]
-    rows = pl.concat(parts).with_columns(
+    rows = pl.concat(parts, how="diagonal").with_columns(
         start_ns="start",
         end_ns="end",
         process=process_of("globalTid"),
@@ -173,7 +201,9 @@ def read_host_rows(source: NsysTables) -> pl.DataFrame:
 
 def _read_calls(source: NsysTables, table: str, category: str) -> pl.DataFrame:
     """Return the rows of one host table, named by `nameId`."""
-    rows = source.timed(source.rows(table, dict(HOST_COLUMNS)))
+    chained = source.details and table in CHAINS
+    rows = source.timed(source.rows(table, {**HOST_COLUMNS, "callchainId": None} if chained else dict(HOST_COLUMNS)))
+    rows = add_stacks(source, table, rows) if chained else rows
     rows = rows.with_columns(pl.lit(category, HOST_EVENTS["category"]).alias("category"))
 
     def name(key: int) -> str | None:

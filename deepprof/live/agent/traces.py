@@ -62,8 +62,8 @@ async def send_trace(
 
     Records that start before `watermark_ns`, the watermark so far, are late and left out. `until_ns` is the watermark
     at the end, by default 1 ns past the last start. `offset_ns` moves a session clock to Unix time if the trace does
-    not state its offset. Stacks and operands are left out: their ids are valid in one trace only. Raises `TraceError`
-    for a trace whose clock is not known.
+    not state its offset. What only `details` reads is left out: ids of stacks are valid in one trace only. Raises
+    `TraceError` for a trace whose clock is not known.
     """
     trace = _on_unix(trace, offset_ns)
     tables, late = _leave_late(trace, watermark_ns)

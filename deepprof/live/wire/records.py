@@ -23,7 +23,7 @@ class CheckedRecords:
     """A checked batch: the records numbered from `first`, `count` of them.
 
     `tables` are the tables that have rows, by their names in the record table and with exactly its schemas; `event` of
-    collectives and operands is a row of this batch. `names` are the texts of the ids from `first_name` on. No later
+    a side table is a row of this batch. `names` are the texts of the ids from `first_name` on. No later
     record of the collector starts before `complete_until_ns`.
     """
 

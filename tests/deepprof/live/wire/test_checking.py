@@ -7,6 +7,7 @@ from deepprof.collectors.trace import (
     COLLECTIVES,
     DEVICES,
     HOST_EVENTS,
+    LAUNCH_SHAPES,
     MEMORY_EVENTS,
     OPERANDS,
     STACKS,
@@ -141,6 +142,7 @@ def test_a_sound_batch_passes_with_all_its_parts():
     host = table([launch(i, i, i + 1) for i in range(3)], HOST_EVENTS)
     sides = {
         "collectives": table([{"event": 4}], COLLECTIVES),
+        "launch_shapes": table([{"event": 4}], LAUNCH_SHAPES),
         "operands": table([{"event": 0}, {"event": 2}], OPERANDS),
         "stacks": table([{"stack_id": 4, "frames": "f"}], STACKS),
         "devices": empty_table(DEVICES),

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deepprof.collectors.trace import TABLES
 from deepprof.live.wire import WireError, WireLimits, cut, make_end, make_hello, read_request
 from deepprof.v1 import ingest_pb2
 from deepprof.v1 import records_pb2 as pb
@@ -32,7 +33,7 @@ def test_what_was_written_is_read(message):
     [
         (ingest_pb2.SendRequest(hello=pb.Hello(notes=["n"] * 4)), WireLimits(notes=3)),
         (ingest_pb2.SendRequest(batch=pb.Batch(names=[""] * 4)), WireLimits(batch_names=3)),
-        (ingest_pb2.SendRequest(batch=pb.Batch(tables=[pb.Table()] * 10)), WireLimits()),
+        (ingest_pb2.SendRequest(batch=pb.Batch(tables=[pb.Table()] * (len(TABLES) + 1))), WireLimits()),
         (ingest_pb2.SendRequest(end=pb.End(dropped={str(i): 1 for i in range(4)})), WireLimits(reasons=3)),
         (ingest_pb2.SendRequest(end=pb.End(flagged={str(i): 1 for i in range(4)})), WireLimits(reasons=3)),
     ],

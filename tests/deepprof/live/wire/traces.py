@@ -9,6 +9,7 @@ from deepprof.collectors.trace import (
     COLLECTIVES,
     DEVICES,
     EVENT_STACKS,
+    LAUNCH_SHAPES,
     MEMORY_EVENTS,
     OPERANDS,
     RECORD_TABLES,
@@ -35,6 +36,7 @@ def make_full_trace(times=TIMES, **header):
         "collectives": table(
             [{"event": i, "collective": "allreduce", "group": "0", "sequence": i} for i in (0, 0, 4, 9)], COLLECTIVES
         ),
+        "launch_shapes": table([{"event": i, "grid": 2**40 + i, "block": 64} for i in (2, 4, 5)], LAUNCH_SHAPES),
         "operands": table([{"event": i, "dims": f"[[{i}]]", "dtypes": '["float"]'} for i in (1, 8)], OPERANDS),
         "stacks": table([{"stack_id": i, "frames": f"train.py({i}): step"} for i in range(4)], STACKS),
         "event_stacks": table([{"event": i, "stack_id": 3 - i % 2} for i in (2, 5, 9)], EVENT_STACKS),
@@ -106,6 +108,7 @@ def made_up_traces(draw):
     records = {name: draw(rows_of(name)) for name in RECORD_TABLES}
     sides = {
         "collectives": draw(rows_of("collectives", 5, records["device_events"].height)),
+        "launch_shapes": draw(rows_of("launch_shapes", 5, records["device_events"].height)),
         "operands": draw(rows_of("operands", 5, records["host_events"].height)),
         "event_stacks": draw(rows_of("event_stacks", 5, records["device_events"].height)),
         "devices": draw(rows_of("devices", 3)),
