@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.accuracy.tables import Table, read_rows, worse
-from benchmarks.cases import hard, real, sharing, simulated, twins
+from benchmarks.cases import contexts, hard, real, sharing, simulated, twins
 from benchmarks.cases.__main__ import SOURCES
 from benchmarks.cases.case import HEALTHY, SURE, Case, Verdict, examine, judge_analysis
 from benchmarks.cases.scoring import COLUMNS, confusion, summary
@@ -21,6 +21,7 @@ DOCUMENT = (Path(__file__).parents[1] / "docs" / "generated" / "cases.md").read_
 TRUST = (Path(__file__).parents[1] / "docs" / "trust.md").read_text()
 HARD, HARD_REAL = dict.fromkeys(case.section for case in hard.cases())
 SECTIONS = [*dict.fromkeys(case.section for case in simulated.cases()), HARD, sharing.SECTION, twins.SECTION]
+SECTIONS.append(contexts.SECTION)
 LARGE = {"Simulated jobs", "Kernels alone", HARD, sharing.SECTION, twins.SECTION}
 PROGRAM_ROW = "PyTorch programs on a CPU"
 
@@ -41,7 +42,7 @@ def assert_no_worse(cases: list[Case]) -> None:
 
 @pytest.mark.parametrize("section", slow_unless(lambda section: section not in LARGE, SECTIONS))
 def test_no_section_of_simulated_jobs_gets_worse(section: str) -> None:
-    every = (*simulated.cases(), *hard.cases(), *sharing.cases(), *twins.cases())
+    every = (*simulated.cases(), *hard.cases(), *sharing.cases(), *twins.cases(), *contexts.cases())
     assert_no_worse([case for case in every if case.section == section])
 
 

@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from benchmarks.accuracy.workers import each
-from benchmarks.cases import hard, programs, real, sharing, simulated, twins
+from benchmarks.cases import contexts, hard, programs, real, sharing, simulated, twins
 from benchmarks.cases.case import Verdict, judge
 from benchmarks.cases.scoring import confusion, summary
 
@@ -29,6 +29,8 @@ diagnosed as `deepprof diagnose` does:
   devices of their own, one after the other, the other hardly at work, a mistake of its own beside a tiny job.
 - *Twins*: what was wrong on real traces from outside, made by the simulator from its principle, with what may not be
   said beside the headline; and jobs that only look like it.
+- *Calling contexts*: jobs with Python functions and operators, made by hand, each beside the same put right. Right is
+  that the rule on contexts names the function, and that no other one speaks; a remark is no headline.
 - *PyTorch programs*: small training programs with a planted mistake, profiled on this machine's CPU.
 
 Real traces, hard cases and pairs of jobs were looked at while the rules were mended, and labels of the first come from
@@ -57,6 +59,7 @@ SOURCES = {
     "hard": hard.cases,
     "sharing": sharing.cases,
     "twins": twins.cases,
+    "contexts": contexts.cases,
     "programs": programs.cases,
 }
 

@@ -115,10 +115,10 @@ class _HandWriter:
         self.close(row)
 
 
-def write(calls: Sequence[Call], _: Path) -> list[Trace]:
+def write(calls: Sequence[Call], _: Path | None = None, *, iterations: int = ITERATIONS) -> list[Trace]:
     """Return the trace of a job."""
     writer = _HandWriter()
-    for iteration in range(ITERATIONS):
+    for iteration in range(iterations):
         writer.iterate(calls, iteration)
     return [make_trace(writer.device, writer.host, writer.ranges, writer.names)]
 

@@ -48,7 +48,7 @@ def _are_of(parts: Sequence[str]) -> pl.Expr:
 
 
 def blame_spans(seen: LoopContexts, spans: Spans, threads: pl.DataFrame | None) -> Floats:
-    """Return for each context how often, of `SAMPLES` moments of the spans, a thread was in it and in nothing within it.
+    """Return for each context at how many of `SAMPLES` moments of the spans a thread was in it, and in nothing within.
 
     `threads` have `process` and `thread`; without them all threads of the host count.
     """

@@ -41,7 +41,7 @@ def _is_internal() -> pl.Expr:
     file = pl.col("file").str.replace_all("\\", "/", literal=True)
     top = file.str.extract(r"^([^/.]+)")
     standard = file.str.contains(STANDARD_LIBRARY) & ~file.str.contains(INSTALLED)
-    known = top.is_in(list(sys.stdlib_module_names))
+    known = top.is_in(list(sys.stdlib_module_names)).fill_null(value=False)
     return standard | known | file.str.contains(FRAMEWORKS) | file.str.contains(NO_FILE)
 
 

@@ -1,4 +1,4 @@
-"""What each context took in a usual iteration of a loop, and how much more of it late iterations took than early ones."""
+"""What each context took in a usual iteration of a loop, and what it took in early and in late ones."""
 
 from __future__ import annotations
 

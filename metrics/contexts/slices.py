@@ -41,7 +41,7 @@ class HostSlices:
 
 
 def has_code(trace: Trace) -> bool:
-    """Return whether the host recorded more than calls: functions, operators or ranges that a device's work belongs to."""
+    """Return whether the host recorded more than calls: functions, operators or ranges that work belongs to."""
     ranges = (trace.annotations["side"] == "host").any()
     return ranges or trace.host_events["category"].is_in(["op", "python"]).any()
 

@@ -1,7 +1,7 @@
 """Networks whose backward pass is known: which module, on which line, made each of its nodes.
 
-`python -m tests.programs.networks NAME -o TRACE` trains one for a few steps under torch.profiler, with Python functions
-and modules, and prints a line of JSON for each node of the first recorded step: its number, its name, the innermost
+`python -m tests.programs.networks NAME… -o FOLDER` trains each for a few steps under torch.profiler, with Python
+functions and modules, and writes beside its trace the nodes of the backward pass: the number and name, the innermost
 module as the profiler names it, and where the forward function of the user's own module begins.
 """
 
@@ -117,9 +117,29 @@ class Unbound(Selecting):
         return self.out(state)
 
 
+class Indexed(nn.Module):
+    """Rows of a table by `table[rows]`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.out = nn.Parameter(torch.randn(1000, WIDTH)), nn.Linear(WIDTH, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(self.table[x.flatten()].unflatten(0, x.shape).mean(1))
+
+
+class Selected(Indexed):
+    """The same by `index_select`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(torch.index_select(self.table, 0, x.flatten()).unflatten(0, x.shape).mean(1))
+
+
 NETWORKS = {
     "resnet18": (ResNet18, lambda: torch.randn(4, 3, 64, 64)),
     "transformer": (Transformer, lambda: torch.randint(100, (8, 32))),
+    "indexed": (Indexed, lambda: torch.randint(1000, (256, 8))),
+    "selected": (Selected, lambda: torch.randint(1000, (256, 8))),
     "selecting": (Selecting, lambda: torch.randn(64, LENGTH, WIDTH)),
     "unbound": (Unbound, lambda: torch.randn(64, LENGTH, WIDTH)),
 }
@@ -179,15 +199,10 @@ class Truth:
             waiting += [inner for inner, _ in each.next_functions]  # type: ignore[attr-defined]
 
 
-def main() -> None:
-    """Train, and print the truth."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("name", choices=NETWORKS)
-    parser.add_argument("-o", "--output", type=Path, required=True)
-    given = parser.parse_args()
+def record(name: str, folder: Path) -> None:
+    """Train a network, and write its trace and its truth."""
     torch.manual_seed(0)
-    torch.set_num_threads(1)
-    kind, draw = NETWORKS[given.name]
+    kind, draw = NETWORKS[name]
     model, data = kind(), draw()
     labels = torch.randint(10, (len(data),))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
@@ -203,9 +218,19 @@ def main() -> None:
     with profile(with_stack=True, with_modules=True) as profiler:
         for _ in range(STEPS):
             step()
-    profiler.export_chrome_trace(str(given.output))
-    for row in truth.rows:
-        print(json.dumps(row))  # noqa: T201
+    profiler.export_chrome_trace(str(folder / f"{name}.json"))
+    (folder / f"{name}.truth.json").write_text(json.dumps(truth.rows))
+
+
+def main() -> None:
+    """Record the networks that are named, one after the other."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("names", nargs="+", choices=NETWORKS)
+    parser.add_argument("-o", "--output", type=Path, required=True, help="a folder")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    for name in given.names:
+        record(name, given.output)
 
 
 if __name__ == "__main__":
