@@ -6,7 +6,33 @@ import argparse
 
 from rich.console import Console
 
-from benchmarks import cluster, collecting, command, diagnosing, importing, mining, online, scraping, serving, wire
+from benchmarks import (
+    cluster,
+    collecting,
+    command,
+    context_trees,
+    diagnosing,
+    importing,
+    mining,
+    online,
+    scraping,
+    serving,
+    wire,
+)
+
+TABLES = (
+    mining,
+    online,
+    importing,
+    context_trees,
+    diagnosing,
+    command,
+    wire,
+    serving,
+    collecting,
+    scraping,
+    cluster,
+)
 
 
 def main() -> None:
@@ -14,7 +40,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="small inputs: does it run?")
     quick = parser.parse_args().quick
     console = Console(width=110)
-    for table in (mining, online, importing, diagnosing, command, wire, serving, collecting, scraping, cluster):
+    for table in TABLES:
         table.run(console, quick)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["DIAGNOSES", "KINETO", "NSYS", "SMALL", "STORE", "Reader", "Reading", "measure"]
+__all__ = ["CONTEXTS", "DIAGNOSES", "KINETO", "NSYS", "SMALL", "STORE", "Reader", "Reading", "measure"]
 
 MEASURE = """
 import json, re, sys, time
@@ -105,6 +105,28 @@ HTA_BREAKDOWN = Reader(
     "    return len(analysis.t.get_trace(0))\n",
     package="hta",
 )
+# The trace is read before the clock starts; the peak has both.
+CONTEXT_TREE = Reader(
+    "its calling contexts alone",
+    "import sys, deepprof; from deepprof.metrics.contexts.tree import build_tree\n"
+    "from deepprof.metrics.contexts.measures import measure_contexts\n"
+    "trace = deepprof.read(sys.argv[1])\n"
+    "def read(path): measure_contexts(trace, build_tree(trace)); return trace.accounting.read\n",
+    runs=3,
+)
+HTA_STACKS = Reader(
+    "HTA, its call graph alone",
+    "import contextlib, os, sys, warnings; from hta.trace_analysis import TraceAnalysis\n"
+    "from hta.common.trace_call_graph import CallGraph\n"
+    "warnings.simplefilter('ignore')\n"
+    "with contextlib.redirect_stdout(open(os.devnull, 'w')):\n"
+    "  trace = TraceAnalysis(trace_files={0: sys.argv[1]}, trace_dir='/').t\n"
+    "def read(path):\n"
+    "  with contextlib.redirect_stdout(open(os.devnull, 'w')):\n"
+    "    CallGraph(trace); return len(trace.get_trace(0))\n",
+    package="hta",
+)
+CONTEXTS = (DEEPPROF, CONTEXT_TREE, HTA_STACKS)
 DIAGNOSES = (DEEPPROF, DIAGNOSIS, HTA_BREAKDOWN)
 SMALL = (DEEPPROF, MSGSPEC, JSON_LOAD)  # for a look whether it runs
 

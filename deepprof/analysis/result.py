@@ -13,6 +13,7 @@ import polars as pl
 from deepprof.analysis.tables import (
     BREAKDOWN,
     CONTEXTS_IN_ITERATIONS,
+    CONTEXTS_IN_LOOPS,
     EVENTS,
     METRICS,
     PLACE,
@@ -25,11 +26,11 @@ from deepprof.collectors.reprs import one_line, shorten_path
 from deepprof.collectors.trace import Accounting, Trace, empty_table
 from deepprof.diagnosis.coverage import UnnamedPart, find_unnamed
 from deepprof.diagnosis.finding import Finding
-from deepprof.diagnosis.unexamined import find_unexamined
+from deepprof.diagnosis.unexamined import explain_missing_lines, find_unexamined
 from deepprof.metrics.attribution import attribute_events
 from deepprof.metrics.breakdown.timeline import Timeline
 from deepprof.metrics.contexts.measures import measure_contexts
-from deepprof.metrics.contexts.per_iteration import measure_iterations
+from deepprof.metrics.contexts.per_iteration import measure_iterations, summarize_iterations
 from deepprof.metrics.contexts.tree import ContextTree, build_tree
 from deepprof.metrics.iteration_table import BUSY
 from deepprof.metrics.loop import Loop
@@ -69,6 +70,7 @@ class Recording:
     """What a report states about one rank's trace: its source, its record counts, the devices that it names.
 
     `on_cpu`: operators of the CPU take the place of kernels. `unexamined`: what could not be searched for, and why.
+    `without_lines`: how functions are recorded, which findings could name, where none were.
     """
 
     path: str
@@ -80,6 +82,7 @@ class Recording:
     devices: tuple[str, ...] = ()  # the names of models
     on_cpu: bool = False
     unexamined: tuple[str, ...] = ()
+    without_lines: str | None = None
 
     def __repr__(self) -> str:
         rank = "" if self.rank is None else f"rank {self.rank}"
@@ -98,6 +101,7 @@ def describe_recording(trace: Trace) -> Recording:
         devices=tuple(name for name in trace.devices["name"].to_list() if name),
         on_cpu=is_stand_in(trace),
         unexamined=tuple(find_unexamined(trace)),
+        without_lines=explain_missing_lines(trace),
     )
 
 
@@ -157,6 +161,11 @@ class Analysis:
         return tuple(find_unnamed(self.loops, self.findings))
 
     @property
+    def without_lines(self) -> str | None:
+        """How the recorder records functions, which findings name with their lines, where some rank has none."""
+        return next((each.without_lines for each in self.recordings if each.without_lines), None)
+
+    @property
     def unexamined(self) -> tuple[str, ...]:
         """What could not be searched for in the loops of some rank, with the reason and how to record it."""
         told = (sentence for recording in self.recordings for sentence in recording.unexamined)
@@ -204,6 +213,16 @@ class Analysis:
             place = (pl.lit(number, pl.Int64).alias("loop"), pl.lit(loop.rank, pl.Int64).alias("rank"))
             tables.append(taken.select(*place, pl.all()))
         return pl.concat([empty_table(CONTEXTS_IN_ITERATIONS), *tables])
+
+    @cached_property
+    def contexts_in_loops(self) -> pl.DataFrame:
+        """What contexts take in a usual iteration of each loop: `loop`, `rank`, and the columns of `IN_LOOPS`."""
+        tables = []
+        for number, loop in enumerate(self.loops):
+            taken = summarize_iterations(self.contexts_in_iterations.filter(loop=number), loop)
+            place = (pl.lit(number, pl.Int64).alias("loop"), pl.lit(loop.rank, pl.Int64).alias("rank"))
+            tables.append(taken.select(*place, pl.all()))
+        return pl.concat([empty_table(CONTEXTS_IN_LOOPS), *tables])
 
     def _timelines_of(self, trace: Trace) -> list[Timeline]:
         """Return the timelines of a trace's devices."""

@@ -11,7 +11,7 @@ from deepprof.collectors.table_schema import TableJoin, TableSchema
 from deepprof.collectors.trace import DEVICE_EVENTS
 from deepprof.metrics.breakdown.parts import PART_COLUMNS, PARTS
 from deepprof.metrics.contexts.measures import MEASURES
-from deepprof.metrics.contexts.per_iteration import IN_ITERATIONS
+from deepprof.metrics.contexts.per_iteration import IN_ITERATIONS, IN_LOOPS
 from deepprof.metrics.contexts.tree import CONTEXTS
 from deepprof.metrics.iteration import ITERATIONS, LOOP_METRICS
 from deepprof.metrics.ranks.comparison import GROUP_ARRIVALS, GROUP_SKEWS, GROUP_WAITS
@@ -70,6 +70,7 @@ PLACED_CONTEXTS = TableSchema.side_by_side(
     "One calling context of a rank, and what it took with all within; `own_…` is what it took itself.",
     (RANK, CONTEXTS, MEASURES),
 )
+CONTEXTS_IN_LOOPS = TableSchema.side_by_side(IN_LOOPS.row, (LOOP, RANK, IN_LOOPS))
 CONTEXTS_IN_ITERATIONS = TableSchema.side_by_side(IN_ITERATIONS.row, (LOOP, RANK, IN_ITERATIONS))
 
 ANALYSIS_TABLES: Mapping[str, TableSchema] = MappingProxyType(
@@ -84,6 +85,7 @@ ANALYSIS_TABLES: Mapping[str, TableSchema] = MappingProxyType(
         "events_in_iterations": EVENTS_IN_ITERATIONS,
         "contexts": PLACED_CONTEXTS,
         "contexts_in_iterations": CONTEXTS_IN_ITERATIONS,
+        "contexts_in_loops": CONTEXTS_IN_LOOPS,
     }
 )
 # Tables inside what an analysis holds for several ranks, or for several processes on one device.
@@ -105,6 +107,8 @@ LATEST = (("latest_rank", "rank"), ("latest_device", "device"))
 ANALYSIS_JOINS = (
     TableJoin("events_in_iterations", "iterations", ON_ITERATION, "the iteration in which each event starts"),
     TableJoin("contexts_in_iterations", "contexts", ON_CONTEXT, "the context"),
+    TableJoin("contexts_in_loops", "contexts", ON_CONTEXT, "the context"),
+    TableJoin("contexts_in_loops", "metrics", ON_LOOP, "the figures of the loop"),
     TableJoin("contexts_in_iterations", "iterations", ON_ITERATION, "the iteration"),
     TableJoin("events", "streams", ON_STREAM, "the role of the stream"),
     TableJoin("events", "breakdown", ON_DEVICE, "where the time of its device goes"),

@@ -52,7 +52,8 @@ class Flame:
         check_output(args)
         analysis = analyze_paths(args, details=args.stacks or None)
         contexts = _choose(analysis, args)
-        deliver(capture(lambda console: _draw(contexts, console, args), args.output), args)
+        advice = analysis.without_lines
+        deliver(capture(lambda console: _draw(contexts, console, args, advice), args.output), args)
         return 0
 
 
@@ -70,11 +71,21 @@ def _choose(analysis: Analysis, args: argparse.Namespace) -> pl.DataFrame:
     contexts = analysis.contexts.filter(pl.col("rank") == rank)
     if args.iteration is None:
         return contexts.with_columns(own=MEASURES[args.by].own)
-    loop = next((number for number, loop in enumerate(analysis.loops) if loop.rank == rank), None)
+    loop = _find_loop(analysis, rank)
     taken = analysis.contexts_in_iterations.filter(loop=loop, iteration=args.iteration)
     if taken.is_empty():
         raise UsageError(f"--iteration {args.iteration}: {_say_iterations(analysis, loop)}")
     return derive_own(contexts, taken.select("context", whole=MEASURES[args.by].whole))
+
+
+def _find_loop(analysis: Analysis, rank: int) -> int | None:
+    """Return the number of the loop that takes most of a rank's time, None where it has none."""
+    times = {
+        number: int(loop.iterations["operation_ns"].sum())
+        for number, loop in enumerate(analysis.loops)
+        if loop.rank == rank
+    }
+    return max(times, key=lambda number: times[number], default=None)
 
 
 def _say_iterations(analysis: Analysis, loop: int | None) -> str:
@@ -85,8 +96,8 @@ def _say_iterations(analysis: Analysis, loop: int | None) -> str:
     return f"there is no such iteration; there are {numbers[0]} to {numbers[-1]}"
 
 
-def _draw(contexts: pl.DataFrame, console: Console, args: argparse.Namespace) -> None:
-    """Draw the contexts."""
+def _draw(contexts: pl.DataFrame, console: Console, args: argparse.Namespace, advice: str | None) -> None:
+    """Draw the contexts; `advice` is how to record functions, where none were."""
     from deepprof.metrics.contexts.views import look_down, look_up
     from deepprof.render.flame import MEASURES, draw_flame, keep_found
     from deepprof.render.page import TextPage
@@ -98,6 +109,6 @@ def _draw(contexts: pl.DataFrame, console: Console, args: argparse.Namespace) ->
     found = "" if args.search is None else f", {measure.write(int(tree.value[0]))} of it in {args.search!r}"
     page.line(f"{measure.title}{where}: {measure.write(whole)}{found}")
     draw_flame(page, tree, measure, args.depth, args.search or "")
-    if not (contexts["kind"] == "python").any():
+    if advice is not None:
         page.skip()
-        page.line("No Python functions were recorded; PyTorch's profiler records them with with_stack=True.", "dim")
+        page.line(f"No function was recorded; {advice}.", "dim")

@@ -9,6 +9,27 @@ from deepprof.collectors.trace import Trace
 
 # How the recorder of a format is made to record allocations; other formats hold none.
 ALLOCATIONS: Mapping[str, str] = MappingProxyType({"kineto": "torch.profiler records them with profile_memory=True"})
+# The same of Python functions, or of what comes nearest where a recorder has none.
+FUNCTIONS: Mapping[str, str] = MappingProxyType(
+    {
+        "kineto": "torch.profiler records them with with_stack=True",
+        "nsys": "nsys profile records NVTX ranges with --trace=cuda,nvtx, and call stacks with --cudabacktrace=all",
+        "nvprof": "NVTX ranges in the program stand in their place",
+        "rpd": "roctx ranges in the program stand in their place",
+        "rocprof": "roctx ranges in the program, recorded with --marker-trace, stand in their place",
+        "rocpd": "roctx ranges in the program, recorded with --marker-trace, stand in their place",
+    }
+)
+
+
+def explain_missing_lines(trace: Trace) -> str | None:
+    """Return how functions are recorded, which findings could name with their lines; None where some were.
+
+    Ranges of the user's own serve as well where the recorder has no functions.
+    """
+    functions = (trace.host_events["category"] == "python").any() or trace.stacks.height
+    ranges = trace.format != "kineto" and (trace.annotations["side"] == "host").any()
+    return None if functions or ranges else FUNCTIONS.get(trace.format.partition("-")[0])
 
 
 def find_unexamined(trace: Trace) -> Iterator[str]:

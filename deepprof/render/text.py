@@ -55,6 +55,7 @@ PLACES = 4  # of repeated findings
 MODELS = 4  # names of devices
 STYLES = {"critical": "bold red", "warning": "bold yellow", "info": "bold blue"}
 ICONS = {"critical": "✖", "warning": "▲", "info": "●"}
+OF_NO_CODE = {"shared-device", "straggler"}  # rules whose findings are about another process or machine
 
 
 def print_report(
@@ -244,6 +245,14 @@ def _print_findings(analysis: Analysis, page: TextPage, limit: int | None) -> No
     hidden = [f for f in analysis.findings[len(shown) :] if f.rule != f.caused_by]
     if hidden:
         page.line(f"{counted(len(hidden), 'more finding')}; --all shows them", "dim", indent=2)
+    _print_missing_lines(analysis, page)
+
+
+def _print_missing_lines(analysis: Analysis, page: TextPage) -> None:
+    """Print how to record functions, where a headline has no line of code because none were recorded."""
+    headline, advice = analysis.headline, analysis.without_lines
+    if headline is not None and headline.rule not in OF_NO_CODE and advice and "file" not in (headline.location or {}):
+        page.line(f"no line of code can be named, for no function was recorded; {advice}", "dim", indent=2, hang=2)
 
 
 def _print_symptoms(symptoms: Iterable[Finding], page: TextPage) -> None:

@@ -93,7 +93,7 @@ def find_open(slices: HostSlices, moments: pl.DataFrame) -> Int64s:
 
 def _last_begun(slices: HostSlices, track: Int64s, time: Int64s) -> Int64s:
     """Return the row of the last slice on the same track that begins at the time or before, -1 for none."""
-    times = np.unique(slices.start)
+    times = np.sort(slices.start)
     size = len(times) + 1
     keys = slices.track * size + np.searchsorted(times, slices.start) + 1
     found = np.searchsorted(keys, track * size + np.searchsorted(times, time, side="right"), side="right") - 1

@@ -20,6 +20,7 @@ Int64s = npt.NDArray[np.int64]
 
 DEEPEST_STACK = 256  # frames, the inner ones; those left out have one in their place
 LEFT_OUT = "(outer frames)"
+NAMELESS = "[Unknown]"  # what a recorder could not resolve says nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ def read_stacks(trace: Trace, slices: HostSlices) -> tuple[FrameLists, pl.Series
 
 def _list_frames(known: pl.DataFrame) -> pl.DataFrame:
     """Return `stack` and `text` of each frame, stack by stack, the outermost first."""
-    frames = pl.col("frames").str.split(";").list.eval(pl.element().filter(pl.element() != ""))
+    frames = pl.col("frames").str.split(";").list.eval(pl.element().filter(~pl.element().is_in(["", NAMELESS])))
     listed = known.select("stack", text=frames)
     deep = pl.col("text").list.len() > DEEPEST_STACK
     kept = pl.col("text").list.head(DEEPEST_STACK)

@@ -31,6 +31,7 @@ class Rpd:
 
     name = "rpd"
     suffixes = (".rpd",)
+    cheap_details = True
 
     def accepts(self, head: bytes, path: Path) -> bool:
         """Return whether `head`, the first 64 KiB of `path`, is of an .rpd database; never raises."""

@@ -48,6 +48,7 @@ class Nsys:
 
     name = "nsys"
     suffixes = (".sqlite", *REPORT_SUFFIXES)
+    cheap_details = True
 
     def accepts(self, head: bytes, path: Path) -> bool:
         """Return whether `head`, the first 64 KiB of `path`, is of an nsys database or a raw report; never raises."""

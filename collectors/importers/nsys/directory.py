@@ -33,6 +33,7 @@ class NsysDirectory:
 
     name = "nsys-directory"
     suffixes = ("_pqtdir", "_arwdir")
+    cheap_details = True
 
     def accepts(self, head: bytes, path: Path) -> bool:
         """Return whether `path` is a directory of nsys' tables, or one of them; never raises."""

@@ -120,7 +120,7 @@ def test_every_rank_has_its_profiles():
 
 def test_a_trace_without_iterations_is_one_line(tmp_path, capsys, monkeypatch):
     short = deepprof.analyze(make_trace([event(0, 5, 9)]))
-    monkeypatch.setattr("deepprof.commands.export.analyze_paths", lambda args: short)
+    monkeypatch.setattr("deepprof.commands.export.analyze_paths", lambda args, **_: short)
     for target in ("speedscope", "csv", "parquet"):
         assert main(["export", "x", "--to", target, "-o", f"{tmp_path}/out"]) == 2
         said = capsys.readouterr().err

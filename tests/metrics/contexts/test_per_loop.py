@@ -95,3 +95,24 @@ def test_without_a_usual_iteration_there_is_nothing(growing: Analysis) -> None:
     assert seen is not None
     assert windows_of(few).total_ns > 0
     assert find_growing(seen, "host_ns", 1.0) is None, "fewer usual iterations than stages"
+
+
+def test_mean_deviation_and_trend_are_those_of_the_values(growing: Analysis) -> None:
+    usual, many = growing.loops[0].usual["index"], growing.contexts.height
+    table = growing.contexts_in_loops
+    for column in ("host_ns", "device_ns", "launches"):
+        values = np.zeros((len(usual), many))
+        for row in growing.contexts_in_iterations.filter(pl.col("iteration").is_in(usual.implode())).iter_rows(
+            named=True
+        ):
+            values[usual.index_of(row["iteration"]), row["context"]] = row[column]
+        found = table.filter(measure=column)
+        assert found["context"].to_list() == np.flatnonzero(values.sum(axis=0)).tolist()
+        mine = values[:, found["context"].to_numpy()]
+        assert np.allclose(found["mean"], mine.mean(axis=0))
+        assert np.allclose(found["deviation"], mine.std(axis=0), atol=1e-3)
+        assert np.allclose(found["trend"], np.polyfit(np.arange(len(usual)), mine, 1)[0], atol=1e-6)
+
+
+def test_no_loop_has_no_summary() -> None:
+    assert deepprof.analyze(write(CASES["rows by index"][0], iterations=1)).contexts_in_loops.is_empty()
