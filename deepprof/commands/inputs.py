@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from deepprof.analysis import Analysis
+    from deepprof.collectors.trace import Trace
     from deepprof.job.part import Between
 
 
@@ -63,9 +64,11 @@ def analyze_in_cluster(args: argparse.Namespace) -> Analysis:
 
 
 def add_stacks(parser: argparse.ArgumentParser) -> None:
-    """Add `--stacks`."""
+    """Add `--stacks` and `--hlo`."""
     text = "read the call stacks of PyTorch's operators, too, which takes up to three times as long (JAX: always read)"
     parser.add_argument("--stacks", action="store_true", help=text)
+    text = "JAX: the folder of XLA_FLAGS=--xla_dump_to=DIR, for profiles that do not hold the compiled programs"
+    parser.add_argument("--hlo", metavar="DIR", help=text)
 
 
 def analyze_paths(
@@ -83,5 +86,16 @@ def analyze_paths(
         named = args.paths if paths is None else paths
         options = {"between": between, "columns": args.columns, "details": details}
         traces = read_job(named, jobs=args.jobs, watch=watch, **options)
+        if getattr(args, "hlo", None):
+            traces = _attach_dump(traces, args.hlo)
     with progress("analysing"):
         return analyze(traces, counts=args.iterations, stream=args.stream, same_device=args.same_device)
+
+
+def _attach_dump(traces: Sequence[Trace], folder: str) -> list[Trace]:
+    """Return the traces with the stacks of the compiled programs in a folder."""
+    from pathlib import Path
+
+    from deepprof.collectors.importers.xla.dumps import attach_dump
+
+    return [attach_dump(trace, Path(folder)) for trace in traces]

@@ -205,7 +205,7 @@ class _HloReader:
         scopes = ";".join(f"{scope}/" for scope in reversed(split_scopes(_clean(metadata.op_name))))
         source = self.stack(metadata.stack_frame_id)
         if not source and metadata.source_file:
-            source = _write_frame(_clean(metadata.source_file), metadata.source_line, UNKNOWN)
+            source = write_frame(_clean(metadata.source_file), metadata.source_line, UNKNOWN)
         return _HloOrigin(scopes[:STACK_NBYTES], source)
 
     def stack(self, number: int) -> str:
@@ -231,14 +231,14 @@ class _HloReader:
                 (self.index.function_names, place.function_name_id),
             )
         )
-        return _write_frame(file, place.line, function)
+        return write_frame(file, place.line, function)
 
     def write(self, origin: _HloOrigin) -> str:
         """Return frames as in `Trace.stacks`; an operation without a scope is in that of its program."""
         return ";".join(filter(None, [origin.scopes or f"{self.name or UNKNOWN}/", origin.source]))
 
 
-def _write_frame(file: str, line: int, function: str) -> str:
+def write_frame(file: str, line: int, function: str) -> str:
     """Return a frame of Python as in `Trace.stacks`."""
     return f"{file}({max(line, 0)}): {function}"
 

@@ -1,4 +1,4 @@
-"""What is said of functions that were not recorded: how this recorder records them, and nothing where that helps none."""
+"""What is said where no function was recorded: how this recorder records them."""
 
 from __future__ import annotations
 
