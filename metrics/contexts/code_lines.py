@@ -30,7 +30,7 @@ def find_lines(contexts: pl.DataFrame) -> Int64s:
     has the columns of `CONTEXTS`, and all rows of a tree.
     """
     parent, depth = read_places(contexts)
-    python = (pl.col("kind") == "python") & pl.col("file").is_not_null()
+    python = (pl.col("kind") == "python") & pl.col("file").is_not_null() & pl.col("line").is_not_null()
     flags = contexts.select(python=python, code=python & ~_is_internal()).fill_null(value=False)
     code, framework = (find_nearest(flags[name].to_numpy(), parent, depth) for name in ("code", "python"))
     return np.where(code >= 0, code, framework)

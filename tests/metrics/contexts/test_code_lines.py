@@ -55,6 +55,7 @@ def test_the_frameworks_line_is_better_than_none() -> None:
     table = contexts(ALL, (0, "python", "relu", "torch/nn/functional.py", 9), (1, "python", "<built-in>", None, None))
     assert find_lines(table).tolist() == [-1, 1, 1]
     assert find_lines(contexts(ALL)).tolist() == [-1]
+    assert find_lines(contexts(ALL, (0, "python", "f", "train.py", None))).tolist() == [-1, -1], "no file has that line"
 
 
 def test_the_innermost_with_half_of_it_is_where_it_lies() -> None:
