@@ -56,6 +56,8 @@ PHRASES: tuple[tuple[str, str], ...] = (
     (r"replace or drain the device", "replace or drain the machine"),
     (r", and record the host's side \(operators, runtime calls\)", ""),
     (r"a longer recording with the host's side \(operators, runtime calls\) says more", "a longer recording says more"),
+    # growing-context
+    (r"of work on the device", "of computing"),
     # capture-incomplete
     (r"activities=\[CPU, CUDA\]", "activities=[CPU]"),
     (r"why the device waits", "why no operator runs"),

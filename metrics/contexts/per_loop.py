@@ -20,6 +20,7 @@ from deepprof.metrics.loop import Loop
 
 Int64s = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
 
 STAGES = 6  # of a loop, one after the other: that all six grow by chance has the probability 1/720
 
@@ -43,6 +44,13 @@ class LoopContexts:
     def lines(self) -> Int64s:
         """For each context that of the line of code that it belongs to, -1 where none is recorded."""
         return find_lines(self.table)
+
+    @cached_property
+    def functions(self) -> Bools:
+        """Which contexts are such lines of code."""
+        found = np.zeros(self.table.height, np.bool_)
+        found[self.lines[self.lines >= 0]] = True
+        return found
 
     def stages_of(self, column: str) -> Floats:
         """Return the means of one of `COLUMNS`: `STAGES` × contexts."""

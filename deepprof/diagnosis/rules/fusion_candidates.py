@@ -70,8 +70,7 @@ def _group(seen: LoopContexts, most_ns: float) -> pl.DataFrame:
     parent, depth = read_places(seen.table)
     kind = pl.col("kind")
     outer, operator = seen.table.select(outer=kind.is_in(["module", "range"]), operator=kind == "operator")
-    functions, operators = outer.to_numpy().copy(), operator.to_numpy()
-    functions[seen.lines[seen.lines >= 0]] = True
+    functions, operators = seen.functions | outer.to_numpy(), operator.to_numpy()
     places = (find_nearest(named, parent, depth) for named in (functions, operators & ~operators[parent]))
     small = (kind == "kernel") & (pl.col("kernels") > 0) & (pl.col("own_device_ns") < SMALL_NS * pl.col("kernels"))
     kernels = pl.concat([seen.table.with_columns(around=pl.Series(each)).filter(small) for each in places])

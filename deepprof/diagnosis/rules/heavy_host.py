@@ -33,12 +33,10 @@ def heavy_host(seen: LoopContexts) -> Iterator[Finding]:
     idle_ns = 0.0 if seen.loop.parts.is_empty() else mean_of(seen.loop, *IDLE_PARTS)
     if is_stand_in(seen.trace) or idle_ns < IDLE_DEVICE * iteration_ns:
         return
-    code = np.zeros(seen.table.height, np.bool_)
-    code[seen.lines[seen.lines >= 0]] = True
     working = pl.col("working")
     busy = working.is_between(BUSY_HOST * iteration_ns, ALL * iteration_ns)
     table = seen.table.with_columns(working=pl.Series(_add_up_working(seen)))
-    rows = table.filter(pl.Series(code) & busy & (pl.col("device_ns") < LITTLE * working))
+    rows = table.filter(pl.Series(seen.functions) & busy & (pl.col("device_ns") < LITTLE * working))
     if rows.is_empty():
         return
     best = rows.sort("depth", "working", descending=True).row(0, named=True)

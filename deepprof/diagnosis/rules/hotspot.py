@@ -22,18 +22,11 @@ LINE = ("function", "source", "begins")
 @rule("hotspot", subject="contexts")
 def hotspot(seen: LoopContexts) -> Iterator[Finding]:
     """Yield `hotspot` for the line of code that has most of the device's time: a remark, with its largest kernel."""
-    whole = float(seen.table["device_ns"][0])
-    rows = seen.table.with_columns(code=pl.Series(seen.lines)).filter(
-        (pl.col("code") >= 0) & (pl.col("own_device_ns") > 0)
-    )
-    frames = seen.table.select(code=pl.col("context").cast(pl.Int64), function="name", source="file", begins="line")
-    lines = rows.join(frames, on="code", how="left")
-    taken = lines.group_by(LINE).agg(taken_ns=pl.col("own_device_ns").sum())
-    top = taken.sort("taken_ns", *LINE, descending=[True, False, False, False]).head(1)
-    if top.is_empty() or not HOT * whole <= top["taken_ns"][0] <= ALL * whole:
+    whole, kernels = float(seen.table["device_ns"][0]), _find_hottest(seen)
+    taken_ns = float(kernels["own_device_ns"].sum())
+    if kernels.is_empty() or not HOT * whole <= taken_ns <= ALL * whole:
         return
-    kernels = lines.join(top, on=LINE, nulls_equal=True).sort("own_device_ns", descending=True, maintain_order=True)
-    best, taken_ns = kernels.row(0, named=True), float(top["taken_ns"][0])
+    best = kernels.row(0, named=True)
     texts = FindingTexts(
         title=f"Much of the work is begun in {write_line(best['function'], best['source'], best['begins'])}",
         summary=(
@@ -44,3 +37,15 @@ def hotspot(seen: LoopContexts) -> Iterator[Finding]:
     )
     evidence = {"device_ns_per_iteration": round(taken_ns), "share_ratio": round(taken_ns / whole, 4)}
     yield ContextClaim(rule="hotspot", seen=seen, context=int(best["context"])).conclude(texts, evidence)
+
+
+def _find_hottest(seen: LoopContexts) -> pl.DataFrame:
+    """Return what ran for the function with most of the device's time, the longest first, with its `LINE`."""
+    ran = seen.table.with_columns(code=pl.Series(seen.lines)).filter(
+        (pl.col("code") >= 0) & (pl.col("own_device_ns") > 0)
+    )
+    frames = seen.table.select(code=pl.col("context").cast(pl.Int64), function="name", source="file", begins="line")
+    lines = ran.join(frames, on="code", how="left")
+    taken = lines.group_by(LINE).agg(pl.col("own_device_ns").sum())
+    top = taken.sort("own_device_ns", *LINE, descending=[True, False, False, False]).head(1)
+    return lines.join(top, on=LINE, how="semi").sort("own_device_ns", descending=True, maintain_order=True)
