@@ -20,7 +20,14 @@ SCHEMAS = {f"trace.{name}": schema for name, schema in TABLES.items()} | {
 }
 JOINS = [("trace", join) for join in TRACE_JOINS] + [("analysis", join) for join in ANALYSIS_JOINS]
 OF_OTHER_JOBS = {"analysis.ranks.groups[0].arrivals", "analysis.sharing[0].processes[0].losses"}
-WITHOUT_ROWS = {"launch_shapes", "stacks", "event_stacks", "operands", "collectives"}  # in simulated traces
+WITHOUT_ROWS = {  # in simulated traces
+    "launch_shapes",
+    "stacks",
+    "event_stacks",
+    "operands",
+    "collectives",
+    "context_shapes",
+}
 UNMATCHED = {*WITHOUT_ROWS, "host_events.parent_id", "annotations.device"}
 
 

@@ -10,6 +10,7 @@ import polars as pl
 from deepprof.collectors.table_schema import TableJoin, TableSchema
 from deepprof.collectors.trace import DEVICE_EVENTS
 from deepprof.metrics.breakdown.parts import PART_COLUMNS, PARTS
+from deepprof.metrics.contexts.kernel_shapes import CONTEXT_SHAPES
 from deepprof.metrics.contexts.measures import MEASURES
 from deepprof.metrics.contexts.per_iteration import IN_ITERATIONS
 from deepprof.metrics.contexts.tree import CONTEXTS
@@ -70,6 +71,7 @@ PLACED_CONTEXTS = TableSchema.side_by_side(
     "One calling context of a rank, and what it took with all within; `own_…` is what it took itself.",
     (RANK, CONTEXTS, MEASURES),
 )
+PLACED_SHAPES = TableSchema.side_by_side(CONTEXT_SHAPES.row, (RANK, CONTEXT_SHAPES))
 CONTEXTS_IN_ITERATIONS = TableSchema.side_by_side(IN_ITERATIONS.row, (LOOP, RANK, IN_ITERATIONS))
 
 ANALYSIS_TABLES: Mapping[str, TableSchema] = MappingProxyType(
@@ -84,6 +86,7 @@ ANALYSIS_TABLES: Mapping[str, TableSchema] = MappingProxyType(
         "events_in_iterations": EVENTS_IN_ITERATIONS,
         "contexts": PLACED_CONTEXTS,
         "contexts_in_iterations": CONTEXTS_IN_ITERATIONS,
+        "context_shapes": PLACED_SHAPES,
     }
 )
 # Tables inside what an analysis holds for several ranks, or for several processes on one device.
@@ -106,6 +109,7 @@ ANALYSIS_JOINS = (
     TableJoin("events_in_iterations", "iterations", ON_ITERATION, "the iteration in which each event starts"),
     TableJoin("contexts_in_iterations", "contexts", ON_CONTEXT, "the context"),
     TableJoin("contexts_in_iterations", "iterations", ON_ITERATION, "the iteration"),
+    TableJoin("context_shapes", "contexts", ON_CONTEXT, "the context"),
     TableJoin("events", "streams", ON_STREAM, "the role of the stream"),
     TableJoin("events", "breakdown", ON_DEVICE, "where the time of its device goes"),
     TableJoin("iterations", "metrics", ON_LOOP, "the figures of the loop"),
