@@ -31,7 +31,8 @@ def test_a_mistake_is_found_at_its_line_and_its_twin_is_not(case: Case) -> None:
 
 
 def test_every_rule_on_contexts_has_a_case() -> None:
-    assert {each.name for each in declared_rules() if each.subject == "contexts"} == set(RULES)
+    declared = {each.name for each in declared_rules() if each.subject == "contexts"}
+    assert declared == {*RULES, "stalled-kernels"}  # it needs a file beside the trace: test_stalled_kernels.py
     assert {rule for _, rule, _ in CASES.values() if rule} == set(RULES)
 
 
