@@ -32,7 +32,7 @@ def read_metrics(path: Path, pattern: str) -> pl.DataFrame:
     """Return the metrics of all kernel launches in `path` whose whole names match the regular expression `pattern`.
 
     The columns are `launch` (its number), `kernel` (its name), `metric` and `value` (null: no number from 0 to 10¹⁸).
-    Memory is about four times the file. Raises `TraceError` when the file cannot be read or is no such export.
+    Memory is about five times the file. Raises `TraceError` when the file cannot be read or is no such export.
     """
     header = _find_header(path)
     known = [name for name in LAUNCH if name in header.columns]

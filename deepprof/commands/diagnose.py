@@ -64,7 +64,9 @@ def _choose_source(args: argparse.Namespace) -> Callable[[argparse.Namespace], A
     _check_ncu(args)
     if args.daemon is not None:
         return analyze_window
-    return analyze_in_cluster if args.cluster is not None else partial(analyze_paths, ncu=args.ncu)
+    if args.ncu is not None:
+        return partial(analyze_paths, ncu=args.ncu)
+    return analyze_in_cluster if args.cluster is not None else analyze_paths
 
 
 def _check_ncu(args: argparse.Namespace) -> None:
