@@ -25,6 +25,9 @@ LAUNCH = ("ID", "Process ID", "Kernel Name")
 METRIC = ("Metric Name", "Metric Unit", "Metric Value")
 PREFIXES = {"K": 1e3, "M": 1e6, "G": 1e9}  # of units: ncu scales values to fit
 GROUPED = r"^[+-]?\d{1,3}(?:,\d{3})+(?:\.\d*)?$"  # "1,234.5"
+# Where a decimal comma is the custom, ncu writes "1.234,5" and "27.595.520"; three digits say nothing.
+DECIMAL_COMMA = r"^[\d.]*,(?:\d{1,2}|\d{4,})$|^\d{1,3}(?:\.\d{3})*,\d+$|^\d{1,3}(?:\.\d{3}){2,}$"
+DECIMAL_POINT = r"^[\d,]*\.(?:\d{1,2}|\d{4,})$|^\d{1,3}(?:,\d{3})+(?:\.\d*)?$"
 LARGEST = 1e18
 
 
@@ -89,9 +92,7 @@ def _number(rows: pl.DataFrame, known: list[str]) -> pl.DataFrame:
     factor = unit.str.extract(r"^([KMG])(?:warp|inst|sample|cycle)", 1).replace_strict(
         PREFIXES, default=1.0, return_dtype=pl.Float64
     )
-    text = pl.col(METRIC[2])
-    plain = pl.when(text.str.contains(GROUPED)).then(text.str.replace_all(",", "", literal=True)).otherwise(text)
-    value = plain.cast(pl.Float64, strict=False) * factor
+    value = _read_numbers(pl.col(METRIC[2])) * factor
     launches = rows.filter(pl.col("ID").str.contains(r"^\d+$") & ~_is_empty("Kernel Name") & ~_is_empty(METRIC[2]))
     distinct = launches.unique([*known, METRIC[0]], keep="first", maintain_order=True)
     return distinct.select(
@@ -100,6 +101,15 @@ def _number(rows: pl.DataFrame, known: list[str]) -> pl.DataFrame:
         metric=METRIC[0],
         value=pl.when(value.is_between(0, LARGEST)).then(value),
     )
+
+
+def _read_numbers(text: pl.Expr) -> pl.Expr:
+    """Return texts, with or without separators of thousands, as numbers; more of them show which decimal sign it is."""
+    without_points = text.str.replace_all(".", "", literal=True).str.replace(",", ".", literal=True)
+    grouped = text.str.contains(GROUPED)
+    without_commas = pl.when(grouped).then(text.str.replace_all(",", "", literal=True)).otherwise(text)
+    comma = text.str.contains(DECIMAL_COMMA).sum() > text.str.contains(DECIMAL_POINT).sum()
+    return pl.when(comma).then(without_points).otherwise(without_commas).cast(pl.Float64, strict=False)
 
 
 def _is_empty(column: str) -> pl.Expr:

@@ -54,21 +54,24 @@ def stalled_kernels(seen: LoopContexts) -> Iterator[Finding]:
     kernels = _find_long(seen, LONG * whole)
     for name, taken_ns, context in kernels.iter_rows():
         reasons = _list_reasons(seen, name)
-        if not reasons:
-            continue
-        listed = ", ".join(f"{reason} {format_percent(share)}" for reason, share in reasons.items())
-        texts = FindingTexts(
-            title=f"The warps of {shorten(name)} wait: {next(iter(reasons))}",
-            summary=(
-                f"It takes {format_ms(taken_ns)} of an iteration ({format_percent(taken_ns / whole)} of what runs); of "
-                f"the time of its warps Nsight Compute found {listed}."
-            ),
-            advice=" ".join(dict.fromkeys(ADVICE.get(reason, ELSE) for reason in reasons)),
-        )
-        evidence = {"device_ns_per_iteration": round(taken_ns), "share_ratio": round(taken_ns / whole, 4)}
-        shares = {f"{reason}_ratio": round(share, 4) for reason, share in reasons.items()}
-        claim = ContextClaim(rule="stalled-kernels", seen=seen, context=context)
-        yield claim.conclude(texts, evidence | shares)
+        if reasons:
+            evidence = {"device_ns_per_iteration": round(taken_ns), "share_ratio": round(taken_ns / whole, 4)}
+            shares = {f"{reason}_ratio": round(share, 4) for reason, share in reasons.items()}
+            claim = ContextClaim(rule="stalled-kernels", seen=seen, context=context)
+            yield claim.conclude(_write(name, taken_ns, whole, reasons), evidence | shares)
+
+
+def _write(name: str, taken_ns: float, whole_ns: float, reasons: Mapping[str, float]) -> FindingTexts:
+    """Return the texts on a kernel that takes so much of the device's time, and on why its warps wait."""
+    listed = ", ".join(f"{reason} {format_percent(share)}" for reason, share in reasons.items())
+    return FindingTexts(
+        title=f"The warps of {shorten(name)} wait: {next(iter(reasons))}",
+        summary=(
+            f"It takes {format_ms(taken_ns)} of an iteration ({format_percent(taken_ns / whole_ns)} of what runs); of "
+            f"the time of its warps Nsight Compute found {listed}."
+        ),
+        advice=" ".join(dict.fromkeys(ADVICE.get(reason, ELSE) for reason in reasons)),
+    )
 
 
 def _find_long(seen: LoopContexts, least_ns: float) -> pl.DataFrame:

@@ -65,6 +65,22 @@ def test_numbers_have_separators_and_scaled_units(tmp_path: Path, write) -> None
 
 
 @BOTH
+def test_a_decimal_comma_is_read_where_it_is_the_custom(tmp_path: Path, write) -> None:
+    small = ("gemm", ratios(wait="0,75", barrier="1.234,25", selected="0,0"))
+    large = ("copy", samples(wait="27.595.520", barrier="1.234", selected="500"))
+    found = shares(read(tmp_path, write([small, large])))
+    assert found["gemm"] == pytest.approx({"wait": 0.75 / 1235, "barrier": 1234.25 / 1235, "selected": 0.0})
+    assert found["copy"]["wait"] == pytest.approx(27_595_520 / 27_597_254)
+
+
+@BOTH
+def test_one_odd_number_does_not_change_the_others(tmp_path: Path, write) -> None:
+    export = read(tmp_path, write([("gemm", ratios(wait="0.50", barrier="1.50", drain="1,234", selected="0,75"))]))
+    assert shares(export)["gemm"]["drain"] == pytest.approx(1234 / 1236)
+    assert export.unreadable == 1
+
+
+@BOTH
 def test_ways_to_measure_are_not_mixed(tmp_path: Path, write) -> None:
     both = ("gemm", ratios(wait=3, selected=1) | samples(wait=1, barrier=99))
     sampled = ("copy", ratios(wait=0) | samples(wait=1, barrier=1, barrier_not_issued=7, wait_not_issued=3))
