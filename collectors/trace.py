@@ -144,6 +144,14 @@ EVENT_STACKS = TableSchema.of(
     "On whose behalf a device event ran, where the recorder knows more than its launch; read with `details`.",
     {"event": (U32, "the row of `device_events`"), "stack_id": (U32, "the call stack")},
 )
+STALLS = TableSchema.of(
+    "One reason why the warps of one kernel do not go on; from an export of Nsight Compute, neither stored nor sent.",
+    {
+        "name_id": (U32, "the name of the kernel"),
+        "reason": (TEXT, "the reason, as Nsight Compute calls it; `selected` and `not_selected` are none"),
+        "share_ratio": (pl.Float64(), "its share of the time of all warps of the kernel"),
+    },
+)
 
 TABLES: Mapping[str, TableSchema] = MappingProxyType(
     {
@@ -159,6 +167,7 @@ TABLES: Mapping[str, TableSchema] = MappingProxyType(
         "event_stacks": EVENT_STACKS,
     }
 )
+GIVEN_TABLES: Mapping[str, TableSchema] = MappingProxyType({"stalls": STALLS})  # no part of the recording
 NAME = (("name_id", ROW),)
 TRACE_JOINS = (
     TableJoin("device_events", "names", NAME, "the name of each event"),
@@ -175,6 +184,7 @@ TRACE_JOINS = (
     TableJoin("operands", "host_events", (("event", ROW),), "the operator whose operands they are"),
     TableJoin("collectives", "device_events", (("event", ROW),), "the kernel of the collective"),
     TableJoin("launch_shapes", "device_events", (("event", ROW),), "the kernel that was launched"),
+    TableJoin("stalls", "names", NAME, "the name of the kernel"),
 )
 RECORD_TABLES = ("device_events", "host_events", "annotations", "memory_events")  # each row is one record read
 REQUIRED = ("start_ns", "time_ns", "device", "stream", "activity", "name_id", "category", "side")
@@ -243,6 +253,7 @@ class Trace:
     operands: pl.DataFrame = field(default_factory=lambda: empty_table(OPERANDS))
     stacks: pl.DataFrame = field(default_factory=lambda: empty_table(STACKS))
     event_stacks: pl.DataFrame = field(default_factory=lambda: empty_table(EVENT_STACKS))
+    stalls: pl.DataFrame = field(default_factory=lambda: empty_table(STALLS))
     clock: Literal["unix", "session"] = "unix"
     epoch_ns: int | None = None  # unix time of a session clock's zero, where the recorder wrote it
     rank: int | None = None
@@ -252,7 +263,7 @@ class Trace:
     breaks_ns: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        for table, schema in TABLES.items():
+        for table, schema in (*TABLES.items(), *GIVEN_TABLES.items()):
             check_table(table, getattr(self, table), schema, len(self.names))
         kept = sum(getattr(self, table).height for table in RECORD_TABLES)
         if kept != self.accounting.kept:

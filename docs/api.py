@@ -18,7 +18,7 @@ import deepprof
 from deepprof.analysis.tables import ANALYSIS_JOINS, ANALYSIS_TABLES, INNER_TABLES
 from deepprof.collectors.store.table_files import NAMES
 from deepprof.collectors.table_schema import ROW, TableJoin, TableSchema
-from deepprof.collectors.trace import TABLES, TRACE_JOINS
+from deepprof.collectors.trace import GIVEN_TABLES, TABLES, TRACE_JOINS
 
 __all__ = ["PAGE", "render", "write_join"]
 
@@ -72,7 +72,8 @@ def render() -> str:
     parts = [START, "## Functions\n", *(describe_function(*pair) for pair in functions)]
     parts += ["## Classes\n", *(describe_class(*pair) for pair in classes)]
     parts += ["`deepprof.__version__` is the version of the package, a text.\n"]
-    parts += [TRACE_TABLES, *(describe_table(f"trace.{name}", schema) for name, schema in TABLES.items())]
+    tables = TABLES | GIVEN_TABLES
+    parts += [TRACE_TABLES, *(describe_table(f"trace.{name}", schema) for name, schema in tables.items())]
     stored = ", ".join(f"`{name}` ({dtype})" for name, dtype in NAMES.items())
     parts += [f"`trace.names` is a series of texts indexed by `name_id`; the table `names` of a store has {stored}.\n"]
     parts += [ANALYSIS, *(describe_table(f"analysis.{name}", schema) for name, schema in ANALYSIS_TABLES.items())]

@@ -12,15 +12,23 @@ import deepprof
 from deepprof import simulation
 from deepprof.analysis.tables import ANALYSIS_JOINS, ANALYSIS_TABLES, INNER_TABLES
 from deepprof.collectors.table_schema import ROW, TableJoin, TableSchema
-from deepprof.collectors.trace import TABLES, TRACE_JOINS
+from deepprof.collectors.trace import GIVEN_TABLES, TABLES, TRACE_JOINS
 from docs.api import PAGE, render, write_join
 
-SCHEMAS = {f"trace.{name}": schema for name, schema in TABLES.items()} | {
+SCHEMAS = {f"trace.{name}": schema for name, schema in (TABLES | GIVEN_TABLES).items()} | {
     f"analysis.{name}": schema for name, schema in {**ANALYSIS_TABLES, **INNER_TABLES}.items()
 }
 JOINS = [("trace", join) for join in TRACE_JOINS] + [("analysis", join) for join in ANALYSIS_JOINS]
 OF_OTHER_JOBS = {"analysis.ranks.groups[0].arrivals", "analysis.sharing[0].processes[0].losses"}
-WITHOUT_ROWS = {"launch_shapes", "stacks", "event_stacks", "operands", "collectives"}  # in simulated traces
+WITHOUT_ROWS = {  # in simulated traces
+    "launch_shapes",
+    "stacks",
+    "event_stacks",
+    "operands",
+    "collectives",
+    "context_shapes",
+    "stalls",
+}
 UNMATCHED = {*WITHOUT_ROWS, "host_events.parent_id", "annotations.device"}
 
 

@@ -21,6 +21,7 @@ from deepprof.analysis.tables import (
     PLACED_COPIES,
     PLACED_ITERATIONS,
     PLACED_KERNELS,
+    PLACED_SHAPES,
 )
 from deepprof.collectors.reprs import one_line, shorten_path
 from deepprof.collectors.trace import Accounting, Trace, empty_table
@@ -29,6 +30,7 @@ from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.unexamined import explain_missing_lines, find_unexamined
 from deepprof.metrics.attribution import attribute_events
 from deepprof.metrics.breakdown.timeline import Timeline
+from deepprof.metrics.contexts.kernel_shapes import measure_shapes
 from deepprof.metrics.contexts.measures import measure_contexts
 from deepprof.metrics.contexts.per_iteration import measure_iterations, summarize_iterations
 from deepprof.metrics.contexts.tree import ContextTree, build_tree
@@ -223,6 +225,15 @@ class Analysis:
             place = (pl.lit(number, pl.Int64).alias("loop"), pl.lit(loop.rank, pl.Int64).alias("rank"))
             tables.append(taken.select(*place, pl.all()))
         return pl.concat([empty_table(CONTEXTS_IN_LOOPS), *tables])
+
+    @cached_property
+    def context_shapes(self) -> pl.DataFrame:
+        """How the kernels of contexts were launched: `rank`, and the columns of `CONTEXT_SHAPES`; read with details."""
+        tables = []
+        for trace in self.traces:
+            shapes = measure_shapes(trace, self.context_trees[trace.rank or 0])
+            tables.append(shapes.select(pl.lit(trace.rank or 0, pl.Int64).alias("rank"), pl.all()))
+        return pl.concat([empty_table(PLACED_SHAPES), *tables])
 
     def _timelines_of(self, trace: Trace) -> list[Timeline]:
         """Return the timelines of a trace's devices."""

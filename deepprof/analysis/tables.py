@@ -10,6 +10,7 @@ import polars as pl
 from deepprof.collectors.table_schema import TableJoin, TableSchema
 from deepprof.collectors.trace import DEVICE_EVENTS
 from deepprof.metrics.breakdown.parts import PART_COLUMNS, PARTS
+from deepprof.metrics.contexts.kernel_shapes import CONTEXT_SHAPES
 from deepprof.metrics.contexts.measures import MEASURES
 from deepprof.metrics.contexts.per_iteration import IN_ITERATIONS, IN_LOOPS
 from deepprof.metrics.contexts.tree import CONTEXTS
@@ -71,6 +72,7 @@ PLACED_CONTEXTS = TableSchema.side_by_side(
     (RANK, CONTEXTS, MEASURES),
 )
 CONTEXTS_IN_LOOPS = TableSchema.side_by_side(IN_LOOPS.row, (LOOP, RANK, IN_LOOPS))
+PLACED_SHAPES = TableSchema.side_by_side(CONTEXT_SHAPES.row, (RANK, CONTEXT_SHAPES))
 CONTEXTS_IN_ITERATIONS = TableSchema.side_by_side(IN_ITERATIONS.row, (LOOP, RANK, IN_ITERATIONS))
 
 ANALYSIS_TABLES: Mapping[str, TableSchema] = MappingProxyType(
@@ -86,6 +88,7 @@ ANALYSIS_TABLES: Mapping[str, TableSchema] = MappingProxyType(
         "contexts": PLACED_CONTEXTS,
         "contexts_in_iterations": CONTEXTS_IN_ITERATIONS,
         "contexts_in_loops": CONTEXTS_IN_LOOPS,
+        "context_shapes": PLACED_SHAPES,
     }
 )
 # Tables inside what an analysis holds for several ranks, or for several processes on one device.
@@ -110,6 +113,7 @@ ANALYSIS_JOINS = (
     TableJoin("contexts_in_loops", "contexts", ON_CONTEXT, "the context"),
     TableJoin("contexts_in_loops", "metrics", ON_LOOP, "the figures of the loop"),
     TableJoin("contexts_in_iterations", "iterations", ON_ITERATION, "the iteration"),
+    TableJoin("context_shapes", "contexts", ON_CONTEXT, "the context"),
     TableJoin("events", "streams", ON_STREAM, "the role of the stream"),
     TableJoin("events", "breakdown", ON_DEVICE, "where the time of its device goes"),
     TableJoin("iterations", "metrics", ON_LOOP, "the figures of the loop"),

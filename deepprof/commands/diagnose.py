@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from deepprof.commands.daemons import add_daemon, analyze_window
@@ -41,6 +42,7 @@ class Diagnose:
         )
         add_inputs(parser)
         add_cluster(parser)
+        add("--ncu", metavar="FILE", help="why kernels stall: what ncu --csv --page raw wrote of the same program")
         add("-v", "--verbose", action="store_true", help="also how the iteration was found, and all notes")
         add("--all", action="store_true", help=f"all findings instead of the first {MAX_FINDINGS}")
         add_daemon(parser)
@@ -59,9 +61,21 @@ class Diagnose:
 
 def _choose_source(args: argparse.Namespace) -> Callable[[argparse.Namespace], Analysis]:
     """Return the function that reads and analyses: a daemon's window, or files in a cluster or in this process."""
+    _check_ncu(args)
     if args.daemon is not None:
         return analyze_window
+    if args.ncu is not None:
+        return partial(analyze_paths, ncu=args.ncu)
     return analyze_in_cluster if args.cluster is not None else analyze_paths
+
+
+def _check_ncu(args: argparse.Namespace) -> None:
+    """Raise `UsageError` for `--ncu` where this process does not read the traces."""
+    from deepprof.collectors.errors import UsageError
+
+    if args.ncu is not None and (args.daemon is not None or args.cluster is not None):
+        option = "--cluster" if args.daemon is None else "--daemon"
+        raise UsageError(f"--ncu is for traces that are read here; leave it out with {option}")
 
 
 def _render_json(analysis: Analysis, limit: int | None) -> str:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from deepprof.analysis import Analysis
+    from deepprof.collectors.stalls.stall_reasons import StallExport
     from deepprof.collectors.trace import Trace
     from deepprof.job.part import Between
 
@@ -72,11 +73,15 @@ def add_stacks(parser: argparse.ArgumentParser) -> None:
 
 
 def analyze_paths(
-    args: argparse.Namespace, paths: Sequence[str] | None = None, *, details: bool | None = False
+    args: argparse.Namespace,
+    paths: Sequence[str] | None = None,
+    *,
+    details: bool | None = False,
+    ncu: str | None = None,
 ) -> Analysis:
     """Read the traces in `paths` (or those that `args` names) with the options in `args`; analyse them as one job.
 
-    `details` is that of `read_job`.
+    `details` is that of `read_job`, `ncu` a file with the stall reasons of kernels.
     """
     with reading() as watch:
         from deepprof.analysis import analyze
@@ -85,9 +90,12 @@ def analyze_paths(
         between = find_between(args)
         named = args.paths if paths is None else paths
         options = {"between": between, "columns": args.columns, "details": details}
+        stalls = None if ncu is None else _read_stalls(ncu)  # first: a wrong file shall not cost the time of reading
         traces = read_job(named, jobs=args.jobs, watch=watch, **options)
         if getattr(args, "hlo", None):
             traces = _attach_dump(traces, args.hlo)
+        if stalls is not None:
+            traces = _give_stalls(traces, stalls)
     with progress("analysing"):
         return analyze(traces, counts=args.iterations, stream=args.stream, same_device=args.same_device)
 
@@ -99,3 +107,19 @@ def _attach_dump(traces: Sequence[Trace], folder: str) -> list[Trace]:
     from deepprof.collectors.importers.xla.dumps import attach_dump
 
     return [attach_dump(trace, Path(folder)) for trace in traces]
+
+
+def _read_stalls(name: str) -> StallExport:
+    """Return the stall reasons in a file."""
+    from pathlib import Path
+
+    from deepprof.collectors.stalls.stall_reasons import read_stalls
+
+    return read_stalls(Path(name))
+
+
+def _give_stalls(traces: list[Trace], stalls: StallExport) -> list[Trace]:
+    """Return the traces with the stall reasons of their kernels."""
+    from deepprof.collectors.stalls.kernel_stalls import give_stalls
+
+    return give_stalls(traces, stalls)

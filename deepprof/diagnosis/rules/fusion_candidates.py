@@ -33,7 +33,7 @@ FUSE_IN = {
 def fusion_candidates(seen: LoopContexts) -> Iterator[Finding]:
     """Yield `fusion-candidates` for the function whose small kernels of equal number take most time."""
     whole = float(seen.table["device_ns"][0])
-    if is_stand_in(seen.trace):
+    if is_stand_in(seen.trace) or whole <= 0:
         return
     groups = _group(seen, WHOLE * whole).filter(
         (pl.col("different") >= FEWEST) & (pl.col("taken_ns") >= REMARK * whole)

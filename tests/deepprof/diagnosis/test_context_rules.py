@@ -31,7 +31,8 @@ def test_a_mistake_is_found_at_its_line_and_its_twin_is_not(case: Case) -> None:
 
 
 def test_every_rule_on_contexts_has_a_case() -> None:
-    assert {each.name for each in declared_rules() if each.subject == "contexts"} == set(RULES)
+    declared = {each.name for each in declared_rules() if each.subject == "contexts"}
+    assert declared == {*RULES, "stalled-kernels"}  # it needs a file beside the trace: test_stalled_kernels.py
     assert {rule for _, rule, _ in CASES.values() if rule} == set(RULES)
 
 
@@ -105,3 +106,14 @@ def test_a_finding_on_idle_time_names_the_function_that_the_host_was_in() -> Non
     assert place["file"] == "data.py"
     assert re.fullmatch("select_rows|augment", str(place["function"]))
     assert analysis.loops[0].iterations.height == ITERATIONS
+
+
+@pytest.mark.parametrize("iterations", [1, 2, ITERATIONS])
+def test_kernels_without_length_say_nothing(iterations: int) -> None:
+    (trace,) = write(CASES["a loss of small kernels"][0], iterations=iterations)
+    flat = replace(trace, device_events=trace.device_events.with_columns(end_ns="start_ns"))
+    assert not {each.rule for each in deepprof.analyze(flat).findings} & {
+        "hotspot",
+        "fusion-candidates",
+        "heavy-backward",
+    }
