@@ -55,7 +55,7 @@ class SpeedscopeFrames:
 
 
 @dataclass(frozen=True, slots=True)
-class ContextProfiles:
+class _ContextProfiles:
     """The profiles, and how many stacks of all of them were put together because they are small."""
 
     profiles: Sequence[dict[str, Any]]
@@ -78,11 +78,11 @@ class _ContextStacks:
     frames: Sequence[Frame]
 
 
-def profile_contexts(analysis: Analysis, frames: SpeedscopeFrames) -> ContextProfiles:
+def profile_contexts(analysis: Analysis, frames: SpeedscopeFrames) -> _ContextProfiles:
     """Return a profile of each measure of which anything was taken; of several ranks, each is around its contexts."""
     contexts, profiles, merged = analysis.contexts, [], 0
     if contexts.is_empty():
-        return ContextProfiles((), 0)
+        return _ContextProfiles((), 0)
     stacks = _lay_out(contexts)
     for measure in MEASURES.values():
         own = contexts.select(measure.own).to_series().cast(pl.Int64).to_numpy()
@@ -94,7 +94,7 @@ def profile_contexts(analysis: Analysis, frames: SpeedscopeFrames) -> ContextPro
                 weights.append(int(own[small].sum()))
             profiles.append(_profile(measure, samples, weights))
             merged += len(small)
-    return ContextProfiles(profiles, merged)
+    return _ContextProfiles(profiles, merged)
 
 
 def _lay_out(contexts: pl.DataFrame) -> _ContextStacks:
