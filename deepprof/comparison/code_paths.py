@@ -2,7 +2,8 @@
 
 A path is the same in both runs where its frames are: their kinds, names and files. Lines do not count, for they move
 when code is edited, nor do threads, which have other numbers in another run. What lies between (calls, native frames)
-is left out, and what ran on the device belongs to the code around it.
+is left out, and what ran on the device belongs to the code around it. A frame directly within an equal one is the same
+frame: what records operators writes some of them twice.
 """
 
 from __future__ import annotations
@@ -49,14 +50,22 @@ def match_paths(a: pl.DataFrame, b: pl.DataFrame) -> CodePaths:
     parent, depth = read_places(both)
     parent[a.height :] += a.height
     code = both["kind"].cast(pl.String).is_in(CODE).to_numpy()
-    nearest, rows = find_nearest(code, parent, depth), np.flatnonzero(code)
-    around = nearest[parent[rows]]
+    frame, frames = _number_frames(both)
+    outer = find_nearest(code, parent, depth)[parent]
+    code = code & ~((outer >= 0) & (frame[outer] == frame))
+    rows = np.flatnonzero(code)
+    around = find_nearest(code, parent, depth)[parent[rows]]
     inner = np.where(around >= 0, np.searchsorted(rows, around), -1)
-    frames = both.select(KEY)[rows].unique(maintain_order=True)
-    numbers = both.select(KEY)[rows].join(
-        frames.with_row_index("frame"), on=list(KEY), how="left", nulls_equal=True, maintain_order="left"
-    )
-    paths = number_paths(inner, numbers["frame"].cast(pl.Int64).to_numpy(), np.zeros_like(rows), 1)
+    paths = number_paths(inner, frame[rows], np.zeros_like(rows), 1)
     context = np.zeros(both.height, np.int64)
     context[rows] = paths.context
     return CodePaths(np.append(0, paths.parent), frames[paths.frame], context[: a.height], context[a.height :])
+
+
+def _number_frames(contexts: pl.DataFrame) -> tuple[Int64s, pl.DataFrame]:
+    """Return the number of each context's frame, and the frames."""
+    frames = contexts.select(KEY).unique(maintain_order=True)
+    numbered = contexts.select(KEY).join(
+        frames.with_row_index("frame"), on=list(KEY), how="left", nulls_equal=True, maintain_order="left"
+    )
+    return numbered["frame"].cast(pl.Int64).to_numpy(), frames

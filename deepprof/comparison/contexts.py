@@ -29,6 +29,11 @@ Floats = npt.NDArray[np.float64]
 
 # Of the mean iteration: less is not worth a row. The host's times differ more from run to run.
 LEAST: Mapping[str, float] = MappingProxyType({DEVICE: 0.01, HOST: 0.02})
+ALIKE = 0.5  # of the time is in code of both runs: else they are two programs, or recorded differently
+BALANCED = 0.5  # of what an operator took that one run does not have: the other one takes as much for it
+_NEW: Status = "new"
+_GONE: Status = "gone"
+INTERNAL = {"operator", "scope"}  # other versions of a framework have others in the same place
 MOST_EXAMINED = 2_000  # contexts, those that changed most: nested deeply, all of them change alike
 
 
@@ -45,9 +50,21 @@ def compare_contexts(a: RunLoop, b: RunLoop) -> tuple[ContextChange, ...]:
     found = [
         places.describe(measure, each)
         for measure in before.keys() & after.keys()
-        for each in _find_carriers(paths.parent, before[measure], after[measure], LEAST[measure] * iteration_ns)
+        if _are_alike(paths.parent, before[measure], after[measure])
+        for each in _find_carriers(paths, before[measure], after[measure], LEAST[measure] * iteration_ns)
     ]
     return tuple(sorted(found, key=lambda row: (-abs(row.difference_ns), row.measure, row.path, row.kind)))
+
+
+def _are_alike(parent: Int64s, a: PathTimes, b: PathTimes) -> bool:
+    """Return whether most of the time of either run is in code that both have."""
+    both = a.seen & b.seen
+    for side in (a, b):
+        own = side.means.copy()
+        np.subtract.at(own, parent[1:], side.means[1:])
+        if own[1:][both[1:]].sum() < ALIKE * own[1:].sum():
+            return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +77,12 @@ class _Carrier:
     b_ns: int
 
 
-def _find_carriers(parent: Int64s, a: PathTimes, b: PathTimes, least_ns: float) -> Iterator[_Carrier]:
+def _find_carriers(paths: CodePaths, a: PathTimes, b: PathTimes, least_ns: float) -> Iterator[_Carrier]:
     """Yield the paths that carry a change of at least `least_ns`, from the innermost to the outermost."""
-    change = np.abs(b.means - a.means)
-    large = np.flatnonzero(change >= least_ns)
-    large = large[np.argsort(-change[large], kind="stable")[:MOST_EXAMINED]]
+    change = b.means - a.means
+    change[0] = change[1:][paths.parent[1:] == 0].sum()
+    large = np.flatnonzero(np.abs(change) >= least_ns)
+    large = large[np.argsort(-np.abs(change[large]), kind="stable")[:MOST_EXAMINED]]
     queue, queued = [-path for path in large.tolist() if path], set(large.tolist())
     heapq.heapify(queue)
     carried = defaultdict[int, list[int]](list)  # paths that carry something within a path
@@ -73,25 +91,31 @@ def _find_carriers(parent: Int64s, a: PathTimes, b: PathTimes, least_ns: float) 
         path = -heapq.heappop(queue)
         within = [taken[each] for each in carried[path]]
         before, after = (side.of_path(path) - sum(each[at] for each in within) for at, side in enumerate((a, b)))
-        status = _judge(path, int(parent[path]), a, b)
+        status = _judge(path, paths, (a, b), change)
         if status is None or abs(after.mean() - before.mean()) < least_ns or not _surely_differ(before, after):
             continue
         yield _Carrier(path, status, round(before.mean()), round(after.mean()))
         taken[path] = before, after
-        for outer in _list_outer(path, parent):
+        for outer in _list_outer(path, paths.parent):
             carried[outer].append(path)
             if outer not in queued:
                 queued.add(outer)
                 heapq.heappush(queue, -outer)
 
 
-def _judge(path: int, outer: int, a: PathTimes, b: PathTimes) -> Status | None:
-    """Return whether both runs have a path; None where what is around it is new or gone as well."""
+def _judge(path: int, paths: CodePaths, sides: tuple[PathTimes, PathTimes], change: Floats) -> Status | None:
+    """Return whether both runs have a path; None where what is around it has to be looked at instead.
+
+    That is new or gone as well, or, around an operator, hardly changed.
+    """
+    a, b = sides
     if a.seen[path] and b.seen[path]:
         return "changed"
-    status: Status = "new" if b.seen[path] else "gone"
+    outer, status = int(paths.parent[path]), _NEW if b.seen[path] else _GONE
     alone = outer > 0 and not (a if status == "new" else b).seen[outer]
-    return None if alone else status
+    internal = paths.frames["kind"][path - 1] in INTERNAL
+    balanced = internal and abs(change[outer]) < BALANCED * abs(change[path])
+    return None if alone or balanced else status
 
 
 def _list_outer(path: int, parent: Int64s) -> Iterator[int]:
