@@ -29,7 +29,7 @@ Floats = npt.NDArray[np.float64]
 
 # Of the mean iteration: less is not worth a row. The host's times differ more from run to run.
 LEAST: Mapping[str, float] = MappingProxyType({DEVICE: 0.01, HOST: 0.02})
-ALIKE = 0.5  # of the time is in code of both runs: else they are two programs, or recorded differently
+ALIKE = 0.5  # of one run's time is in code of both: else they are two programs, or recorded differently
 BALANCED = 0.5  # of what an operator took that one run does not have: the other one takes as much for it
 _NEW: Status = "new"
 _GONE: Status = "gone"
@@ -57,14 +57,14 @@ def compare_contexts(a: RunLoop, b: RunLoop) -> tuple[ContextChange, ...]:
 
 
 def _are_alike(parent: Int64s, a: PathTimes, b: PathTimes) -> bool:
-    """Return whether most of the time of either run is in code that both have."""
+    """Return whether one run's time is mostly in code that both have: the other one may do much more than that."""
     both = a.seen & b.seen
+    shared = []
     for side in (a, b):
         own = side.means.copy()
         np.subtract.at(own, parent[1:], side.means[1:])
-        if own[1:][both[1:]].sum() < ALIKE * own[1:].sum():
-            return False
-    return True
+        shared.append(own[1:][both[1:]].sum() >= ALIKE * own[1:].sum())
+    return any(shared)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +80,9 @@ class _Carrier:
 def _find_carriers(paths: CodePaths, a: PathTimes, b: PathTimes, least_ns: float) -> Iterator[_Carrier]:
     """Yield the paths that carry a change of at least `least_ns`, from the innermost to the outermost."""
     change = b.means - a.means
-    change[0] = change[1:][paths.parent[1:] == 0].sum()
-    large = np.flatnonzero(np.abs(change) >= least_ns)
-    large = large[np.argsort(-np.abs(change[large]), kind="stable")[:MOST_EXAMINED]]
-    queue, queued = [-path for path in large.tolist() if path], set(large.tolist())
+    large = 1 + np.flatnonzero(np.abs(change[1:]) >= least_ns)
+    large = large[np.lexsort((-large, -np.abs(change[large])))[:MOST_EXAMINED]]
+    queue, queued = [-path for path in large.tolist()], set(large.tolist())
     heapq.heapify(queue)
     carried = defaultdict[int, list[int]](list)  # paths that carry something within a path
     taken = dict[int, tuple[Floats, Floats]]()
@@ -106,7 +105,8 @@ def _find_carriers(paths: CodePaths, a: PathTimes, b: PathTimes, least_ns: float
 def _judge(path: int, paths: CodePaths, sides: tuple[PathTimes, PathTimes], change: Floats) -> Status | None:
     """Return whether both runs have a path; None where what is around it has to be looked at instead.
 
-    That is new or gone as well, or, around an operator, hardly changed.
+    That is new or gone as well, or, around an operator, hardly changed; with nothing around it an operator may be
+    recorded elsewhere in the other run.
     """
     a, b = sides
     if a.seen[path] and b.seen[path]:
@@ -114,7 +114,7 @@ def _judge(path: int, paths: CodePaths, sides: tuple[PathTimes, PathTimes], chan
     outer, status = int(paths.parent[path]), _NEW if b.seen[path] else _GONE
     alone = outer > 0 and not (a if status == "new" else b).seen[outer]
     internal = paths.frames["kind"][path - 1] in INTERNAL
-    balanced = internal and abs(change[outer]) < BALANCED * abs(change[path])
+    balanced = internal and (not outer or abs(change[outer]) < BALANCED * abs(change[path]))
     return None if alone or balanced else status
 
 

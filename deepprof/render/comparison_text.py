@@ -144,7 +144,7 @@ def _print_contexts(pair: LoopPair, page: TextPage, limit: int) -> None:
 
 
 def _describe_context(row: ContextChange) -> TextRow:
-    """Return the row of a calling context: the line of its code, and what it is itself; without a line what calls it."""
+    """Return the row of a calling context: its line of code and what it is itself; without a line what calls it."""
     place, own = row.a or row.b, row.path[-1].removeprefix(ENGINE)
     around = row.path[-2:-1] if place is None else (_describe_lines(place, row.b or place),)
     itself = row.kind == "python" and place is not None and own == place.function
