@@ -90,7 +90,7 @@ def _print_pair(pair: LoopPair, page: TextPage, limit: int, words: Wording) -> N
     page.line(f"{_describe_place(pair, words)}: 1 iteration = {before}{words.count(pair.b.period)}", "bold")
     page.line(_describe_ratio(pair), indent=2)
     _print_parts(pair, page, words)
-    _print_contexts(pair, page, limit)
+    _print_contexts(pair, page, limit, words)
     _print_operations(pair, page, limit, words)
     _print_kernels(pair, page, limit, words)
     _print_host(pair, page, words)
@@ -131,9 +131,10 @@ def _cells(a_ns: int, b_ns: int) -> tuple[str, str, str]:
     return format_duration(a_ns), format_duration(b_ns), format_difference(b_ns - a_ns)
 
 
-def _print_contexts(pair: LoopPair, page: TextPage, limit: int) -> None:
+def _print_contexts(pair: LoopPair, page: TextPage, limit: int, words: Wording) -> None:
     """Print whose code carries the change of the time on the device, and of that on the host."""
-    for measure, what in (("device", "Time on the device"), ("host", "Time on the host without waits")):
+    host = "Time" if words.on_cpu else "Time on the host without waits"
+    for measure, what in (("device", "Time on the device"), ("host", host)):
         rows = [row for row in pair.contexts if row.measure == measure]
         if not rows:
             continue
