@@ -49,7 +49,7 @@ def read_path_times(trace: Trace, tree: ContextTree, loop: Loop, paths: Int64s, 
 
     Only the loop's own device counts, and only threads that launch something, where launches are recorded. Operators of
     the backward pass count on the device alone: their thread works while the one that asked for it waits. Where
-    operators stand for kernels there is no device.
+    operators stand for kernels there is no device, and they run on the thread that asked.
     """
     start = loop.usual["start_ns"].to_numpy()
     end = start + loop.usual["iteration_ns"].to_numpy()
@@ -72,15 +72,15 @@ def _select_amounts(trace: Trace, tree: ContextTree, device: int) -> Iterator[Am
     wanted = (*ON_DEVICE, *ON_HOST, "launches")
     amounts = {each.column: each for each in list_amounts(trace, tree, (), device) if each.column in wanted}
     yield from (amounts[name] for name in ON_DEVICE)
-    counts = _find_counted(tree, amounts["launches"].context)
+    counts = _find_launching(tree, amounts["launches"].context)
+    counts &= is_stand_in(trace) | ~tree.contexts["backward"].to_numpy()
     for name in ON_HOST:
         each, kept = amounts[name], counts[amounts[name].context]
         yield Amounts(name, each.context[kept], each.amount[kept], each.time_ns[kept])
 
 
-def _find_counted(tree: ContextTree, launching: Int64s) -> npt.NDArray[np.bool_]:
-    """Return the contexts whose time on the host counts; `launching` are those that launched something."""
+def _find_launching(tree: ContextTree, launching: Int64s) -> npt.NDArray[np.bool_]:
+    """Return the contexts on threads that launch something, all if none does; `launching` are those that did."""
     thread = find_nearest(tree.depth == 1, tree.parent, tree.depth)
     launches = np.bincount(thread[launching[launching > 0]], minlength=len(thread)) > 0
-    forward = ~tree.contexts["backward"].to_numpy()
-    return forward & (launches[thread] if launches.any() else True)
+    return launches[thread] | ~launches.any()
