@@ -23,7 +23,7 @@ REGRESSION = re.compile(r"regression=(?:(\d{1,4}(?:\.\d{1,6})?)%|(0\.\d{1,8}))",
 
 
 class Diff:
-    """Compare two runs: what got slower, by how much, and which kernels changed.
+    """Compare two runs: what got slower, by how much, and which code and which kernels changed.
 
     A is the run before, B the run after; each is a file, a directory, an archive, a store or a glob of one job's
     ranks. Exit 0: reported, 1: --fail-on was met, 2: wrong usage, unreadable input or nothing that can be compared.

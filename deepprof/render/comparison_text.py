@@ -1,4 +1,4 @@
-"""A comparison for people: one sentence, where the difference lies, and which kernels changed."""
+"""A comparison for people: one sentence, where the difference lies, and which code and which kernels changed."""
 
 from __future__ import annotations
 

@@ -219,6 +219,19 @@ def test_a_trace_without_iterations_is_one_line(tmp_path, capsys, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
+def test_stacks_are_read_where_they_are_asked_for(tmp_path, monkeypatch):
+    asked = []
+
+    def analyze(args, details):
+        asked.append(details)
+        return deepprof.analyze(training())
+
+    monkeypatch.setattr("deepprof.commands.export.analyze_paths", analyze)
+    for more in ([], ["--stacks"]):
+        assert main(["export", "x", "--to", "speedscope", "-o", f"{tmp_path}/out", *more]) == 0
+    assert asked == [None, True]
+
+
 @pytest.mark.traces
 @pytest.mark.parametrize("row", first_of_each("format", manifest.rows()))
 def test_the_iteration_of_a_real_trace(row):
