@@ -37,7 +37,7 @@ class Diff:
         add_output(parser)
         regression = "exit 1 where B's median iteration is slower by more than that, and surely slower"
         add("--fail-on", metavar="regression=5%", type=parse_regression, help=regression.replace("%", "%%"))
-        add("--top", metavar="N", type=parse_count, help="rows of kernels (default: 10 in text, all in JSON)")
+        add("--top", metavar="N", type=parse_count, help="rows of each table (default: 10 in text, all in JSON)")
         add_inputs(parser)
 
     def run(self, args: argparse.Namespace) -> int:

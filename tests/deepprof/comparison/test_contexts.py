@@ -11,6 +11,8 @@ from functools import cache
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.console import Console
 
 import deepprof
@@ -18,9 +20,11 @@ from benchmarks.cases.contexts import EMBED, HOST, OTHER, REST, Call, write
 from deepprof.analysis import Analysis
 from deepprof.collectors.trace import Accounting
 from deepprof.comparison import code_paths, compare, contexts
-from deepprof.comparison.code_paths import match_paths
+from deepprof.comparison.code_paths import CodePaths, match_paths
+from deepprof.comparison.path_times import PathTimes
 from deepprof.comparison.result import CodeLine, ContextChange
 from deepprof.metrics.contexts.frames import KIND
+from deepprof.metrics.contexts.paths import add_up
 from deepprof.render.comparison_json import encode
 from deepprof.render.comparison_text import print_comparison
 
@@ -195,6 +199,42 @@ def test_only_the_contexts_that_changed_most_are_examined(monkeypatch: pytest.Mo
     monkeypatch.setattr(contexts, "MOST_EXAMINED", 1)
     (row,) = changes(plain(), run(replace(GATHER, kernels=[("aten::index", 120.0)]), *REST))
     assert row.difference_ns == 100_000
+
+
+@st.composite
+def two_runs(draw: st.DrawFn) -> tuple[CodePaths, PathTimes, PathTimes]:
+    """A tree of paths, and what each takes with all within in two iterations of two runs that have all of them."""
+    many = draw(st.integers(1, 12))
+    outer = [0, *(draw(st.integers(0, number - 1)) for number in range(1, many + 1))]
+    parent, depth = np.array(outer), np.zeros(many + 1, np.int64)
+    for path in range(1, many + 1):
+        depth[path] = depth[outer[path]] + 1
+    frames = pl.DataFrame({"kind": ["python"] * many, "name": [str(path) for path in range(1, many + 1)]})
+    none = np.zeros(0, np.int64)
+    sides = []
+    for _ in range(2):
+        own = np.array([0, *draw(st.lists(st.integers(0, 50), min_size=many, max_size=many))])
+        whole = add_up(own, parent, depth)[1:]
+        path, iteration = np.repeat(np.arange(1, many + 1), 2), np.tile([0, 1], many)
+        means = np.append(0, whole).astype(float)
+        sides.append(PathTimes(path, iteration, np.repeat(whole, 2), 2, means, np.ones(many + 1, np.bool_)))
+    return CodePaths(parent, frames, none, none), *sides
+
+
+@given(two_runs())
+def test_carriers_leave_no_change_and_count_none_twice(drawn: tuple[CodePaths, PathTimes, PathTimes]) -> None:
+    paths, a, b = drawn
+    least = 10
+    rest = b.means - a.means
+    found = list(contexts._find_carriers(paths, a, b, least))
+    assert [each.path for each in found] == sorted((each.path for each in found), reverse=True)
+    for each in found:
+        assert abs(each.b_ns - each.a_ns) >= least
+        path = each.path
+        while path:
+            rest[path] -= each.b_ns - each.a_ns
+            path = int(paths.parent[path])
+    assert (np.abs(rest[1:]) < least).all()
 
 
 def tree(*rows: tuple[int | None, str, str]) -> pl.DataFrame:
