@@ -23,7 +23,7 @@ REGRESSION = re.compile(r"regression=(?:(\d{1,4}(?:\.\d{1,6})?)%|(0\.\d{1,8}))",
 
 
 class Diff:
-    """Compare two runs: what got slower, by how much, and which kernels changed.
+    """Compare two runs: what got slower, by how much, and which code and which kernels changed.
 
     A is the run before, B the run after; each is a file, a directory, an archive, a store or a glob of one job's
     ranks. Exit 0: reported, 1: --fail-on was met, 2: wrong usage, unreadable input or nothing that can be compared.
@@ -37,7 +37,7 @@ class Diff:
         add_output(parser)
         regression = "exit 1 where B's median iteration is slower by more than that, and surely slower"
         add("--fail-on", metavar="regression=5%", type=parse_regression, help=regression.replace("%", "%%"))
-        add("--top", metavar="N", type=parse_count, help="rows of kernels (default: 10 in text, all in JSON)")
+        add("--top", metavar="N", type=parse_count, help="rows of each table (default: 10 in text, all in JSON)")
         add_inputs(parser)
 
     def run(self, args: argparse.Namespace) -> int:

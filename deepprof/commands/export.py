@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from deepprof.analysis import Analysis
 
 TARGETS = ("perfetto", "speedscope", "collapsed", "pprof", "csv", "parquet")
-CONTEXT_TARGETS = ("collapsed", "pprof")
+CONTEXT_TARGETS = ("speedscope", "collapsed", "pprof")
 TABLES = ("iterations", "events", "findings")
 COMPRESSION = 5  # level for .gz: the usual 6 takes three times as long for files that are 6 % smaller
 
@@ -29,7 +29,7 @@ class Export:
     Targets:
       perfetto      a trace for ui.perfetto.dev: all events, with iterations, nested loops, idle causes and findings
                     on tracks of their own
-      speedscope    one iteration, the median of all, for www.speedscope.app
+      speedscope    one iteration, the median of all, and the calling contexts, for www.speedscope.app
       collapsed     the calling contexts as stacks, for flamegraph.pl, inferno and speedscope; --by says what counts
       pprof         the calling contexts with all that they took, for go tool pprof, Pyroscope and Parca
       csv, parquet  the per-iteration table; with --what, all device events or the findings
@@ -84,8 +84,7 @@ def _require_iterations(analysis: Analysis, args: argparse.Namespace) -> None:
     """Raise `TraceError` where the output needs iterations and there are none."""
     from deepprof.collectors.errors import TraceError
 
-    needed = args.to == "speedscope" or (args.to in {"csv", "parquet"} and args.what in {None, "iterations"})
-    if needed and not analysis.loops:
+    if args.to in {"csv", "parquet"} and args.what in {None, "iterations"} and not analysis.loops:
         problem = f"no iteration found: {analysis.no_loop_reason}"
         raise TraceError(", ".join(args.paths), problem, "--to perfetto shows the trace without iterations")
 

@@ -4,7 +4,8 @@ Loops are paired by rank and device, and their times and parts compared; for the
 both iterations are aligned. Everything rests on `Loop.usual`: complete iterations after warm-up.
 
 `pairing` chooses the loops, `times` and `parts` compare their times; `template`, `rotation`, `alignment` and
-`operations` go kernel by kernel; `totals` and `headline` sum up.
+`operations` go kernel by kernel; `code_paths`, `path_times` and `contexts` find the code that changed; `totals` and
+`headline` sum up.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from deepprof.comparison.contexts import compare_contexts
 from deepprof.comparison.headline import nothing_to_compare, sum_up
 from deepprof.comparison.operations import compare_programs
 from deepprof.comparison.pairing import RunLoop, pair_loops, side_of
@@ -68,11 +70,12 @@ def _compare_loops(a: Loop, b: Loop) -> LoopPair:
 
 
 def _with_details(pair: LoopPair, a: RunLoop, b: RunLoop) -> LoopPair:
-    """Return the pair with the kernels and copies of both iterations."""
+    """Return the pair with the kernels, copies and calling contexts of both iterations."""
     before, after = take_template(a.loop, a.trace), take_template(b.loop, b.trace)
     return replace(
         pair,
         program=compare_programs(before, a.trace.names, after, b.trace.names),
         kernels=compare_kernels(a, b),
         copies=compare_copies(a, b),
+        contexts=compare_contexts(a, b),
     )

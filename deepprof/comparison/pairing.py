@@ -11,6 +11,7 @@ import polars as pl
 
 from deepprof.collectors.trace import Trace
 from deepprof.comparison.template import take_template
+from deepprof.metrics.contexts.tree import ContextTree
 from deepprof.metrics.loop import Loop
 
 if TYPE_CHECKING:
@@ -23,15 +24,17 @@ Devices = dict[int, list[Loop]]  # of one rank: the loops of each device
 
 @dataclass(frozen=True, slots=True)
 class RunLoop:
-    """A loop, and the trace that it was found in."""
+    """A loop, the trace that it was found in, and the calling contexts of that where its host recorded code."""
 
     loop: Loop
     trace: Trace
+    tree: ContextTree | None = None
 
 
 def side_of(analysis: Analysis, loop: Loop) -> RunLoop:
     """Return a loop with the trace that it was found in."""
-    return RunLoop(loop, next(trace for trace in analysis.traces if (trace.rank or 0) == loop.rank))
+    trace = next(trace for trace in analysis.traces if (trace.rank or 0) == loop.rank)
+    return RunLoop(loop, trace, analysis.trees.get(loop.rank))
 
 
 def pair_loops(a: Analysis, b: Analysis) -> tuple[list[tuple[Loop, Loop]], tuple[str, ...]]:

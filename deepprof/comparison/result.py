@@ -9,6 +9,8 @@ from deepprof.collectors.reprs import in_milliseconds, one_line
 
 Verdict = Literal["slower", "faster", "same", "unclear"]
 Kind = Literal["kept", "replaced", "added", "removed"]
+Status = Literal["changed", "new", "gone"]
+Measure = Literal["device", "host"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,34 @@ class CopyChange:
     b_nbytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class CodeLine:
+    """A Python function, and the line on which it begins or, in a call stack, that it was at; None: unknown."""
+
+    function: str
+    file: str
+    line: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextChange(_TimedChange):
+    """A calling context whose time on the device or on the host changed, or that only one run has (`new`, `gone`).
+
+    `path` are the names of its frames of code, the outermost first, `kind` is what the last one is. `a` and `b` are the
+    lines that it belongs to in the runs, None where there is none. Times are of the mean iteration, without those
+    contexts within it that have a change of their own.
+    """
+
+    status: Status
+    measure: Measure
+    kind: str
+    path: tuple[str, ...]
+    a: CodeLine | None
+    b: CodeLine | None
+    a_ns: int
+    b_ns: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramChange:
     """The two iterations kernel by kernel.
@@ -135,7 +165,7 @@ class ProgramChange:
 class LoopPair:
     """Two loops, one of each run. `a_mean_ns` and `b_mean_ns` are the sums of the parts.
 
-    Only the first pair of a comparison has `program`, `kernels` and `copies`.
+    Only the first pair of a comparison has `program`, `kernels`, `copies` and `contexts`.
     """
 
     a: LoopPlace
@@ -148,6 +178,7 @@ class LoopPair:
     program: ProgramChange | None = None
     kernels: tuple[KernelChange, ...] = ()
     copies: tuple[CopyChange, ...] = ()
+    contexts: tuple[ContextChange, ...] = ()  # the largest difference first
 
     def __repr__(self) -> str:
         times = f"{in_milliseconds(self.time.a_ns)} to {in_milliseconds(self.time.b_ns)}"

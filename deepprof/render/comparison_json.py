@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from deepprof.comparison.result import (
+        CodeLine,
         Comparison,
+        ContextChange,
         KernelChange,
         LoopPair,
         LoopPlace,
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     )
 
 SCHEMA = "deepprof.diff/1"
+MAX_FRAMES = 100  # of a calling context
 MAX_NAME_CHARS = 1000  # characters of a kernel's name, which templates can make any length
 
 
@@ -131,6 +134,28 @@ class _CopyBlock(msgspec.Struct, frozen=True, kw_only=True):
     b_nbytes: int
 
 
+class _LineBlock(msgspec.Struct, frozen=True, kw_only=True):
+    """A Python function, where it is."""
+
+    function: str
+    file: str
+    line: int | None
+
+
+class _ContextBlock(msgspec.Struct, frozen=True, kw_only=True):
+    """A calling context that carries a change."""
+
+    status: str
+    measure: str
+    kind: str
+    path: list[str]
+    a: _LineBlock | None
+    b: _LineBlock | None
+    a_ns: int
+    b_ns: int
+    difference_ns: int
+
+
 class _PairBlock(msgspec.Struct, frozen=True, kw_only=True):
     """Two loops compared."""
 
@@ -143,6 +168,7 @@ class _PairBlock(msgspec.Struct, frozen=True, kw_only=True):
     program: _ProgramBlock | None
     kernels: list[_KernelBlock]
     copies: list[_CopyBlock]
+    contexts: list[_ContextBlock]
 
 
 class _DifferenceBlock(msgspec.Struct, frozen=True, kw_only=True):
@@ -206,6 +232,7 @@ def _describe_pair(pair: LoopPair, limit: int | None) -> _PairBlock:
         program=None if pair.program is None else _describe_program(pair.program, limit),
         kernels=[_describe_kernel(row) for row in pair.kernels[:limit]],
         copies=[msgspec.convert(row, _CopyBlock, from_attributes=True) for row in pair.copies],
+        contexts=list(map(_describe_context, pair.contexts[:limit])),
     )
 
 
@@ -274,6 +301,29 @@ def _describe_kernel(row: KernelChange) -> _KernelBlock:
         b_ns=row.b_ns,
         difference_ns=row.difference_ns,
     )
+
+
+def _describe_context(row: ContextChange) -> _ContextBlock:
+    """Return the block of a calling context; of a deep one the innermost frames."""
+    return _ContextBlock(
+        status=row.status,
+        measure=row.measure,
+        kind=row.kind,
+        path=_spell(row.path[-MAX_FRAMES:]),
+        a=_describe_line(row.a),
+        b=_describe_line(row.b),
+        a_ns=row.a_ns,
+        b_ns=row.b_ns,
+        difference_ns=row.difference_ns,
+    )
+
+
+def _describe_line(line: CodeLine | None) -> _LineBlock | None:
+    """Return the block of a line of code."""
+    if line is None:
+        return None
+    function, file = _spell([line.function, line.file])
+    return _LineBlock(function=function, file=file, line=line.line)
 
 
 def _spell(names: Iterable[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""A comparison for people: one sentence, where the difference lies, and which kernels changed."""
+"""A comparison for people: one sentence, where the difference lies, and which code and which kernels changed."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import string
 from typing import TYPE_CHECKING
 
 from deepprof.collectors.names.short import shorten
+from deepprof.metrics.contexts.frames import write_line
 from deepprof.plurals import counted
+from deepprof.render.flame import ENGINE, JOINT
 from deepprof.render.page import TextPage
 from deepprof.render.plain import shorten as cut
-from deepprof.render.rows import TextRow, draw_rows
+from deepprof.render.rows import ARROW, TextRow, draw_rows
 from deepprof.render.units import format_bytes, format_difference, format_duration, format_ratio
 from deepprof.render.wording import CPU, GPU, Wording
 
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from deepprof.comparison.result import Comparison, KernelChange, LoopPair, OperationChange
+    from deepprof.comparison.result import CodeLine, Comparison, ContextChange, KernelChange, LoopPair, OperationChange
 
 OPERATIONS = 10  # rows of kernels
 PATHS = 3
@@ -26,7 +28,7 @@ PAIRS = 16  # rows of ranks; JSON has all
 NOTES = 4
 SMALL = 0.01  # of the iteration: less is not worth a row of its own
 SPELLED = 3  # kernels named of one replacement
-MARKS = {"kept": " ", "replaced": "~", "added": "+", "removed": "-"}
+MARKS = {"kept": " ", "replaced": "~", "added": "+", "removed": "-", "changed": " ", "new": "+", "gone": "-"}
 APART = 24  # characters shown of the difference between two names
 WORD = string.ascii_letters + string.digits + "_:"
 TIMES = "\u00d7"
@@ -88,6 +90,7 @@ def _print_pair(pair: LoopPair, page: TextPage, limit: int, words: Wording) -> N
     page.line(f"{_describe_place(pair, words)}: 1 iteration = {before}{words.count(pair.b.period)}", "bold")
     page.line(_describe_ratio(pair), indent=2)
     _print_parts(pair, page, words)
+    _print_contexts(pair, page, limit, words)
     _print_operations(pair, page, limit, words)
     _print_kernels(pair, page, limit, words)
     _print_host(pair, page, words)
@@ -126,6 +129,36 @@ def _print_parts(pair: LoopPair, page: TextPage, words: Wording) -> None:
 def _cells(a_ns: int, b_ns: int) -> tuple[str, str, str]:
     """Return the cells of two times and their difference."""
     return format_duration(a_ns), format_duration(b_ns), format_difference(b_ns - a_ns)
+
+
+def _print_contexts(pair: LoopPair, page: TextPage, limit: int, words: Wording) -> None:
+    """Print whose code carries the change of the time on the device, and of that on the host."""
+    host = "Time" if words.on_cpu else "Time on the host without waits"
+    for measure, what in (("device", "Time on the device"), ("host", host)):
+        rows = [row for row in pair.contexts if row.measure == measure]
+        if not rows:
+            continue
+        page.skip()
+        page.line(f"{what}, by code (+ new, - gone), per mean iteration", "bold")
+        draw_rows(page, HEADER, list(map(_describe_context, rows[:limit])))
+        _print_hidden(len(rows) - limit, page)
+
+
+def _describe_context(row: ContextChange) -> TextRow:
+    """Return the row of a calling context: its line of code and what it is itself; without a line what calls it."""
+    place, own = row.a or row.b, row.path[-1].removeprefix(ENGINE)
+    around = row.path[-2:-1] if place is None else (_describe_lines(place, row.b or place),)
+    itself = row.kind == "python" and place is not None and own == place.function
+    label = JOINT.join(around if itself else (*around, own))
+    return TextRow(f"{MARKS[row.status]} {label}", _cells(row.a_ns, row.b_ns))
+
+
+def _describe_lines(a: CodeLine, b: CodeLine) -> str:
+    """Return a line of code, with both numbers where it moved, and both lines where they are not of one function."""
+    one, other = (write_line(each.function, each.file, each.line) for each in (a, b))
+    if one == other:
+        return one
+    return one + ARROW + (str(b.line) if (a.function, a.file) == (b.function, b.file) else other)
 
 
 def _print_operations(pair: LoopPair, page: TextPage, limit: int, words: Wording) -> None:

@@ -79,15 +79,15 @@ def _samples_of(contexts: pl.DataFrame, around: tuple[Frame, ...], written: _Ppr
     stacks = [around]
     for number, row in enumerate(contexts.iter_rows(named=True)):
         if number:
-            stacks.append((_frame_of(row), *stacks[row["parent"]]))
+            stacks.append((frame_of(row), *stacks[row["parent"]]))
         values = [row[f"own of {name}"] for name in MEASURES]
         if any(values):
-            frames = stacks[number] or (_frame_of(row),)
+            frames = stacks[number] or (frame_of(row),)
             yield _packed(1, map(written.frame, frames)) + _packed(2, values)
 
 
-def _frame_of(row: dict[str, Any]) -> Frame:
-    """Return the frame of a context."""
+def frame_of(row: dict[str, Any]) -> Frame:
+    """Return the frame of a context, a row with the columns of `FRAMES`; a file stands beside the name, not in it."""
     name = row["name"] if row["file"] else label(row)
     return name, row["file"], row["line"]
 

@@ -1,7 +1,7 @@
-"""One iteration for www.speedscope.app: what runs in it, in its order, and where its time goes.
+"""One iteration for www.speedscope.app: what runs in it, in its order, and where its time goes; then calling contexts.
 
-The format is the evented one of https://www.speedscope.app/file-format-schema.json: frames open and close in balance,
-and time never goes back.
+The format is that of https://www.speedscope.app/file-format-schema.json. Iterations are evented profiles: frames open
+and close in balance, and time never goes back. Contexts are sampled ones (`speedscope_contexts`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from deepprof.metrics.operators import is_stand_in
 from deepprof.metrics.template.launch_operators import operators_at_launch
 from deepprof.metrics.template.median_iteration import MedianIteration, find_median_iteration
 from deepprof.plurals import counted
+from deepprof.render.speedscope_contexts import SpeedscopeFrames, profile_contexts
 
 if TYPE_CHECKING:
     from deepprof.analysis import Analysis
@@ -29,20 +30,30 @@ Frame = tuple[object, str]  # what it represents, and its name
 Stretch = tuple[int, int, list[Frame]]  # a pause and a duration in ns, and the frames that are open in the latter
 
 
-class _SpeedscopeFrames:
-    """The names of all frames, each with a number."""
-
-    def __init__(self) -> None:
-        self.numbers: dict[str, int] = {}
-
-    def number(self, name: str) -> int:
-        """Return the number of a name."""
-        return self.numbers.setdefault(name, len(self.numbers))
-
-
 def write_speedscope(analysis: Analysis, file: BinaryIO) -> str:
-    """Write two profiles per loop, of the median iteration and of the parts of its time; return a summary."""
-    frames, profiles = _SpeedscopeFrames(), []
+    """Write two profiles per loop, of the median iteration and of the parts of its time, and those of the contexts.
+
+    Returns a summary of what was written.
+    """
+    frames = SpeedscopeFrames()
+    loops, contexts = _profile_loops(analysis, frames), profile_contexts(analysis, frames)
+    profiles = [*loops, *contexts.profiles]
+    document = {
+        "$schema": SCHEMA,
+        "exporter": "deepprof",
+        "name": ", ".join(dict.fromkeys(trace.path for trace in analysis.traces)),
+        "activeProfileIndex": 0,
+        "shared": {"frames": frames.describe()},
+        "profiles": profiles,
+    }
+    file.write(msgspec.json.encode(document))
+    small = f" ({contexts.merged:,} small stacks put together)" if contexts.merged else ""
+    return f"{counted(len(profiles), 'profile')} of {counted(len(frames), 'frame')}{small}"
+
+
+def _profile_loops(analysis: Analysis, frames: SpeedscopeFrames) -> list[dict[str, Any]]:
+    """Return two profiles for each loop of which the traces have a median iteration."""
+    profiles = []
     traces = {trace.rank or 0: trace for trace in analysis.traces}
     for loop in analysis.loops:
         median = find_median_iteration(loop, traces[loop.rank])
@@ -54,26 +65,17 @@ def write_speedscope(analysis: Analysis, file: BinaryIO) -> str:
                 profile(title, _kernel_stretches(loop, traces[loop.rank], median), median.interval_ns, frames)
             )
             profiles.append(profile(f"{place}: where the time goes", _part_stretches(loop), 0, frames))
-    document = {
-        "$schema": SCHEMA,
-        "exporter": "deepprof",
-        "name": ", ".join(dict.fromkeys(trace.path for trace in analysis.traces)),
-        "activeProfileIndex": 0,
-        "shared": {"frames": [{"name": name} for name in frames.numbers]},
-        "profiles": profiles,
-    }
-    file.write(msgspec.json.encode(document))
-    return f"{len(profiles)} profiles of {len(frames.numbers):,} frames"
+    return profiles
 
 
-def profile(title: str, stretches: Iterable[Stretch], rest_ns: int, frames: _SpeedscopeFrames) -> dict[str, Any]:
+def profile(title: str, stretches: Iterable[Stretch], rest_ns: int, frames: SpeedscopeFrames) -> dict[str, Any]:
     """Return an evented profile of the stretches one after the other and `rest_ns` at the iteration's end."""
     events = list(_to_events(stretches, rest_ns, frames))
     end = events[-1]["at"]
     return {"type": "evented", "name": title, "unit": "nanoseconds", "startValue": 0, "endValue": end, "events": events}
 
 
-def _to_events(stretches: Iterable[Stretch], rest_ns: int, frames: _SpeedscopeFrames) -> Iterator[dict[str, Any]]:
+def _to_events(stretches: Iterable[Stretch], rest_ns: int, frames: SpeedscopeFrames) -> Iterator[dict[str, Any]]:
     """Yield the frames that open and close; what two stretches have in common stays open in between."""
     stack: list[Frame] = []
     now = 0

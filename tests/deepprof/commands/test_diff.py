@@ -66,6 +66,8 @@ def test_runs_without_a_device_are_told_in_operators():
     assert "the program: 1.04 ms more" in text
     assert "Operators of the thread that changed" in text
     assert "Operators by name, per iteration" in text
+    assert "Time, by code (+ new, - gone), per mean iteration" in text
+    assert text.count("AddmmBackward0 ") == 3
     assert DEVICE_WORDS.findall(text) == []
 
 
