@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from deepprof.metrics.contexts.paths import measure_depths, spread
 from deepprof.metrics.contexts.slices import HostSlices
 from deepprof.metrics.names import are_named
 
@@ -24,14 +25,27 @@ ENGINE = "autograd::engine::evaluate_function"
 ADDING = f"{ENGINE}: torch::autograd::AccumulateGrad"
 COLLECTIVES = r"^(?:c10d::|nccl:|gloo:|ucc:|record_param_comms)"
 NODE = r"^autograd::engine::evaluate_function: |Backwards?\d*$"  # around what a node is named after
+NODES = r"Backward\d*$"  # how nodes are called where the engine is not recorded
 NAMESPACE = r"^[\w:]*::|_"  # aten::_log_softmax is named as LogSoftmaxBackward0 is
 
 
 def find_forward(slices: HostSlices, names: pl.Series) -> Int64s:
     """Return for each slice the row of the forward operator, if it is the outermost slice of a backward node, else -1.
 
-    The forward operator begins before its backward node does: there are no circles. Where no operator has the node's
-    name it is the function, module or range around the one with its number. `names` are the trace's.
+    The forward operator begins before its backward node does: there are no circles. `names` are the trace's.
+    """
+    numbers = pl.col("sequence").is_not_null() & (pl.col("forward_thread") > 0)
+    numbered = slices.rows.select(numbers.any()).item()
+    found = _pair_by_number(slices, names) if numbered else _pair_by_name(slices, names)
+    adding, before = _find_adding(slices, names)
+    found[adding] = found[before]
+    return found
+
+
+def _pair_by_number(slices: HostSlices, names: pl.Series) -> Int64s:
+    """Return the same by the numbers of operators and nodes.
+
+    Where no operator has the node's name it is the function, module or range around the one with its number.
     """
     times = {"start": pl.Series(slices.start), "end": pl.Series(slices.end)}
     columns = (pl.col("process", "thread").fill_null(-1), "sequence", "forward_thread", "name_id")
@@ -45,8 +59,6 @@ def find_forward(slices: HostSlices, names: pl.Series) -> Int64s:
     meant[unnamed] = _leave_operators(slices, meant[unnamed])
     found = np.full(len(slices.start), -1, np.int64)
     found[row] = meant
-    adding, before = _find_adding(slices, names)
-    found[adding] = found[before]
     return found
 
 
@@ -71,6 +83,44 @@ def _hold_collectives(slices: HostSlices, names: pl.Series) -> npt.NDArray[np.bo
         inner = inner[~held[inner]]
         held[inner] = True
     return held
+
+
+def _pair_by_name(slices: HostSlices, names: pl.Series) -> Int64s:
+    """Return the same where nothing has a number: each backward node belongs to the last operator of its name.
+
+    An operator is taken by one node only: what ran forward last goes backward first, as brackets are paired.
+    """
+    operator = (slices.rows["kind"] == "operator").to_numpy()
+    node = operator & are_named(names, slices.rows["name_id"], NODES)
+    inside = _lie_within(slices, node)
+    outermost = node & ~np.append(inside, False)[slices.parent]  # the last: nothing is around it
+    plain = names.str.replace_all(NODE, "").str.replace_all(NAMESPACE, "").str.to_lowercase()
+    times = {"time": np.where(node, slices.start, slices.end), "opens": ~node}
+    rows = slices.rows.select("process", name=plain.gather(slices.rows["name_id"])).with_row_index("row")
+    rows = rows.with_columns(pl.col("process").fill_null(-1), *(pl.Series(name, each) for name, each in times.items()))
+    wanted = rows.filter(pl.Series(outermost | (operator & ~inside)))
+    known = rows.filter(pl.Series(outermost))["name"].unique()
+    return _pair_brackets(wanted.filter(pl.col("name").is_in(known.implode())), len(operator))
+
+
+def _pair_brackets(rows: pl.DataFrame, count: int) -> Int64s:
+    """Return for each of `count` rows that closes the row that it closes, else -1; they have process, name and time."""
+    key = ["process", "name"]
+    step = pl.when("opens").then(1).otherwise(-1)
+    depth = rows.sort(*key, "time", maintain_order=True).with_columns(depth=step.cum_sum().over(key))
+    depth = depth.with_columns(pl.col("depth") - pl.min_horizontal(pl.col("depth").cum_min().over(key), 0))
+    level = pl.when("opens").then("depth").otherwise(pl.col("depth") + 1)
+    placed = depth.with_columns(level=level).sort(*key, "level", maintain_order=True)
+    before = placed.with_columns(pl.col("row", "opens").shift(1).over([*key, "level"]).name.suffix("_before"))
+    pairs = before.filter(~pl.col("opens") & pl.col("opens_before"))
+    found = np.full(count, -1, np.int64)
+    found[pairs["row"].to_numpy()] = pairs["row_before"].to_numpy()
+    return found
+
+
+def _lie_within(slices: HostSlices, found: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Return which slices are found, or lie in one that is."""
+    return spread(found, np.maximum(slices.parent, 0), measure_depths(slices.parent))
 
 
 def _leave_operators(slices: HostSlices, rows: Int64s) -> Int64s:

@@ -10,6 +10,7 @@ import pytest
 
 import deepprof
 from deepprof.collectors.trace import Trace
+from deepprof.diagnosis.engine import declared_rules
 from deepprof.metrics.breakdown.parts import IDLE_PARTS
 from deepprof.metrics.contexts.launches import NOT_IN_TRACE
 from deepprof.metrics.contexts.measures import COLUMNS, measure_contexts
@@ -41,6 +42,19 @@ def test_the_root_has_all_that_ran_and_every_context_all_within(file: Analyzed) 
             assert count_orphans(trace, tree) == {NOT_IN_TRACE: ORPHANS[row["file"].split("/")[0]]}
 
 
+def test_findings_on_contexts_name_a_line_where_functions_were_recorded(file: Analyzed) -> None:
+    _, analysis = file
+    if isinstance(analysis, deepprof.TraceError):
+        return
+    by_rank = {trace.rank or 0: trace for trace in analysis.traces}
+    for finding in analysis.findings:
+        functions = finding.rank is not None and (by_rank[finding.rank].host_events["category"] == "python").any()
+        if finding.rule in ON_CONTEXTS and functions:
+            assert finding.location is not None
+            assert {"function", "file", "line"} <= finding.location.keys()
+
+
+ON_CONTEXTS = {each.name for each in declared_rules() if each.subject == "contexts"}
 OLD_STACKS = ("tb-resnet50-nw0-c", "tb-resnet50-nw4-d")  # of PyTorch before it recorded Python functions
 WITH_LINES = ("tl-jax08-gemm", "tl-jax08-attention", *OLD_STACKS)
 OF_KINETO = [row for row in manifest.rows("kineto-json") if row.values[0]["file"].startswith(OLD_STACKS)]  # type: ignore[index, union-attr, call-overload]

@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
-from deepprof.metrics.contexts.backward import find_forward
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import deepprof
+from deepprof.metrics.contexts.backward import _pair_brackets, _pair_by_name, find_forward
 from deepprof.metrics.contexts.slices import read_slices
 from tests.metrics.contexts.test_slices import op
 from tests.tables import Row, make_trace
@@ -79,3 +87,44 @@ def test_numbers_of_nobody_are_left_alone() -> None:
 
 def test_there_are_no_circles() -> None:
     assert pairs(forward(20, 20, 7), backward(20, 30, 7, thread=1)) == []
+
+
+def test_without_numbers_the_last_operator_of_its_name_is_meant() -> None:
+    forward_ = [op(1, at, at + 5, 0) for at in (0, 10, 20)]
+    nodes = [op(2, at, at + 5, 1) for at in (40, 50, 60)]
+    inner = [op(2, at + 1, at + 3, 0) for at in (40, 50, 60)]  # what a node runs is no forward operator
+    assert pairs(*forward_, *nodes, others=inner) == [(40, 20), (50, 10), (60, 0)]
+    assert pairs(*nodes) == []
+    assert pairs(*forward_, op(2, 40, 45, 4)) == [], "another name"
+
+
+BRACKETS = st.lists(st.tuples(st.integers(0, 1), st.booleans()), max_size=30)
+
+
+@given(BRACKETS)
+def test_brackets_are_paired_as_a_stack_does(drawn: list[tuple[int, bool]]) -> None:
+    stacks, wanted = dict[int, list[int]](), [-1] * len(drawn)
+    for row, (name, opens) in enumerate(drawn):
+        if opens:
+            stacks.setdefault(name, []).append(row)
+        elif stacks.get(name):
+            wanted[row] = stacks[name].pop()
+    schema = {"row": pl.Int64, "time": pl.Int64, "process": pl.Int64, "name": pl.String, "opens": pl.Boolean}
+    rows = pl.DataFrame(
+        [(row, row, 1, str(name), opens) for row, (name, opens) in enumerate(drawn)], schema, orient="row"
+    )
+    assert _pair_brackets(rows, len(drawn)).tolist() == wanted
+
+
+@pytest.mark.traces
+def test_names_say_what_numbers_say_of_a_real_network(traces: Path) -> None:
+    trace = deepprof.read(next((traces / "tb-resnet50-nw0-c").glob("*.json*")))
+    slices = read_slices(trace)
+    numbered, named = find_forward(slices, trace.names), _pair_by_name(slices, trace.names)
+    operator = (slices.rows["kind"] == "operator").to_numpy()
+    for rows in (numbered, named):
+        while (inner := np.flatnonzero((rows >= 0) & operator[slices.parent[rows]] & (slices.parent[rows] >= 0))).size:
+            rows[inner] = slices.parent[rows[inner]]
+    length = slices.end - slices.start
+    nodes = numbered >= 0
+    assert length[nodes & (numbered == named)].sum() >= 0.97 * length[nodes].sum() > 0
