@@ -123,6 +123,7 @@ def write(calls: Sequence[Call], _: Path | None = None, *, iterations: int = ITE
     return [make_trace(writer.device, writer.host, writer.ranges, writer.names)]
 
 
+CONVOLVE, NORM = "model.py(80): convolve", "model.py(55): rms_norm"
 EMBED, LAYERS, LOSS = "model.py(10): embed", "model.py(20): layers", "model.py(60): loss"
 REST = [  # no function has a third of it
     Call("model.py(30): attention", [("aten::addmm", 70.0), ("aten::softmax", 30.0)], backward={"aten::addmm": 130.0}),
@@ -132,6 +133,8 @@ REST = [  # no function has a third of it
 ]
 LARGE = [("aten::addmm", 200.0), ("aten::gelu", 150.0), ("aten::mul", 150.0), ("aten::bmm", 200.0)]
 SMALL = [("aten::log_softmax", 8.0), ("aten::copy_", 8.0), ("aten::nll_loss", 8.0), ("aten::mean", 8.0)]
+# RMSNorm in half precision: to float, the norm step by step, and back.
+CONVERTED = [(f"aten::{name}", 9.0) for name in ("to", "pow", "mean", "rsqrt", "mul", "_to_copy")]
 HOST = Call("data.py(5): select_rows", host_us=800.0)
 OTHER = Call("data.py(15): augment", host_us=300.0)
 
@@ -147,6 +150,13 @@ CASES: dict[str, tuple[Sequence[Call], str, str]] = {
         "",
         "",
     ),
+    "convolutions in the wrong layout": (
+        [Call(CONVOLVE, [("aten::nchwToNhwc", 60.0), ("aten::conv2d", 90.0), ("aten::nhwcToNchw", 60.0)]), *REST],
+        "layout-conversions",
+        CONVOLVE,
+    ),
+    "convolutions in their layout": ([Call(CONVOLVE, [("aten::conv2d", 90.0)]), *REST], "", ""),
+    "conversions around a norm": ([*REST, Call(NORM, CONVERTED)], "fusion-candidates", NORM),
     "a loss of small kernels": ([*REST, *[Call(LOSS, SMALL * 3)]], "fusion-candidates", LOSS),
     "a loss in one kernel": ([*REST, Call(LOSS, [("aten::fused_loss", 40.0)])], "", ""),
     "a function with half of the work": ([Call(LAYERS, LARGE), *REST], "hotspot", LAYERS),
@@ -159,9 +169,13 @@ CASES: dict[str, tuple[Sequence[Call], str, str]] = {
     ),
     "a list that does not grow": ([Call("log.py(8): note", host_us=200.0), *REST], "", ""),
 }
-HEADLINES = {"heavy-backward": "heavy-backward", "heavy-host": "host-bound"}  # the others are remarks
+HEADLINES = {
+    "heavy-backward": "heavy-backward",
+    "layout-conversions": "layout-conversions",
+    "heavy-host": "host-bound",
+}  # the others are remarks
 BESIDE = {"heavy-backward": ("hotspot",)}  # what is as true
-RULES = ("hotspot", "heavy-backward", "fusion-candidates", "heavy-host", "growing-context")
+RULES = ("hotspot", "heavy-backward", "layout-conversions", "fusion-candidates", "heavy-host", "growing-context")
 
 
 def cases() -> Iterator[Case]:
