@@ -64,8 +64,8 @@ def test_stacks_that_are_too_long_have_no_number(monkeypatch):
 @pytest.mark.parametrize(
     ("given", "named"),
     [
-        (("forward", "/work/net.py", 117), "/work/net.py(117): forward"),
-        (("", "/work/net.py", 1), "/work/net.py(1): <unknown>"),
+        (("forward", "/job/net.py", 117), "/job/net.py(117): forward"),
+        (("", "/job/net.py", 1), "/job/net.py(1): <unknown>"),
         (("rocblas_dgemm", "/opt/librocblas.so.4", 0), "rocblas_dgemm"),
         (("0x7f59dc5c0d90", "/usr/lib/libc.so.6", 0), "[libc.so.6]"),
         ((None, "[Unknown]", 0), "[Unknown]"),
@@ -161,9 +161,9 @@ def test_a_directory_of_nsys_gives_the_same_stacks(tmp_path):
 
 FRAMES = {
     1: "\t rocblas_dgemm (/opt/rocm/lib/librocblas.so.4:0)",
-    2: "\t forward (/work/net.py:117)",
+    2: "\t forward (/job/net.py:117)",
     3: "\t 0x7f59dc5c0d90 (/usr/lib/libc.so.6:0)",
-    4: "in main_foo(int, char**) at /work/main.hip:169:5",
+    4: "in main_foo(int, char**) at /job/main.hip:169:5",
     5: "0x00007f35a249d54b at /opt/rocm/lib/libamdhip64.so.6",
     6: "",
 }
@@ -177,7 +177,7 @@ def test_rpd_calls_have_the_frames_of_either_library(tmp_path):
     path = rpd_database.build(tmp_path / "a.rpd", strings, rocpd_api=calls, rocpd_stackframe=reversed(listed))
     trace = Rpd().read(path, details=True)
     assert stacks_of(trace) == [
-        "rocblas_dgemm;/work/net.py(117): forward;[libc.so.6]",
+        "rocblas_dgemm;/job/net.py(117): forward;[libc.so.6]",
         "main_foo(int, char**);[libamdhip64.so.6]",
         "[Unknown]",
         None,

@@ -20,7 +20,7 @@ OPS, CALLS, LINKS = "rocpd_op", "rocpd_api", "rocpd_api_ops"
 KERNEL_CALLS, COPY_CALLS = "rocpd_kernelapi", "rocpd_copyapi"
 STACK_FRAMES = "rocpd_stackframe"
 FRAME_CHARS = 32_768  # of a frame that is taken apart
-# "forward (/work/net.py:117)", of RPDT_STACKFRAMES=2; "in main_foo(int) at /work/main.hip:169:5" of RPDT_STACKFRAMES=1
+# "forward (/job/net.py:117)", of RPDT_STACKFRAMES=2; "in main_foo(int) at /job/main.hip:169:5" of RPDT_STACKFRAMES=1
 IN_BRACKETS = re.compile(r"(?P<name>.*) \((?P<file>[^()]+):(?P<line>\d{1,9})\)", re.DOTALL)
 AT_PLACE = re.compile(
     r"(?:#\d+ +)?(?:0x[0-9a-f]+ in |in )?(?P<name>.*) at (?P<file>[^:]+)(?::(?P<line>\d{1,9}))?(?::\d+)?", re.DOTALL
