@@ -23,9 +23,12 @@ class _Enclosure:
     crosses: npt.NDArray[np.bool_]
 
 
-def order_slices(tracks: Int64s, starts: Int64s, ends: Int64s) -> Int64s:
-    """Return the order of slices: by track, then by start, of those that start together the longest first."""
-    return np.lexsort((-ends, starts, tracks))
+def order_slices(tracks: Int64s, starts: Int64s, ends: Int64s, ranks: Int64s | None = None) -> Int64s:
+    """Return the order of slices: by track, then by start, of those that start together the longest first.
+
+    Those that end together too stand by their `ranks`, or as they stood.
+    """
+    return np.lexsort((-ends, starts, tracks) if ranks is None else (ranks, -ends, starts, tracks))
 
 
 def enclose(tracks: Int64s, starts: Int64s, ends: Int64s) -> _Enclosure:

@@ -92,6 +92,8 @@ def _pair_by_name(slices: HostSlices, names: pl.Series) -> Int64s:
     """
     operator = (slices.rows["kind"] == "operator").to_numpy()
     node = operator & are_named(names, slices.rows["name_id"], NODES)
+    if not node.any():
+        return np.full(len(node), -1, np.int64)
     inside = _lie_within(slices, node)
     outermost = node & ~np.append(inside, False)[slices.parent]  # the last: nothing is around it
     plain = names.str.replace_all(NODE, "").str.replace_all(NAMESPACE, "").str.to_lowercase()

@@ -9,14 +9,15 @@ import numpy.typing as npt
 import polars as pl
 
 from deepprof.collectors.trace import Trace
-from deepprof.metrics.contexts.frames import KIND, OF_CATEGORIES
+from deepprof.metrics.contexts.frames import KIND, KINDS, OF_CATEGORIES
 from deepprof.metrics.enclosure import order_slices
 from deepprof.mining.spans import nest
 
 Int64s = npt.NDArray[np.int64]
 
 # Of slices with the same begin and end the outer one first.
-OUTER_FIRST = {"range": 0, "python": 1, "operator": 2, "runtime": 3}
+OUTER_FIRST = ("range", "python", "operator", "runtime")
+RANKS = np.array([OUTER_FIRST.index(kind) if kind in OUTER_FIRST else -1 for kind in KINDS])
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ def read_slices(trace: Trace) -> HostSlices:
     rows = _gather(trace)
     track = _number_threads(rows)
     start, end = rows["start_ns"].to_numpy(), np.maximum(rows["end_ns"].to_numpy(), rows["start_ns"].to_numpy())
-    order = order_slices(track, start, end)
+    order = order_slices(track, start, end, RANKS[rows["kind"].to_physical().to_numpy()])
     track, start, end = track[order], start[order], end[order]
     parent, end = nest(track, start, end)
     return HostSlices(rows[order], track, start, end, parent)
@@ -66,14 +67,13 @@ def _number_threads(rows: pl.DataFrame) -> Int64s:
 
 
 def _gather(trace: Trace) -> pl.DataFrame:
-    """Return host events and the host's ranges, of those that begin and end together the outer ones first."""
+    """Return the host's ranges, then its events; what never ends is left out."""
     kind = pl.col("category").cast(pl.String).replace_strict(OF_CATEGORIES, default="range")
     columns = ("start_ns", "end_ns", "process", "thread", "name_id")
     links = ("correlation", "external_id", "sequence", "forward_thread", "stack_id")
     events = trace.host_events.select(*columns, *links, kind=kind)
     ranges = trace.annotations.filter(pl.col("side") == "host").select(columns).with_columns(kind=pl.lit("range"))
-    rows = pl.concat([ranges, events], how="diagonal").drop_nulls("end_ns")
-    return rows.sort(pl.col("kind").replace_strict(OUTER_FIRST), maintain_order=True).cast({"kind": KIND})
+    return pl.concat([ranges, events], how="diagonal").drop_nulls("end_ns").cast({"kind": KIND})
 
 
 def find_open(slices: HostSlices, moments: pl.DataFrame) -> Int64s:

@@ -41,6 +41,9 @@ def read_stacks(trace: Trace, slices: HostSlices) -> tuple[FrameLists, pl.Series
     Where Python functions were recorded as slices, stacks of the host say the same again. Only those of compiled
     programs count then: they are of the time of compilation.
     """
+    if trace.stacks.is_empty():
+        nothing = np.full(len(slices.start) + trace.device_events.height, -1, np.int64)
+        return FrameLists(np.zeros(1, np.int64), np.zeros(0, np.int64), nothing), pl.Series("text", [], dtype=pl.String)
     known = trace.stacks.drop_nulls().unique("stack_id", keep="first", maintain_order=True).with_row_index("stack")
     listed = _list_frames(known)
     texts = listed["text"].unique(maintain_order=True)
