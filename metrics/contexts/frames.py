@@ -29,6 +29,14 @@ FRAMES = TableSchema.of(
 )
 
 PYTHON = r"^(.+)\((\d+)\): (.*)$"  # PyTorch writes torch/nn/functional.py(1693): relu
+TRACED = r"^\$(.+\.py):(\d+) (.*)$"  # JAX's profiler writes $train.py:12 step, without the folder
+# Its own files, by which its functions are told from the user's; another file of one of these names has no line.
+OF_JAX = (
+    r"^(?:abstract_arrays|ad|ad_checkpoint|api|api_util|array\w*|batching|callback|compil\w+|core|custom_\w+|deprecations|"
+    r"dispatch|dlpack|dtypes|einsum|functions|indexing|lax|lax_numpy|linear_util|loops|mesh|mlir|monitoring|"
+    r"multihost_utils|named_sharding|partial_eval|pjit|prng|profiler|pxla|reductions|shard_map|sharding_impls|slicing|"
+    r"source_info_util|stages|traceback_util|tree_util|ufunc_api|ufuncs|util|xla_bridge)\.py$"
+)
 MODULE = r"^nn\.Module: (.*)$"
 SCOPE = r"^(.+)/$"  # as call stacks have name scopes of compiled programs
 TRANSPOSED = "transpose("  # how JAX begins the name scopes of backward passes
@@ -46,7 +54,10 @@ def read_frames(rows: pl.DataFrame) -> pl.DataFrame:
     """Return the frame, with the schema `FRAMES`, of each row of `kind` (of `KINDS`) and `name`."""
     name, kind = pl.col("name").fill_null(""), pl.col("kind")
     python, module = kind == "python", name.str.extract(MODULE, 1)
-    inner = name.str.extract(PYTHON, 3)
+    traced = name.str.extract(TRACED, 1)
+    file = pl.coalesce(name.str.extract(PYTHON, 1), pl.when(~traced.str.contains(OF_JAX)).then(traced))
+    inner = pl.coalesce(name.str.extract(PYTHON, 3), name.str.extract(TRACED, 3))
+    line = pl.when(file.is_not_null()).then(pl.coalesce(name.str.extract(PYTHON, 2), name.str.extract(TRACED, 2)))
     plain = pl.coalesce(module, inner, name).str.replace(ADDRESS, "")
     counted = name.str.replace(COUNTED, "${1}*")
     return rows.select(
@@ -58,9 +69,17 @@ def read_frames(rows: pl.DataFrame) -> pl.DataFrame:
         .when(kind == "scope")
         .then(name.str.strip_suffix("/"))
         .otherwise(name),
-        file=pl.when(python).then(name.str.extract(PYTHON, 1)),
-        line=pl.when(python).then(name.str.extract(PYTHON, 2).cast(pl.UInt32, strict=False)),
+        file=pl.when(python).then(file),
+        line=pl.when(python).then(line.cast(pl.UInt32, strict=False)),
     )
+
+
+def number_distinct(rows: pl.DataFrame) -> tuple[pl.Series, pl.DataFrame]:
+    """Return the number of each row among the distinct ones, and these, in the order in which they first come."""
+    distinct, columns = rows.unique(maintain_order=True), rows.columns
+    numbered = distinct.with_row_index("number")
+    numbers = rows.join(numbered, on=columns, how="left", nulls_equal=True, maintain_order="left")["number"]
+    return numbers.cast(pl.Int64), distinct
 
 
 def number_frames(rows: pl.DataFrame, names: pl.Series) -> tuple[pl.Series, pl.DataFrame]:
@@ -71,9 +90,6 @@ def number_frames(rows: pl.DataFrame, names: pl.Series) -> tuple[pl.Series, pl.D
     """
     keys = ("kind", "name_id")
     distinct = rows.select(keys).unique(maintain_order=True)
-    read = read_frames(with_names(distinct, names))
-    frames = read.unique(maintain_order=True)
-    numbered = frames.with_row_index("frame")
-    numbers = read.join(numbered, on=list(FRAMES), how="left", nulls_equal=True, maintain_order="left")
-    found = rows.join(distinct.with_columns(numbers["frame"]), on=keys, how="left", maintain_order="left")
-    return found["frame"].cast(pl.Int64), frames
+    numbers, frames = number_distinct(read_frames(with_names(distinct, names)))
+    placed = distinct.with_columns(frame=numbers)
+    return rows.join(placed, on=keys, how="left", maintain_order="left")["frame"], frames

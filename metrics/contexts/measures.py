@@ -124,7 +124,8 @@ def _of_slices(trace: Trace, tree: ContextTree) -> Iterator[Amounts]:
 def _of_allocations(trace: Trace, tree: ContextTree) -> Amounts:
     """Return what was allocated; what no slice was open for is the root's."""
     taken = trace.memory_events.filter(pl.col("nbytes") > 0).with_columns(size=_at_most("nbytes"))
-    row = find_open(tree.slices, taken.select("process", "thread", "time_ns"))
+    moments = taken.select("process", "thread", "time_ns")
+    row = find_open(tree.slices, moments) if taken.height else np.empty(0, np.int64)
     context = np.append(tree.of_slices, 0)[row]  # -1 is the last
     return Amounts("allocated_nbytes", context, taken["size"].to_numpy(), taken["time_ns"].to_numpy())
 

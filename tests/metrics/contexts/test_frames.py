@@ -27,6 +27,9 @@ def read(kind: str, name: str | None) -> tuple[object, ...]:
             "<built-in method add_ of Tensor object at 0x7f2A>",
             ("python", "<built-in method add_ of Tensor object>", None, None),
         ),
+        ("python", "$train.py:12 step", ("python", "step", "train.py", 12)),
+        ("python", "$pjit.py:7 wrapper", ("python", "wrapper", None, None)),  # one of JAX's own files
+        ("python", "$builtins isinstance", ("python", "$builtins isinstance", None, None)),
         ("python", "nn.Module: Linear_0", ("module", "Linear_0", None, None)),
         ("python", "a.py(99999999999): f", ("python", "f", "a.py", None)),  # no file has that line
         ("operator", "aten::add(1): x", ("operator", "aten::add(1): x", None, None)),
