@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from deepprof.metrics.contexts.frames import number_distinct
 from deepprof.metrics.contexts.paths import find_nearest, number_paths, read_places
 
 Int64s = npt.NDArray[np.int64]
@@ -50,7 +51,8 @@ def match_paths(a: pl.DataFrame, b: pl.DataFrame) -> CodePaths:
     parent, depth = read_places(both)
     parent[a.height :] += a.height
     code = both["kind"].cast(pl.String).is_in(CODE).to_numpy()
-    frame, frames = _number_frames(both)
+    numbers, frames = number_distinct(both.select(KEY))
+    frame = numbers.to_numpy()
     outer = find_nearest(code, parent, depth)[parent]
     code = code & ~((outer >= 0) & (frame[outer] == frame))
     rows = np.flatnonzero(code)
@@ -60,12 +62,3 @@ def match_paths(a: pl.DataFrame, b: pl.DataFrame) -> CodePaths:
     context = np.zeros(both.height, np.int64)
     context[rows] = paths.context
     return CodePaths(np.append(0, paths.parent), frames[paths.frame], context[: a.height], context[a.height :])
-
-
-def _number_frames(contexts: pl.DataFrame) -> tuple[Int64s, pl.DataFrame]:
-    """Return the number of each context's frame, and the frames."""
-    frames = contexts.select(KEY).unique(maintain_order=True)
-    numbered = contexts.select(KEY).join(
-        frames.with_row_index("frame"), on=list(KEY), how="left", nulls_equal=True, maintain_order="left"
-    )
-    return numbered["frame"].cast(pl.Int64).to_numpy(), frames

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from deepprof.metrics.contexts.frames import FRAMES
+from deepprof.metrics.contexts.frames import FRAMES, number_distinct
 from deepprof.metrics.contexts.paths import add_up, read_places
 from deepprof.render.flame import MEASURES
 from deepprof.render.plain import printable, shorten
@@ -112,11 +112,8 @@ def _lay_out(contexts: pl.DataFrame) -> _ContextStacks:
 
 def _number_frames(contexts: pl.DataFrame) -> tuple[Int64s, list[Frame]]:
     """Return the number of each context's frame, and the frames."""
-    distinct = contexts.select(list(FRAMES)).unique(maintain_order=True)
-    numbered = distinct.with_row_index("frame")
-    found = contexts.join(numbered, on=list(FRAMES), how="left", nulls_equal=True, maintain_order="left")
-    frames = [_spell(frame_of(row)) for row in distinct.iter_rows(named=True)]
-    return found["frame"].cast(pl.Int64).to_numpy().copy(), frames
+    numbers, distinct = number_distinct(contexts.select(list(FRAMES)))
+    return numbers.to_numpy().copy(), [_spell(frame_of(row)) for row in distinct.iter_rows(named=True)]
 
 
 def _spell(frame: Frame) -> Frame:

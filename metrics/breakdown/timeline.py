@@ -128,11 +128,11 @@ def _extent(work: pl.DataFrame) -> tuple[int, int]:
 def _busy_layers(work: pl.DataFrame) -> list[Spans]:
     """Return the spans of each busy part, in the order of `BUSY_PARTS`."""
     start, end = work["start_ns"].to_numpy(), work["end_ns"].to_numpy()
-    kinds = work.select(kind=_kind_of_work())["kind"].to_numpy()
+    kinds = work.select(kind=kind_of_work())["kind"].to_numpy()
     return [union(start[kinds == number], end[kinds == number]) for number in range(len(BUSY_PARTS))]
 
 
-def _kind_of_work() -> pl.Expr:
+def kind_of_work() -> pl.Expr:
     """Return the number of the busy part that an event is; a kernel without a name computes."""
     collective = is_collective().fill_null(value=False)
     copies = {way: BUSY_PARTS.index(part) for way, part in COPY_PARTS.items()}

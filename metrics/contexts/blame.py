@@ -9,12 +9,13 @@ import numpy.typing as npt
 import polars as pl
 
 from deepprof.metrics.breakdown.costs import windows_of
-from deepprof.metrics.breakdown.parts import COPY_PARTS
+from deepprof.metrics.breakdown.parts import BUSY_PARTS
+from deepprof.metrics.breakdown.timeline import kind_of_work
 from deepprof.metrics.contexts.per_loop import LoopContexts
 from deepprof.metrics.contexts.slices import find_open
 from deepprof.metrics.names import with_names
+from deepprof.metrics.sharing.work import WORK
 from deepprof.metrics.spans import Spans, covered
-from deepprof.metrics.streams import is_collective
 
 Floats = npt.NDArray[np.float64]
 
@@ -24,27 +25,10 @@ SAMPLES = 2_000  # moments at which the host is looked at: shares are right to a
 def blame_events(seen: LoopContexts, parts: Sequence[str]) -> Floats:
     """Return for each context the time in ns of its events of busy `parts` within the usual iterations."""
     events = with_names(seen.trace.device_events, seen.trace.names).with_columns(of=pl.Series(seen.tree.of_events))
-    mine = events.filter((pl.col("device") == seen.loop.device) & _are_of(parts))
+    wanted = kind_of_work().is_in([BUSY_PARTS.index(part) for part in parts])
+    mine = events.filter((pl.col("device") == seen.loop.device) & pl.col("activity").is_in(WORK) & wanted)
     inside = covered(windows_of(seen.loop), mine["start_ns"].to_numpy(), mine["end_ns"].to_numpy())
     return np.bincount(mine["of"].to_numpy(), inside, seen.table.height).astype(np.float64)
-
-
-def _are_of(parts: Sequence[str]) -> pl.Expr:
-    """Return which events, with a `name`, are of busy parts."""
-    collective = is_collective().fill_null(value=False)
-    computing = pl.col("activity").is_in(["kernel", "graph"]) & ~collective
-    way = pl.col("copy_kind").cast(pl.String).replace_strict(COPY_PARTS, default=COPY_PARTS[None])
-    kind = (
-        pl.when(collective)
-        .then(pl.lit("exposed_communication_ns"))
-        .when(computing)
-        .then(pl.lit("compute_ns"))
-        .when(pl.col("activity") == "memset")
-        .then(pl.lit("exposed_memset_ns"))
-        .when(pl.col("activity") == "memcpy")
-        .then(way)
-    )
-    return kind.is_in(list(parts)).fill_null(value=False)
 
 
 def blame_spans(seen: LoopContexts, spans: Spans, threads: pl.DataFrame | None) -> Floats:

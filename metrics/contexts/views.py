@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from deepprof.metrics.contexts.frames import FRAMES
+from deepprof.metrics.contexts.frames import FRAMES, number_distinct
 from deepprof.metrics.contexts.paths import add_up, read_places
 
 Int64s = npt.NDArray[np.int64]
@@ -39,10 +39,8 @@ def look_down(contexts: pl.DataFrame, own: pl.Series) -> FlameTree:
 def look_up(contexts: pl.DataFrame, own: pl.Series) -> FlameTree:
     """Return what took something itself, each frame once, with its callers within it, and theirs within them."""
     around, _ = read_places(contexts)
-    frames = contexts.select(list(FRAMES)).unique(maintain_order=True)
-    numbered = frames.with_row_index("frame")
-    frame = contexts.join(numbered, on=list(FRAMES), how="left", nulls_equal=True, maintain_order="left")["frame"]
-    number, amount = frame.cast(pl.Int64).to_numpy(), own.cast(pl.Int64).to_numpy()
+    frame, frames = number_distinct(contexts.select(list(FRAMES)))
+    number, amount = frame.to_numpy(), own.cast(pl.Int64).to_numpy()
     at = np.flatnonzero(amount)
     node, first, taken = np.zeros(len(at), np.int64), 1, amount[at]
     parents, labels, values = [np.zeros(1, np.int64)], [number[:1]], [taken.sum(keepdims=True)]

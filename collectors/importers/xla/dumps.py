@@ -14,7 +14,7 @@ from pathlib import Path
 import polars as pl
 
 from deepprof.collectors.errors import TraceError
-from deepprof.collectors.importers.xla.programs import split_scopes, write_frame
+from deepprof.collectors.importers.xla.programs import write_frame, write_scopes
 from deepprof.collectors.trace import EVENT_STACKS, STACKS, Trace
 
 PATTERNS = ("*after_optimizations.txt", "*.hlo", "*.hlo.txt")
@@ -127,11 +127,11 @@ def _read_program(file: Path) -> Iterator[tuple[str, str]]:
 def _write_origin(program: _DumpedProgram, metadata: str) -> str:
     """Return the frames of an operation with this metadata: its name scopes, then the functions around it."""
     given = {key: text or number for key, text, number in FIELD.findall(metadata)}
-    scopes = [f"{_clean(scope)}/" for scope in reversed(split_scopes(given.get("op_name", "")))]
+    scopes = write_scopes(_clean(given.get("op_name", "")))
     source = program.write_stack(int(given.get("stack_frame_id", 0) or 0))
     if not source and given.get("source_file"):
         source = write_frame(_clean(given["source_file"]), int(given.get("source_line", 0) or 0), "<unknown>")
-    return ";".join(filter(None, [*scopes, source]))
+    return ";".join(filter(None, [scopes, source]))
 
 
 def _clean(text: str) -> str:

@@ -202,7 +202,7 @@ class _HloReader:
 
     def origin(self, metadata: Any) -> _HloOrigin:
         """Return what an instruction with this metadata was made for."""
-        scopes = ";".join(f"{scope}/" for scope in reversed(split_scopes(_clean(metadata.op_name))))
+        scopes = write_scopes(_clean(metadata.op_name))
         source = self.stack(metadata.stack_frame_id)
         if not source and metadata.source_file:
             source = write_frame(_clean(metadata.source_file), metadata.source_line, UNKNOWN)
@@ -246,6 +246,11 @@ def write_frame(file: str, line: int, function: str) -> str:
 def _clean(name: bytes) -> str:
     """Return a name as text that can be part of a stack."""
     return name[:STACK_NBYTES].decode(errors="replace").replace(";", ",")
+
+
+def write_scopes(operation: str) -> str:
+    """Return the name scopes in the name of an operation as in `Trace.stacks`."""
+    return ";".join(f"{scope}/" for scope in reversed(split_scopes(operation)))
 
 
 def split_scopes(name: str) -> list[str]:
