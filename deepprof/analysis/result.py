@@ -198,42 +198,43 @@ class Analysis:
     @cached_property
     def contexts(self) -> pl.DataFrame:
         """Calling contexts of all ranks and what they took: `rank`, and the columns of `CONTEXTS` and `MEASURES`."""
-        tables = []
-        for trace in self.traces:
-            tree, number = self.context_trees[trace.rank or 0], pl.lit(trace.rank or 0, pl.Int64)
-            taken = measure_contexts(trace, tree, self._timelines_of(trace))
-            tables.append(tree.contexts.select(number.alias("rank"), pl.all()).hstack(taken))
-        return pl.concat([empty_table(PLACED_CONTEXTS), *tables])
+        trees = ((trace, self.context_trees[trace.rank or 0]) for trace in self.traces)
+        tables = (
+            (_numbered(trace), tree.contexts.hstack(measure_contexts(trace, tree, self._timelines_of(trace))))
+            for trace, tree in trees
+        )
+        return _put_in_places(PLACED_CONTEXTS, tables)
 
     @cached_property
     def contexts_in_iterations(self) -> pl.DataFrame:
         """What contexts took in each iteration of each loop: `loop`, `rank`, and the columns of `IN_ITERATIONS`."""
-        tables, traces = [], {trace.rank or 0: trace for trace in self.traces}
-        for number, loop in enumerate(self.loops if traces else ()):
-            trace, tree = traces[loop.rank], self.context_trees[loop.rank]
-            taken = measure_iterations(trace, tree, loop, self._timelines_of(trace))
-            place = (pl.lit(number, pl.Int64).alias("loop"), pl.lit(loop.rank, pl.Int64).alias("rank"))
-            tables.append(taken.select(*place, pl.all()))
-        return pl.concat([empty_table(CONTEXTS_IN_ITERATIONS), *tables])
+        traces = {trace.rank or 0: trace for trace in self.traces}
+        known = ((number, loop, traces[loop.rank]) for number, loop in enumerate(self.loops if traces else ()))
+        tables = (
+            (
+                {"loop": number, "rank": loop.rank},
+                measure_iterations(trace, self.context_trees[loop.rank], loop, self._timelines_of(trace)),
+            )
+            for number, loop, trace in known
+        )
+        return _put_in_places(CONTEXTS_IN_ITERATIONS, tables)
 
     @cached_property
     def contexts_in_loops(self) -> pl.DataFrame:
         """What contexts take in a usual iteration of each loop: `loop`, `rank`, and the columns of `IN_LOOPS`."""
-        tables = []
-        for number, loop in enumerate(self.loops):
-            taken = summarize_iterations(self.contexts_in_iterations.filter(loop=number), loop)
-            place = (pl.lit(number, pl.Int64).alias("loop"), pl.lit(loop.rank, pl.Int64).alias("rank"))
-            tables.append(taken.select(*place, pl.all()))
-        return pl.concat([empty_table(CONTEXTS_IN_LOOPS), *tables])
+        taken = self.contexts_in_iterations.partition_by("loop", as_dict=True)
+        tables = (
+            ({"loop": number, "rank": loop.rank}, summarize_iterations(taken[number,], loop))
+            for number, loop in enumerate(self.loops)
+            if (number,) in taken
+        )
+        return _put_in_places(CONTEXTS_IN_LOOPS, tables)
 
     @cached_property
     def context_shapes(self) -> pl.DataFrame:
         """How the kernels of contexts were launched: `rank`, and the columns of `CONTEXT_SHAPES`; read with details."""
-        tables = []
-        for trace in self.traces:
-            shapes = measure_shapes(trace, self.context_trees[trace.rank or 0])
-            tables.append(shapes.select(pl.lit(trace.rank or 0, pl.Int64).alias("rank"), pl.all()))
-        return pl.concat([empty_table(PLACED_SHAPES), *tables])
+        trees = ((trace, self.context_trees[trace.rank or 0]) for trace in self.traces)
+        return _put_in_places(PLACED_SHAPES, ((_numbered(trace), measure_shapes(trace, tree)) for trace, tree in trees))
 
     def _timelines_of(self, trace: Trace) -> list[Timeline]:
         """Return the timelines of a trace's devices."""
@@ -280,6 +281,11 @@ class Analysis:
         from deepprof.render.json import encode
 
         return encode(self, limit=None)
+
+
+def _numbered(trace: Trace) -> dict[str, int | None]:
+    """Return the column that identifies the rank of a row."""
+    return {"rank": trace.rank or 0}
 
 
 def _located(number: int, loop: Loop) -> dict[str, int | None]:
