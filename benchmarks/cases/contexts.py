@@ -6,12 +6,14 @@ They are the cases of DeepContext (section 6) that do not need a certain device,
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+import polars as pl
+
 from benchmarks.cases.case import HEALTHY, Case
-from deepprof.collectors.trace import Trace
+from deepprof.collectors.trace import STALLS, Trace
 from tests.tables import Row, event, launch, make_trace, span
 
 __all__ = ["CASES", "SECTION", "cases"]
@@ -123,7 +125,15 @@ def write(calls: Sequence[Call], _: Path | None = None, *, iterations: int = ITE
     return [make_trace(writer.device, writer.host, writer.ranges, writer.names)]
 
 
+def write_with_stalls(calls: Sequence[Call], _: Path) -> list[Trace]:
+    """Return the trace of a job with what Nsight Compute measured of its gathers: their warps wait for memory."""
+    (trace,) = write(calls)
+    rows = {"name_id": [trace.names.index_of("gather_kernel")], "reason": ["long_scoreboard"], "share_ratio": [0.7]}
+    return [replace(trace, stalls=pl.DataFrame(rows, schema=STALLS))]
+
+
 CONVOLVE, NORM = "model.py(80): convolve", "model.py(55): rms_norm"
+GATHER = [Call("model.py(15): gather", [("aten::gather", 280.0)])]
 EMBED, LAYERS, LOSS = "model.py(10): embed", "model.py(20): layers", "model.py(60): loss"
 REST = [  # no function has a third of it
     Call("model.py(30): attention", [("aten::addmm", 70.0), ("aten::softmax", 30.0)], backward={"aten::addmm": 130.0}),
@@ -162,6 +172,8 @@ CASES: dict[str, tuple[Sequence[Call], str, str]] = {
     "a function with half of the work": ([Call(LAYERS, LARGE), *REST], "hotspot", LAYERS),
     "rows selected in Python": ([HOST, OTHER, *REST], "heavy-host", HOST.function),
     "rows selected by a tensor": ([OTHER, *REST], "", ""),
+    "a kernel that waits for memory": ([*GATHER, *REST], "stalled-kernels", "model.py(15): gather"),
+    "the same without counters": ([*GATHER, *REST], "", ""),
     "a list that grows behind the device": (
         [Call("log.py(8): note", host_us=20.0, growth_us=20.0), *REST],
         "growing-context",
@@ -175,14 +187,21 @@ HEADLINES = {
     "heavy-host": "host-bound",
 }  # the others are remarks
 BESIDE = {"heavy-backward": ("hotspot",)}  # what is as true
-RULES = ("hotspot", "heavy-backward", "layout-conversions", "fusion-candidates", "heavy-host", "growing-context")
+RULES = (
+    "hotspot",
+    "heavy-backward",
+    "layout-conversions",
+    "fusion-candidates",
+    "heavy-host",
+    "growing-context",
+    "stalled-kernels",
+)
 
 
 def cases() -> Iterator[Case]:
     """Yield a case per job."""
     for name, (calls, rule, function) in CASES.items():
         headline = HEADLINES.get(rule, HEALTHY)
+        load = write_with_stalls if rule == "stalled-kernels" else write
         never = tuple(each for each in RULES if each not in (rule, *BESIDE.get(rule, ())))
-        yield Case(
-            SECTION, name, headline, partial(write, calls), never=never, finds=(rule, function) if rule else None
-        )
+        yield Case(SECTION, name, headline, partial(load, calls), never=never, finds=(rule, function) if rule else None)
