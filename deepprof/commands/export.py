@@ -72,8 +72,9 @@ def _check_options(args: argparse.Namespace) -> None:
 
     if args.flows and args.to != "perfetto":
         raise UsageError(f"--flows: {args.to} shows no arrows; leave it out or choose --to perfetto")
-    if args.stacks and args.to not in CONTEXT_TARGETS:
-        raise UsageError(f"--stacks: {args.to} shows no calling contexts; leave it out or choose --to pprof")
+    given = "--stacks" if args.stacks else "--hlo" if args.hlo else None
+    if given and args.to not in CONTEXT_TARGETS:
+        raise UsageError(f"{given}: {args.to} shows no calling contexts; leave it out or choose --to pprof")
     if args.by and args.to != "collapsed":
         raise UsageError(f"--by: {args.to} has no number of its own; leave it out or choose --to collapsed")
     if args.what and args.to not in {"csv", "parquet"}:

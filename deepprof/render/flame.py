@@ -13,6 +13,7 @@ import polars as pl
 
 from deepprof.collectors.names.short import shorten as shorten_kernel
 from deepprof.metrics.breakdown.parts import IDLE_PARTS
+from deepprof.metrics.contexts.backward import ENGINE as EVALUATE
 from deepprof.metrics.contexts.frames import write_line
 from deepprof.metrics.contexts.paths import read_places, spread
 from deepprof.render.plain import shorten
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 LEAST = 0.005  # of the whole: what is smaller is left out, with its number and sum
 ALIKE = 0.995  # of the frame around: a frame that takes nearly all of it stands on its line
-ENGINE = "autograd::engine::evaluate_function: "  # stands before the name of a backward node
+ENGINE = f"{EVALUATE}: "  # stands before the name of a backward node
 ON_DEVICE = {"kernel", "graph"}
 INDENT = 2
 BAR = 10  # columns

@@ -59,6 +59,8 @@ def test_call_stacks_are_shown_where_asked_for(capsys: pytest.CaptureFixture[str
     assert "step train.py:3" in (tmp_path / "a.txt").read_text()
     assert main(["export", str(path), "--to", "csv", "--stacks", "-o", str(tmp_path / "b")]) == 2
     assert "--stacks: csv shows no calling contexts" in capsys.readouterr().err
+    assert main(["export", str(path), "--to", "csv", "--hlo", str(tmp_path), "-o", str(tmp_path / "b")]) == 2
+    assert "--hlo: csv shows no calling contexts" in capsys.readouterr().err
 
 
 def test_it_goes_to_a_file(job: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
