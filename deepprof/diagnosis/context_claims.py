@@ -14,7 +14,8 @@ from deepprof.metrics.contexts.per_loop import LoopContexts
 class ContextClaim:
     """A claim of `rule` about one context of a loop; `saved_ns` of computing is what an iteration could save.
 
-    It is a remark unless `severity` says more; a recording without iterations allows no more.
+    It is a remark unless `severity` says more; a recording without iterations allows no more. `certainty` is how sure
+    it is that what was measured matters.
     """
 
     rule: str
@@ -22,6 +23,7 @@ class ContextClaim:
     context: int
     severity: Severity = "info"
     saved_ns: float | None = None
+    certainty: float = 1.0
 
     def conclude(self, texts: FindingTexts, evidence: Numbers) -> Finding:
         """Return the finding, with the context's place in the code as its location."""
@@ -35,7 +37,7 @@ class ContextClaim:
             summary=texts.summary,
             evidence=evidence,
             advice=texts.advice,
-            confidence=round(loop.confidence * many(loop.usual.height), 3),
+            confidence=round(self.certainty * loop.confidence * many(loop.usual.height), 3),
             headroom_ns_per_iteration=saved,
             **loop.place,
             iterations=None if loop.single else (int(index[0]), int(index[-1])),

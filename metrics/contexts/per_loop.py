@@ -23,6 +23,7 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 STAGES = 6  # of a loop, one after the other: that all six grow by chance has the probability 1/720
+STAGE_ITERATIONS = 2  # at least: one alone may be anything
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +32,7 @@ class LoopContexts:
 
     `table` has the columns of `CONTEXTS`, and of `MEASURES` as means per usual iteration. `stages` is an array of
     `STAGES` × contexts × `COLUMNS`: the means with all within in the first sixth of the usual iterations, the second …;
-    it has no rows where there are fewer iterations than stages.
+    it has no rows where a stage has fewer than `STAGE_ITERATIONS`.
     """
 
     loop: Loop
@@ -73,5 +74,6 @@ def read_loop_contexts(
     means = np.hstack([whole.sum(axis=0), own.sum(axis=0)]) / len(start)
     names = [*COLUMNS, *(f"own_{name}" for name in COLUMNS)]
     counts = np.bincount(stage, minlength=STAGES)
-    stages = whole / counts[:, None, None] if counts.all() else np.empty((0, many, len(COLUMNS)))
+    enough = counts.min() >= STAGE_ITERATIONS
+    stages = whole / counts[:, None, None] if enough else np.empty((0, many, len(COLUMNS)))
     return LoopContexts(loop, trace, tree, tree.contexts.hstack(pl.DataFrame(means, schema=names)), stages)

@@ -117,3 +117,17 @@ def test_kernels_without_length_say_nothing(iterations: int) -> None:
         "fusion-candidates",
         "heavy-backward",
     }
+
+
+def test_without_another_operator_a_heavy_backward_pass_is_an_unsure_remark() -> None:
+    (trace,) = write(CASES["rows by index"][0])
+    names = trace.names.str.replace("aten::index", "aten::cumprod").str.replace("IndexBackward0", "CumprodBackward0")
+    found = of_rule(deepprof.analyze(replace(trace, names=names)), "heavy-backward")
+    assert found.severity == "info"
+    assert found.confidence <= 0.6
+
+
+def test_three_times_the_forward_pass_is_usual() -> None:
+    calls = [Call("model.py(10): embed", [("aten::index", 120.0)], backward={"aten::index": 500.0})]
+    analysis = deepprof.analyze(write([*calls, *CASES["a loss in one kernel"][0]]))
+    assert "heavy-backward" not in {each.rule for each in analysis.findings}

@@ -90,11 +90,11 @@ def test_without_a_usual_iteration_there_is_nothing(growing: Analysis) -> None:
     (loop,), (trace,) = growing.loops, growing.traces
     none = replace(loop, iterations=loop.iterations.clear(), parts=loop.parts.clear())
     assert read_loop_contexts(trace, growing.context_trees[0], none) is None
-    few = replace(loop, iterations=loop.iterations.head(STAGES - 1), parts=loop.parts.head(STAGES - 1))
+    few = replace(loop, iterations=loop.iterations.head(2 * STAGES - 1), parts=loop.parts.head(2 * STAGES - 1))
     seen = read_loop_contexts(trace, growing.context_trees[0], few)
     assert seen is not None
     assert windows_of(few).total_ns > 0
-    assert find_growing(seen, "host_ns", 1.0) is None, "fewer usual iterations than stages"
+    assert find_growing(seen, "host_ns", 1.0) is None, "too few usual iterations for two in each stage"
 
 
 def test_mean_deviation_and_trend_are_those_of_the_values(growing: Analysis) -> None:
