@@ -44,7 +44,7 @@ def number_paths(parent: Int64s, frame: Int64s, top: Int64s, first: int) -> _Num
     """
     depth, context, many = measure_depths(parent), top.copy(), int(frame.max(initial=0)) + 1
     found: list[Int64s] = [np.empty(0, np.int64)]
-    for rows in _by_level(depth):
+    for rows in list_levels(depth):
         around = np.where(parent[rows] >= 0, context[parent[rows]], top[rows])
         if depth[rows[0]] > DEEPEST:
             context[rows] = around
@@ -60,7 +60,7 @@ def number_paths(parent: Int64s, frame: Int64s, top: Int64s, first: int) -> _Num
 def add_up(own: Numbers, parent: Int64s, depth: Int64s) -> Numbers:
     """Return for each node of a tree the sum of its row of `own` and of those of all nodes within it."""
     whole = own.copy()
-    for rows in reversed(_by_level(depth)[1:]):
+    for rows in reversed(list_levels(depth)[1:]):
         ordered = rows[np.argsort(parent[rows], kind="stable")]
         begins = np.flatnonzero(np.diff(parent[ordered], prepend=-1))
         whole[parent[ordered[begins]]] += np.add.reduceat(whole[ordered], begins, axis=0)
@@ -70,7 +70,7 @@ def add_up(own: Numbers, parent: Int64s, depth: Int64s) -> Numbers:
 def spread(found: Bools, parent: Int64s, depth: Int64s) -> Bools:
     """Return the nodes of a tree that were found, and all within them."""
     reached = found.copy()
-    for rows in _by_level(depth)[1:]:
+    for rows in list_levels(depth)[1:]:
         reached[rows] |= reached[parent[rows]]
     return reached
 
@@ -78,7 +78,7 @@ def spread(found: Bools, parent: Int64s, depth: Int64s) -> Bools:
 def find_nearest(found: Bools, parent: Int64s, depth: Int64s) -> Int64s:
     """Return for each node of a tree the innermost one that was found, itself or around it; -1 for none."""
     nearest = np.where(found, np.arange(len(found)), -1)
-    for rows in _by_level(depth)[1:]:
+    for rows in list_levels(depth)[1:]:
         missing = rows[nearest[rows] < 0]
         nearest[missing] = nearest[parent[missing]]
     return nearest
@@ -90,7 +90,7 @@ def read_places(contexts: pl.DataFrame) -> tuple[Int64s, Int64s]:
     return numbers["parent"].to_numpy(), numbers["depth"].to_numpy()
 
 
-def _by_level(depth: Int64s) -> list[Int64s]:
+def list_levels(depth: Int64s) -> list[Int64s]:
     """Return the rows of each depth, the outermost first."""
     order = np.argsort(depth, kind="stable")
     return np.split(order, np.flatnonzero(np.diff(depth[order])) + 1) if len(order) else []

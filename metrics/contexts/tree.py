@@ -48,7 +48,8 @@ class ContextTree:
     """The calling contexts of one trace.
 
     `contexts` has the schema `CONTEXTS`; `sites` says from where device events were launched; `of_slices` and
-    `of_events` are the context of each row of `slices` and of `Trace.device_events`.
+    `of_events` are the context of each row of `slices` and of `Trace.device_events`. `forward` is for each row of
+    `slices` that is a backward node the one of its forward operator, else -1.
     """
 
     contexts: pl.DataFrame
@@ -56,6 +57,7 @@ class ContextTree:
     sites: LaunchSites
     of_slices: Int64s
     of_events: Int64s
+    forward: Int64s
 
     @property
     def parent(self) -> Int64s:
@@ -90,7 +92,7 @@ def build_tree(trace: Trace, recorded: Trace | None = None) -> ContextTree:
     below, of_slices = _place_slices(slices, around, host, backward, fixed.height)
     last, of_events = _place_events(sites, device, of_slices, fixed.height + len(below.parent))
     nodes, places = unfold(below + last, chained, inserted, _are_transposed(frames), fixed.height)
-    return ContextTree(_tabulate(top + nodes, frames), slices, sites, places[of_slices], places[of_events])
+    return ContextTree(_tabulate(top + nodes, frames), slices, sites, places[of_slices], places[of_events], forward)
 
 
 def _fixed_frames(slices: HostSlices) -> pl.DataFrame:

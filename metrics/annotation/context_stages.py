@@ -1,0 +1,97 @@
+"""Which stage each calling context and slice is part of: by its name, what it lies in, and autograd's passes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from deepprof.metrics.annotation.stage_names import STAGES, name_stages
+from deepprof.metrics.contexts.paths import list_levels, measure_depths, read_places, spread
+from deepprof.metrics.contexts.tree import ContextTree
+
+Int8s = npt.NDArray[np.int8]
+Bools = npt.NDArray[np.bool_]
+
+NONE = -1
+STATES = (*STAGES, "loss module", "none")  # of a context: a stage, loss whatever lies in it, or nothing
+_NUMBERS = {state: number for number, state in enumerate(STATES)}
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedStages:
+    """For each context, or slice, the number of its stage in `STAGES`, -1 where nothing speaks, and how sure it is.
+
+    What a function, a range, a module or autograd says is `certain`; what an operator's name says is not.
+    """
+
+    stage: Int8s
+    certain: Bools
+
+
+def judge_contexts(contexts: pl.DataFrame) -> JudgedStages:
+    """Return the stage of each context of one rank; `contexts` has the columns of `CONTEXTS`, and all rows of a tree."""
+    parent, depth = read_places(contexts)
+    named = name_stages(contexts)
+    own = named["stage"].fill_null("none").replace_strict(_NUMBERS, return_dtype=pl.Int8).to_numpy().copy()
+    certain = named["certain"].to_numpy().copy()
+    backward = contexts["backward"].to_numpy()
+    begins = backward & ~backward[parent]
+    own[begins & (own != _NUMBERS["communication"])], certain[begins] = _NUMBERS["backward"], True
+    state = own.copy()
+    for rows in list_levels(depth)[1:]:
+        around = parent[rows]
+        taken = np.where(certain[rows], STRONG[state[around], own[rows]], WEAK[state[around], own[rows]])
+        inherited = taken != own[rows]
+        certain[rows] = np.where(inherited, certain[around], certain[rows])
+        state[rows] = taken
+    stage = np.where(state == _NUMBERS["loss module"], _NUMBERS["loss"], state)
+    return JudgedStages(np.where(stage == _NUMBERS["none"], NONE, stage).astype(np.int8), certain)
+
+
+def judge_slices(tree: ContextTree, contexts: JudgedStages) -> JudgedStages:
+    """Return the stage of each slice of the host: of its context, or forward in operators that went backward later.
+
+    Equal operators of one context may be of several passes; which of them went backward is known of each.
+    """
+    stage, certain = contexts.stage[tree.of_slices], contexts.certain[tree.of_slices]
+    differentiated = np.zeros(len(stage), np.bool_)
+    differentiated[tree.forward[tree.forward >= 0]] = True
+    differentiated &= (tree.slices.rows["kind"] == "operator").to_numpy()
+    inside = spread(differentiated, np.maximum(tree.slices.parent, 0), measure_depths(tree.slices.parent))
+    new = inside & (stage == NONE)
+    return JudgedStages(np.where(new, _NUMBERS["forward"], stage).astype(np.int8), certain | new)
+
+
+def _combine(around: str, own: str, *, certain: bool) -> str:
+    """Return what a context is part of that lies in one that is part of `around`, and whose name says `own`.
+
+    Evaluation, saving, loading data and backward passes are whole: what they call is part of them. An optimizer may
+    call the other stages, as its closure.
+    """
+    if own == "none":
+        return around
+    if own == "communication" or around in {"none", "other", "communication", "unknown"}:
+        return own
+    if around in {"evaluation", "checkpoint", "data loading"}:
+        return around
+    if around == "backward":
+        return own if certain and own == "optimizer" else around
+    if around == "optimizer":
+        return own if certain else around
+    if around == "loss module":
+        return own if own == "backward" else around
+    if around == "loss":
+        return own if certain else around
+    return own if certain or own == "loss" else around
+
+
+def _tabulate(*, certain: bool) -> Int8s:
+    """Return `_combine` for all pairs of states, by their numbers."""
+    table = [[_NUMBERS[_combine(around, own, certain=certain)] for own in STATES] for around in STATES]
+    return np.array(table, np.int8)
+
+
+STRONG, WEAK = _tabulate(certain=True), _tabulate(certain=False)

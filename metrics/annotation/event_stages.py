@@ -1,0 +1,195 @@
+"""Which stage each device event is part of: as its launch was, or as the order of kernels has it.
+
+A kernel is part of the stage that launched it, however much later it runs; a collective is communication wherever it
+was launched. What is not known so is decided within iterations, from what is known around and from kernels' names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from deepprof.collectors.trace import Trace
+from deepprof.metrics.annotation.context_stages import NONE, JudgedStages, judge_contexts, judge_slices
+from deepprof.metrics.annotation.filling import KEPT, fill
+from deepprof.metrics.annotation.kernel_families import FAMILY_NAMES, NO_FAMILY, find_families, weigh_families
+from deepprof.metrics.annotation.stage_names import STAGES
+from deepprof.metrics.contexts.tree import ContextTree
+from deepprof.metrics.loop import Loop
+from deepprof.metrics.names import are_named
+from deepprof.metrics.sharing.work import WORK
+from deepprof.metrics.streams import COLLECTIVE
+from deepprof.metrics.template.blocks import place_blocks
+
+Int8s = npt.NDArray[np.int8]
+Int64s = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float32]
+Bools = npt.NDArray[np.bool_]
+
+# How a stage is known: from what the host recorded around the launch, from the name of an operator, from its place
+# between events that are known so, from kernels alone.
+EVIDENCE = ("recorded", "named", "between", "kernels", "nothing")
+CONFIDENCES = (1.0, 0.9, 0.8, 0.6, 0.0)
+RECORDED, NAMED, BETWEEN, KERNELS, NOTHING = range(len(EVIDENCE))
+COMMUNICATION, FORWARD, BACKWARD, OPTIMIZER = (
+    STAGES.index(stage) for stage in ("communication", "forward", "backward", "optimizer")
+)
+FEW_KNOWN = 0.1  # of a loop's events: with fewer their order rests on the names of kernels
+BESIDE_KNOWN = 0.1  # what names of kernels weigh where more is known
+UNDIFFERENTIATED = 0.1  # what it costs to be forward then: most operators that autograd does not know are not
+DOUBTED = 3.0  # what it costs to leave what only the name of an operator says
+SMALL_BODY, MANY_REPEATS = 16, 6  # kernels of a loop over parameters, and how often it runs at least
+HEAVY = ("plain convolution", "plain product", "weight product", "product", "forward", "backward", "norm")
+
+
+@dataclass(frozen=True, slots=True)
+class TraceStages:
+    """For each device event the number of its stage in `STAGES`, -1 for unknown, and how it is known (`EVIDENCE`).
+
+    `of_slices` are the stages of what the host did, None where it recorded no more than calls.
+    """
+
+    stage: Int8s
+    evidence: Int8s
+    of_slices: JudgedStages | None
+
+
+def find_stages(trace: Trace, loops: Sequence[Loop], tree: ContextTree | None) -> TraceStages:
+    """Return the stage of each row of `Trace.device_events`; `tree` are its contexts, None where there is no code."""
+    found = _label_by_launch(trace, tree)
+    for loop in loops:
+        _label_in_iterations(found, trace, loop, tree)
+    return found
+
+
+def _label_by_launch(trace: Trace, tree: ContextTree | None) -> TraceStages:
+    """Return the stages of the launches of events."""
+    many = trace.device_events.height
+    stage, evidence, slices = np.full(many, NONE, np.int8), np.full(many, NOTHING, np.int8), None
+    if tree is not None:
+        contexts = judge_contexts(tree.contexts)
+        slices = judge_slices(tree, contexts)
+        stage, certain = _of_launches(tree, contexts, slices)
+        evidence = np.where(stage == NONE, NOTHING, np.where(certain, RECORDED, NAMED)).astype(np.int8)
+    kernel = (trace.device_events["activity"] == "kernel").to_numpy()
+    collective = kernel & are_named(trace.names, trace.device_events["name_id"], COLLECTIVE)
+    stage[collective], evidence[collective] = COMMUNICATION, RECORDED
+    return TraceStages(stage, evidence, slices)
+
+
+def _of_launches(tree: ContextTree, contexts: JudgedStages, slices: JudgedStages) -> tuple[Int8s, Bools]:
+    """Return the stage of the context of each device event, else of the slice that launched it; and what is certain."""
+    stage, certain = contexts.stage[tree.of_events], contexts.certain[tree.of_events]
+    missing = np.flatnonzero((stage == NONE) & (tree.sites.row >= 0))
+    row = tree.sites.row[missing]
+    stage[missing], certain[missing] = slices.stage[row], slices.certain[row]
+    return stage, certain
+
+
+def _label_in_iterations(found: TraceStages, trace: Trace, loop: Loop, tree: ContextTree | None) -> None:
+    """Decide what is not known of the events of a loop's device within its iterations."""
+    events = trace.device_events.with_row_index("event")
+    own = pl.col("device") == loop.device
+    work = events.filter(own & pl.col("activity").is_in(WORK))
+    if found.stage[work["event"].to_numpy()].min(initial=0) >= 0:
+        return
+    main = work.filter(pl.col("stream") == loop.stream)
+    main = main.filter(pl.Series(found.stage[main["event"].to_numpy()] != COMMUNICATION))
+    rows, start = main["event"].to_numpy(), main["start_ns"].to_numpy()
+    families = _families_of(trace, main, loop)
+    known = found.evidence[rows] != NOTHING
+    if not _turns(found.stage[rows], families):
+        _label_inference(found, rows, trace, tree)
+        return
+    between = known.mean() > FEW_KNOWN
+    kinds = _number_kinds(found.stage[rows], found.evidence[rows], families)
+    stage = fill(kinds, *_find_rows(loop, start), weigh_kinds(BESIDE_KNOWN if between else 1.0))
+    new = (stage >= 0) & ~known
+    found.stage[rows[new]] = stage[new]
+    found.evidence[rows[new]] = BETWEEN if between else KERNELS
+    _label_beside(found, work, rows, start)
+
+
+def _turns(stage: Int8s, families: Int8s) -> bool:
+    """Return whether anything shows that iterations have more than a forward pass."""
+    turning = [FAMILY_NAMES.index(name) for name in ("backward", "optimizer")]
+    return bool(np.isin(stage, [BACKWARD, OPTIMIZER]).any() or np.isin(families, turning).any())
+
+
+def _label_inference(found: TraceStages, rows: Int64s, trace: Trace, tree: ContextTree | None) -> None:
+    """Decide on events where nothing goes backward or is updated: operators are the forward pass of a model."""
+    if tree is None:
+        return
+    linked = tree.sites.row[rows] >= 0
+    kind = tree.slices.rows["kind"] == "operator"
+    operator = np.zeros(len(rows), np.bool_)
+    row = tree.sites.row[rows[linked]]
+    operator[linked] = kind.to_numpy()[row] | kind.to_numpy()[np.maximum(tree.slices.parent[row], 0)]
+    new = rows[operator & (found.evidence[rows] == NOTHING)]
+    found.stage[new], found.evidence[new] = FORWARD, BETWEEN
+
+
+def _families_of(trace: Trace, main: pl.DataFrame, loop: Loop) -> Int8s:
+    """Return the family of each event of a main stream; loops over parameters are one of their own."""
+    families = find_families(trace.names)[main["name_id"].to_numpy()]
+    copy = (main["activity"] == "memcpy").to_numpy()
+    families[copy | (main["activity"] == "memset").to_numpy()] = FAMILY_NAMES.index("copy")
+    families[copy & (main["copy_kind"] == "HtoD").fill_null(value=False).to_numpy()] = FAMILY_NAMES.index("copy in")
+    small = [k for k, block in enumerate(loop.blocks) if block.events <= SMALL_BODY and block.repeats >= MANY_REPEATS]
+    placed = place_blocks(loop, trace).filter(pl.col("block").is_in(small), pl.col("repeat") == 0)
+    start = main["start_ns"].to_numpy()
+    heavy = [FAMILY_NAMES.index(name) for name in HEAVY]
+    for begin, end in placed.select("start_ns", "end_ns").iter_rows():
+        inside = slice(*np.searchsorted(start, [begin, end]))
+        if not np.isin(families[inside], heavy).any():
+            families[inside] = FAMILY_NAMES.index("loop over parameters")
+    return families
+
+
+def _find_rows(loop: Loop, start: Int64s) -> tuple[Int64s, Int64s]:
+    """Return the first row of each iteration in sorted `start`, and the row after its last."""
+    table = loop.table
+    begin = table["start_ns"].to_numpy()
+    until = begin + (table["busy_ns"] + table["idle_ns"]).to_numpy()
+    first = np.searchsorted(start, begin)
+    end = np.searchsorted(start, np.maximum(until, table["end_ns"].to_numpy()))
+    return first, np.minimum(end, np.append(first[1:], len(start)))
+
+
+def _number_kinds(stage: Int8s, evidence: Int8s, families: Int8s) -> Int64s:
+    """Return for each event its row in `weigh_kinds`."""
+    doubted = (evidence == NAMED).astype(np.int64)
+    return ((stage.astype(np.int64) + 1) * 2 + doubted) * len(FAMILY_NAMES) + families
+
+
+def weigh_kinds(weight: float) -> Floats:
+    """Return what speaks against each stage, by what is known of an event and by the family of its name.
+
+    `weight` is that of the families.
+    """
+    families, many = weigh_families() * weight, len(STAGES)
+    if weight < 1:
+        families[FAMILY_NAMES.index(NO_FAMILY), [FORWARD, OPTIMIZER]] = UNDIFFERENTIATED, 0
+    costs = np.zeros((many + 1, 2, len(FAMILY_NAMES), many), np.float32)
+    costs[0] = families
+    for stage in range(many):
+        others = np.arange(many) != stage
+        costs[stage + 1, 0] = KEPT * others
+        costs[stage + 1, 1] = DOUBTED * others
+    return costs.reshape(-1, many)
+
+
+def _label_beside(found: TraceStages, work: pl.DataFrame, rows: Int64s, start: Int64s) -> None:
+    """Give events of other streams the stage of what began last on the main stream."""
+    missing = work.filter(pl.Series(found.stage[work["event"].to_numpy()] == NONE))
+    if not len(rows) or missing.is_empty():
+        return
+    at = np.searchsorted(start, missing["start_ns"].to_numpy(), side="right") - 1
+    events = missing["event"].to_numpy()[at >= 0]
+    stage = found.stage[rows[at[at >= 0]]]
+    found.stage[events] = stage
+    found.evidence[events] = np.where(stage == NONE, NOTHING, BETWEEN)

@@ -1,0 +1,157 @@
+"""What the names of ranges, functions, modules and operators say of the stage that they are part of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import polars as pl
+
+from deepprof.metrics.contexts.code_lines import FRAMEWORKS, INSTALLED, NO_FILE, STANDARD_LIBRARY
+from deepprof.metrics.streams import COLLECTIVE
+
+STAGES = (
+    *("data loading", "forward", "loss", "backward", "optimizer", "communication", "evaluation", "checkpoint"),
+    *("other", "unknown"),
+)
+STAGE = pl.Enum(STAGES)
+
+# Words of names that are written by people: `## forward ##`, `TrainStep.zero_grad`, `val_epoch`.
+WORDS: Mapping[str, str] = MappingProxyType(
+    {
+        "evaluation": r"eval(?:uate|uation|uating)?|validat(?:e|ion|ing)|val_(?:step|epoch|loop|batch)|test_(?:step|epoch|loop)",
+        "checkpoint": r"sav(?:e|ing)_(?:\w+_)?(?:checkpoints?|ckpt|model|state|state_dict|weights|pretrained)"
+        r"|(?:checkpoint|ckpt)_sav(?:e|ing)|write_(?:checkpoint|ckpt)",
+        "data loading": r"data_?(?:load(?:er|ing)?s?|iter(?:ator)?|fetch(?:er|ing)?|wait)|load(?:ing)?_(?:\w+_)?(?:batch|data)"
+        r"|(?:next|get|fetch|wait_for|copy|read|prepare)_(?:\w+_)?(?:batch|batches|minibatch)(?:es)?"
+        r"|batch_(?:load(?:ing)?|fetch|to_(?:device|gpu|cuda))|prefetch(?:er|ing)?|input_(?:pipeline|wait)|collate(?:_fn)?|to_device"
+        r"|data_to_(?:gpu|cuda)|h2_?d",
+        "forward": r"forward|fwd|fprop",
+        "loss": r"loss(?:es|_fn)?|criterion|cross_entropy",
+        "backward": r"backwards?|bwd|bprop|backprop\w*",
+        "optimizer": r"optim(?:izer|iser)?s?|zero_grads?|clip_grads?(?:_\w+)?|grad(?:ient)?_clip(?:ping)?|unscale|lr_scheduler"
+        r"|scheduler_step|(?:fused_)?adamw?|sgd|lamb|lion|muon|adagrad|adafactor|ema_update|update_(?:params|parameters|weights|ema)"
+        r"|(?:param|parameter|weight)s?_update|apply_(?:gradients|updates)",
+        "communication": r"all_?reduce|all_?gather|reduce_?scatter|all_?(?:to|2)_?all|broadcast|nccl|rccl|gloo|sync_grads?"
+        r"|grad(?:ient)?_sync|c10_?d",
+        "other": r"metrics?|log(?:ging|ger)?|accuracy|publish|tensor_?board|wandb",
+    }
+)
+CAMEL = r"([a-z0-9])([A-Z])"
+LOSS_FUNCTIONS = (
+    r"(?:cross_entropy|nll_loss|mse_loss|l1_loss|bce|binary_cross_entropy|kl_div|ctc_loss|huber_loss|hinge_embedding_loss|"
+    r"margin_ranking_loss|multi_margin_loss|multilabel|triplet_margin|cosine_embedding_loss|poisson_nll|gaussian_nll|soft_margin)"
+)
+# Functions of frameworks by file and name: their words mean other things (`eval_frame`, `Module.eval`).
+OF_FRAMEWORKS = (
+    ("data loading", r"(?:^|/)torch/utils/data/|(?:^|/)tensorflow/python/data/", r""),
+    ("optimizer", r"(?:^|/)torch/optim/|(?:^|/)torch/nn/utils/clip_grad\.py|(?:^|/)optax/", r""),
+    ("optimizer", r"(?:^|/)torch/(?:cuda/)?amp/grad_scaler\.py", r"^(?:step|unscale_|update|_maybe_opt_step)$"),
+    ("backward", r"(?:^|/)torch/(?:_tensor|tensor|autograd/__init__|autograd/graph)\.py", r"backward"),
+    ("backward", r"(?:^|/)torch/autograd/__init__\.py", r"^grad$"),
+    ("communication", r"(?:^|/)torch/distributed/distributed_c10d\.py", r"^(?:all_|reduce|broadcast|gather|scatter|send|recv|isend|irecv|batch_isend)"),
+    ("checkpoint", r"(?:^|/)torch/serialization\.py", r"^save$"),
+    ("checkpoint", r"(?:^|/)torch/distributed/checkpoint/", r"save"),
+    ("loss module", r"(?:^|/)torch/nn/modules/loss\.py", r"^forward$"),
+    ("loss module", r"(?:^|/)torch/nn/functional\.py", f"^{LOSS_FUNCTIONS}"),
+    ("forward", r"(?:^|/)torch/nn/(?:modules|parallel)/", r"^forward$"),
+    ("forward", r"(?:^|/)flax/(?:linen/module|nnx/\w+)\.py", r"^__call__$"),
+)
+DATA_FILE = r"(?i)(?:^|[/_])data_?(?:loader|set|module)s?\.py$"
+LOSS_CLASS = r"(?:Loss|Criterion|CrossEntropy)(?:_\d+)?$"
+NODE = r"^autograd::engine::evaluate_function|Backward\d*$|^torch::autograd::AccumulateGrad"
+LOSS_OPERATOR = rf"(?i)^aten::_?{LOSS_FUNCTIONS}"
+OPTIMIZER_OPERATOR = r"^aten::_fused_(?:adam|sgd|adagrad)|^aten::_amp_(?:foreach_non_finite|update_scale)|^aten::_foreach_"
+NUMBERED_RANGE = r"^nccl:|^gloo:|^mpi:|^ucc:|^record_param_comms|^c10d::"
+LINEARIZED = r"jvp\("
+
+
+def _have_word(words: str) -> pl.Expr:
+    """Return whether a `name` has one of the words, separated by anything but letters or by capitals."""
+    plain = pl.col("name").str.replace_all(CAMEL, "${1}_${2}").str.to_lowercase()
+    return plain.str.contains(f"(?:^|[^a-z])(?:{words})(?:[^a-z]|$)").fill_null(value=False)
+
+
+def _meant_by_words() -> pl.Expr:
+    """Return the stage that the words of a `name` mean, null where they mean none or several."""
+    has = {stage: pl.col(f"has {stage}") for stage in WORDS}
+    plain = [stage for stage in WORDS if stage not in {"evaluation", "checkpoint", "communication", "other"}]
+    one = pl.sum_horizontal(has[stage].cast(pl.Int8) for stage in plain) == 1
+    either = pl.coalesce(pl.when(has[stage]).then(pl.lit(stage)) for stage in plain)
+    return (
+        pl.when(has["evaluation"])
+        .then(pl.lit("evaluation"))
+        .when(has["checkpoint"])
+        .then(pl.lit("checkpoint"))
+        .when(has["communication"] & ~has["data loading"])
+        .then(pl.lit("communication"))
+        .when(has["backward"] & has["loss"] & ~has["forward"] & ~has["optimizer"])  # loss.backward
+        .then(pl.lit("backward"))
+        .when(one)
+        .then(either)
+        .when(has["other"] & ~pl.any_horizontal(has[stage] for stage in plain))
+        .then(pl.lit("other"))
+    )
+
+
+def _meant_by_file() -> pl.Expr:
+    """Return the stage that a function of a framework is part of, by its `file` and `name`."""
+    file = pl.col("file").str.replace_all("\\", "/", literal=True)
+    return pl.coalesce(
+        pl.when(file.str.contains(path) & pl.col("name").str.contains(function)).then(pl.lit(stage))
+        for stage, path, function in OF_FRAMEWORKS
+    )
+
+
+def name_stages(frames: pl.DataFrame) -> pl.DataFrame:
+    """Return `stage` (with "loss module" for what is loss as a whole, null for nothing) and whether it is `certain`.
+
+    `frames` have `kind`, `name` and `file` as in `FRAMES`, a row each; equal ones are read once.
+    """
+    keys = ["kind", "name", "file"]
+    distinct = frames.select(keys).unique(maintain_order=True)
+    words = distinct.with_columns(_have_word(words).alias(f"has {stage}") for stage, words in WORDS.items())
+    file = pl.col("file").str.replace_all("\\", "/", literal=True)
+    internal = file.str.contains(FRAMEWORKS) | file.str.contains(NO_FILE)
+    internal |= file.str.contains(STANDARD_LIBRARY) & ~file.str.contains(INSTALLED)
+    name, kind = pl.col("name"), pl.col("kind").cast(pl.String)
+    of_function = (
+        pl.when(_meant_by_file().is_not_null())
+        .then(_meant_by_file())
+        .when(file.is_null() | internal)
+        .then(None)
+        .when(file.str.contains(DATA_FILE))
+        .then(pl.lit("data loading"))
+        .otherwise(_meant_by_words())
+    )
+    of_module = pl.when(name.str.contains(LOSS_CLASS)).then(pl.lit("loss module")).otherwise(pl.lit("forward"))
+    of_scope = pl.coalesce(_meant_by_words(), pl.when(name.str.contains(LINEARIZED)).then(pl.lit("forward")))
+    of_operator = (
+        pl.when(name.str.contains(NODE))
+        .then(pl.lit("backward"))
+        .when(name.str.contains(NUMBERED_RANGE))
+        .then(pl.lit("communication"))
+        .when(name.str.contains(LOSS_OPERATOR))
+        .then(pl.lit("loss"))
+        .when(name.str.contains(OPTIMIZER_OPERATOR))
+        .then(pl.lit("optimizer"))
+    )
+    stage = (
+        pl.when(kind == "python")
+        .then(of_function)
+        .when(kind == "module")
+        .then(of_module)
+        .when(kind == "scope")
+        .then(of_scope)
+        .when(kind == "range")
+        .then(_meant_by_words())
+        .when(kind == "operator")
+        .then(pl.coalesce(of_operator, pl.when(~name.str.contains("::")).then(_meant_by_words())))
+        .when((kind == "kernel") & name.str.contains(COLLECTIVE))
+        .then(pl.lit("communication"))
+    )
+    certain = (kind != "operator") | name.str.contains(NODE) | name.str.contains(NUMBERED_RANGE) | ~name.str.contains("::")
+    known = words.select(*keys, stage=stage, certain=certain.fill_null(value=False))
+    return frames.select(keys).join(known, on=keys, how="left", nulls_equal=True, maintain_order="left").select(
+        "stage", "certain"
+    )
