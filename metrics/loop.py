@@ -11,6 +11,7 @@ import polars as pl
 
 from deepprof.collectors.reprs import in_milliseconds, one_line
 from deepprof.collectors.trace import empty_table
+from deepprof.metrics.annotation.anatomy_tables import Anatomy
 from deepprof.metrics.breakdown.parts import PARTS
 from deepprof.metrics.breakdown.timeline import Timeline
 from deepprof.metrics.iteration import LoopMetrics
@@ -66,7 +67,8 @@ class Loop:
     is what ran before the first iteration, `epilogue` what ran after the last. `cycles` and `nested` have the keys of
     the report; `blocks` are all the large blocks of the template, each with its place in it. `single` is set if this is
     no loop but one stretch that is measured as an iteration (`metrics.single`). `top` has the kernels and copies that
-    take the time of the usual iterations, None where there are none.
+    take the time of the usual iterations, None where there are none. `anatomy` has the stages and layers of iterations,
+    None where they were not looked for.
     """
 
     rank: int
@@ -89,6 +91,7 @@ class Loop:
     blocks: tuple[NestedBlock, ...] = ()
     single: Single | None = None
     top: TopWork | None = None
+    anatomy: Anatomy | None = None
 
     def __repr__(self) -> str:
         time = self.metrics.iteration_ns

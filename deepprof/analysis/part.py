@@ -20,6 +20,8 @@ from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.code_places import name_lines
 from deepprof.diagnosis.engine import diagnose_contexts, diagnose_loop, diagnose_shares
 from deepprof.diagnosis.finding import Finding
+from deepprof.metrics.annotation.anatomy import read_anatomy
+from deepprof.metrics.annotation.trace_annotation import TraceAnnotation, annotate
 from deepprof.metrics.breakdown.parts_table import with_parts
 from deepprof.metrics.breakdown.timeline import Timeline, lay_out
 from deepprof.metrics.clocks import on_one_clock
@@ -74,6 +76,7 @@ class RankPart:
     stretches: tuple[WorkWithoutLoop, ...] = ()  # of devices without a loop
     steps: tuple[Loop, ...] = ()  # single marked steps, on devices without a loop
     tree: ContextTree | None = None  # None where the host recorded no function, operator or range
+    annotation: TraceAnnotation | None = None
 
     @property
     def rank(self) -> int:
@@ -94,6 +97,10 @@ def examine(trace: Trace, question: AnalysisOptions, recorded: Trace | None = No
     look = _look_at(trace, roles, question, others)
     shares = _measure_shares(trace, look, shared)
     tree = _build_tree(trace, recorded or trace)
+    annotation = annotate(trace, look.loops, tree)
+    look.loops[:] = [
+        replace(loop, anatomy=read_anatomy(annotation, loop, look.timelines[loop.device])) for loop in look.loops
+    ]
     found = _diagnose(trace, tree, look)
     steps = tuple(loop for loop in look.singles if loop.single == "marked step")
     measured = (*look.loops, *steps)
@@ -112,6 +119,7 @@ def examine(trace: Trace, question: AnalysisOptions, recorded: Trace | None = No
         stretches=tuple(_list_stretches(trace, look)),
         steps=steps,
         tree=tree,
+        annotation=annotation,
     )
     return trace, part
 
@@ -167,7 +175,7 @@ def _has_others(measured: Sequence[Loop], question: AnalysisOptions) -> bool:
 def without_timelines(part: RankPart) -> RankPart:
     """Return the part without timelines and contexts, which grow with the trace and which no report shows."""
     loops, steps = (tuple(replace(loop, timeline=None) for loop in each) for each in (part.loops, part.steps))
-    return replace(part, timelines={}, loops=loops, steps=steps, tree=None)
+    return replace(part, timelines={}, loops=loops, steps=steps, tree=None, annotation=None)
 
 
 def _tell_parts(rank: int, timelines: Mapping[int, Timeline]) -> pl.DataFrame:

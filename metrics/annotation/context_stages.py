@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +34,7 @@ class JudgedStages:
 
 
 def judge_contexts(contexts: pl.DataFrame) -> JudgedStages:
-    """Return the stage of each context of one rank; `contexts` has the columns of `CONTEXTS`, and all rows of a tree."""
+    """Return the stage of each context of one rank; `contexts` has the columns of `CONTEXTS` and all rows."""
     parent, depth = read_places(contexts)
     named = name_stages(contexts)
     own = named["stage"].fill_null("none").replace_strict(_NUMBERS, return_dtype=pl.Int8).to_numpy().copy()
@@ -73,19 +75,11 @@ def _combine(around: str, own: str, *, certain: bool) -> str:
     """
     if own == "none":
         return around
-    if own == "communication" or around in {"none", "other", "communication", "unknown"}:
+    if own == "communication" or around in _OPEN:
         return own
-    if around in {"evaluation", "checkpoint", "data loading"}:
-        return around
-    if around == "backward":
-        return own if certain and own == "optimizer" else around
-    if around == "optimizer":
-        return own if certain else around
-    if around == "loss module":
-        return own if own == "backward" else around
-    if around == "loss":
-        return own if certain else around
-    return own if certain or own == "loss" else around
+    if around in _WHOLE:
+        return own if own in _WHOLE[around] else around
+    return own if certain or (around, own) == ("forward", "loss") else around
 
 
 def _tabulate(*, certain: bool) -> Int8s:
@@ -94,4 +88,15 @@ def _tabulate(*, certain: bool) -> Int8s:
     return np.array(table, np.int8)
 
 
+_OPEN = ("none", "other", "communication", "unknown")
+# What stays itself whatever it calls, but for these.
+_WHOLE: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "evaluation": (),
+        "checkpoint": (),
+        "data loading": (),
+        "backward": ("optimizer",),
+        "loss module": ("backward",),
+    }
+)
 STRONG, WEAK = _tabulate(certain=True), _tabulate(certain=False)

@@ -40,10 +40,11 @@ COMMUNICATION, FORWARD, BACKWARD, OPTIMIZER = (
 )
 FEW_KNOWN = 0.1  # of a loop's events: with fewer their order rests on the names of kernels
 BESIDE_KNOWN = 0.1  # what names of kernels weigh where more is known
-UNDIFFERENTIATED = 0.1  # what it costs to be forward then: most operators that autograd does not know are not
+UNDIFFERENTIATED = 0.1  # what it costs then to be anything but an update: autograd does not know the operator
+LOOP, COPY_IN = "loop over parameters", "copy in"
 DOUBTED = 3.0  # what it costs to leave what only the name of an operator says
-SMALL_BODY, MANY_REPEATS = 16, 6  # kernels of a loop over parameters, and how often it runs at least
-HEAVY = ("plain convolution", "plain product", "weight product", "product", "forward", "backward", "norm")
+SMALL_BODY, MANY_REPEATS = 16, 8  # kernels of a loop over parameters, and how often it runs at least
+MOSTLY_SEEN = 0.6  # of the kernels of a loop that are known from forward passes of others
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ class TraceStages:
 def find_stages(trace: Trace, loops: Sequence[Loop], tree: ContextTree | None) -> TraceStages:
     """Return the stage of each row of `Trace.device_events`; `tree` are its contexts, None where there is no code."""
     found = _label_by_launch(trace, tree)
-    for loop in loops:
+    for loop in sorted(loops, key=lambda each: -each.period):  # a shorter one on the same stream may be a part of it
         _label_in_iterations(found, trace, loop, tree)
     return found
 
@@ -93,12 +94,13 @@ def _of_launches(tree: ContextTree, contexts: JudgedStages, slices: JudgedStages
 def _label_in_iterations(found: TraceStages, trace: Trace, loop: Loop, tree: ContextTree | None) -> None:
     """Decide what is not known of the events of a loop's device within its iterations."""
     events = trace.device_events.with_row_index("event")
-    own = pl.col("device") == loop.device
-    work = events.filter(own & pl.col("activity").is_in(WORK))
+    work = events.filter((pl.col("device") == loop.device) & pl.col("activity").is_in(WORK))
+    inside = _in_iterations(loop, work["start_ns"].to_numpy())
+    work = work.filter(pl.Series(inside, dtype=pl.Boolean))
     if found.stage[work["event"].to_numpy()].min(initial=0) >= 0:
         return
     main = work.filter(pl.col("stream") == loop.stream)
-    main = main.filter(pl.Series(found.stage[main["event"].to_numpy()] != COMMUNICATION))
+    main = main.filter(pl.Series(found.stage[main["event"].to_numpy()] != COMMUNICATION, dtype=pl.Boolean))
     rows, start = main["event"].to_numpy(), main["start_ns"].to_numpy()
     families = _families_of(trace, main, loop)
     known = found.evidence[rows] != NOTHING
@@ -114,6 +116,15 @@ def _label_in_iterations(found: TraceStages, trace: Trace, loop: Loop, tree: Con
     _label_beside(found, work, rows, start)
 
 
+def _in_iterations(loop: Loop, start: Int64s) -> Bools:
+    """Return which of the sorted times `start` lie in an iteration."""
+    inside = np.zeros(len(start) + 1, np.int64)
+    first, end = _find_rows(loop, start)
+    np.add.at(inside, first, 1)
+    np.add.at(inside, end, -1)
+    return np.cumsum(inside)[:-1] > 0
+
+
 def _turns(stage: Int8s, families: Int8s) -> bool:
     """Return whether anything shows that iterations have more than a forward pass."""
     turning = [FAMILY_NAMES.index(name) for name in ("backward", "optimizer")]
@@ -121,16 +132,28 @@ def _turns(stage: Int8s, families: Int8s) -> bool:
 
 
 def _label_inference(found: TraceStages, rows: Int64s, trace: Trace, tree: ContextTree | None) -> None:
-    """Decide on events where nothing goes backward or is updated: operators are the forward pass of a model."""
+    """Decide on events of a loop in which nothing goes backward or is updated.
+
+    Operators are the forward pass of a model; kernels are if most of them are known from forward passes.
+    """
+    new = rows[found.evidence[rows] == NOTHING]
+    names = trace.device_events["name_id"].to_numpy()
     if tree is None:
-        return
-    linked = tree.sites.row[rows] >= 0
-    kind = tree.slices.rows["kind"] == "operator"
-    operator = np.zeros(len(rows), np.bool_)
-    row = tree.sites.row[rows[linked]]
-    operator[linked] = kind.to_numpy()[row] | kind.to_numpy()[np.maximum(tree.slices.parent[row], 0)]
-    new = rows[operator & (found.evidence[rows] == NOTHING)]
-    found.stage[new], found.evidence[new] = FORWARD, BETWEEN
+        forward = np.unique(names[found.stage == FORWARD])
+        seen = np.isin(names[new], forward)
+        new = new if len(new) and seen.mean() > MOSTLY_SEEN else new[:0]
+    else:
+        new = new[_are_operators(tree, new)]
+    found.stage[new], found.evidence[new] = FORWARD, KERNELS if tree is None else BETWEEN
+
+
+def _are_operators(tree: ContextTree, events: Int64s) -> Bools:
+    """Return which events were launched by an operator, or by a call in one."""
+    row = tree.sites.row[events]
+    operator = np.append((tree.slices.rows["kind"] == "operator").to_numpy(), False)  # the last: not linked
+    around = np.append(tree.slices.parent, -1)[row]
+    found: Bools = operator[row] | operator[around]
+    return found
 
 
 def _families_of(trace: Trace, main: pl.DataFrame, loop: Loop) -> Int8s:
@@ -138,16 +161,26 @@ def _families_of(trace: Trace, main: pl.DataFrame, loop: Loop) -> Int8s:
     families = find_families(trace.names)[main["name_id"].to_numpy()]
     copy = (main["activity"] == "memcpy").to_numpy()
     families[copy | (main["activity"] == "memset").to_numpy()] = FAMILY_NAMES.index("copy")
-    families[copy & (main["copy_kind"] == "HtoD").fill_null(value=False).to_numpy()] = FAMILY_NAMES.index("copy in")
+    families[copy & (main["copy_kind"] == "HtoD").fill_null(value=False).to_numpy()] = FAMILY_NAMES.index(COPY_IN)
+    light = np.isin(families, [FAMILY_NAMES.index(name) for name in (NO_FAMILY, "update")])
+    looped = light & _repeat(main["name_id"].to_numpy(), MANY_REPEATS)
+    start = main["start_ns"].to_numpy()
     small = [k for k, block in enumerate(loop.blocks) if block.events <= SMALL_BODY and block.repeats >= MANY_REPEATS]
     placed = place_blocks(loop, trace).filter(pl.col("block").is_in(small), pl.col("repeat") == 0)
-    start = main["start_ns"].to_numpy()
-    heavy = [FAMILY_NAMES.index(name) for name in HEAVY]
     for begin, end in placed.select("start_ns", "end_ns").iter_rows():
         inside = slice(*np.searchsorted(start, [begin, end]))
-        if not np.isin(families[inside], heavy).any():
-            families[inside] = FAMILY_NAMES.index("loop over parameters")
+        looped[inside] |= light[inside].all()
+    families[looped] = FAMILY_NAMES.index(LOOP)
     return families
+
+
+def _repeat(names: npt.NDArray[np.uint32], times: int) -> Bools:
+    """Return which of a row of names stand in a run of at least so many equal ones."""
+    if not len(names):
+        return np.zeros(0, np.bool_)
+    begins = np.flatnonzero(np.append(True, names[1:] != names[:-1]))
+    lengths = np.diff(np.append(begins, len(names)))
+    return np.repeat(lengths >= times, lengths)
 
 
 def _find_rows(loop: Loop, start: Int64s) -> tuple[Int64s, Int64s]:
@@ -157,7 +190,7 @@ def _find_rows(loop: Loop, start: Int64s) -> tuple[Int64s, Int64s]:
     until = begin + (table["busy_ns"] + table["idle_ns"]).to_numpy()
     first = np.searchsorted(start, begin)
     end = np.searchsorted(start, np.maximum(until, table["end_ns"].to_numpy()))
-    return first, np.minimum(end, np.append(first[1:], len(start)))
+    return first, np.maximum(np.minimum(end, np.append(first[1:], len(start))), first)
 
 
 def _number_kinds(stage: Int8s, evidence: Int8s, families: Int8s) -> Int64s:
@@ -173,7 +206,10 @@ def weigh_kinds(weight: float) -> Floats:
     """
     families, many = weigh_families() * weight, len(STAGES)
     if weight < 1:
-        families[FAMILY_NAMES.index(NO_FAMILY), [FORWARD, OPTIMIZER]] = UNDIFFERENTIATED, 0
+        families[[FAMILY_NAMES.index(name) for name in (NO_FAMILY, LOOP)]] += UNDIFFERENTIATED
+        families[FAMILY_NAMES.index(LOOP)] += UNDIFFERENTIATED
+        families[FAMILY_NAMES.index(COPY_IN)] /= weight
+        families[[FAMILY_NAMES.index(name) for name in (NO_FAMILY, LOOP)], OPTIMIZER] = 0
     costs = np.zeros((many + 1, 2, len(FAMILY_NAMES), many), np.float32)
     costs[0] = families
     for stage in range(many):

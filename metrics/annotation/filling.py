@@ -28,8 +28,10 @@ _STEPS: Mapping[tuple[str, str], float] = MappingProxyType(
         ("backward", "optimizer"): 1,
         ("optimizer", "data loading"): 1,
         ("optimizer", "forward"): 1,
-        ("optimizer", "backward"): 1.2,  # after gradients were set to zero
+        ("optimizer", "backward"): 3,  # after gradients were set to zero
+        ("optimizer", "loss"): 3,
         ("loss", "optimizer"): 2,
+        ("forward", "optimizer"): 4,
         ("backward", "forward"): 2,  # accumulation, another model
         ("backward", "data loading"): 2,
         ("forward", "data loading"): 3,

@@ -23,12 +23,14 @@ Floats = npt.NDArray[np.float32]
 FAMILIES: Mapping[str, str] = MappingProxyType(
     {
         "optimizer": OPTIMIZER,
-        "backward": r"(?i)back_?ward|bwd|updateGradInput|dgrad|wgrad|bgrad|bprop|wrw|grad_?(?:input|weight|bias|gamma|beta)|gradinput|cutlassB\b|fmha_bwd"
+        "backward": r"(?i)back_?ward|bwd|updateGradInput|dgrad|wgrad|bgrad|bprop|wrw|cutlassB\b|fmha_bwd"
+        r"|grad_?(?:input|weight|bias|gamma|beta)|gradinput"
         r"|_bw_|bn_bw|unrolled_backward|sum_and_scatter|dx_kernel|dwdb|_dkdv|_dq\b",
-        "loss": r"(?i)Criterion_updateOutput|nll_?loss|cross_?entropy|mse_loss|bce_|binary_cross_entropy|softmax_xent|ctc_loss|l1_loss",
+        "loss": r"(?i)Criterion_updateOutput|nll_?loss|cross_?entropy|mse_loss|bce_|binary_cross_entropy"
+        r"|softmax_xent|ctc_loss|l1_loss",
         "plain convolution": r"(?i)winograd|fprop",  # also run for the gradients of inputs
-        "forward": r"(?i)forward|[_:]fwd|fwd_|_fw_|bn_fw|collect_statistics|RowwiseMoments|vectorized_layer_norm|cutlassF\b"
-        r"|flash_fwd|fused_dropout|embedding_kernel|indexSelect(?:Large|Small)Index",
+        "forward": r"(?i)forward|[_:]fwd|fwd_|_fw_|bn_fw|collect_statistics|RowwiseMoments|vectorized_layer_norm"
+        r"|cutlassF\b|flash_fwd|fused_dropout|embedding_kernel|indexSelect(?:Large|Small)Index",
         "plain product": r"(?i)gemm\w*_tn[_\W]|_tn_(?:align|\d)|_tn$|Cijk_Alik_Bljk",
         "weight product": r"(?i)gemm\w*_nt[_\W]|_nt_(?:align|\d)|_nt$|Cijk_Ailk_Bjlk",
         "product": r"(?i)gemm|gemv|cutlass|xmma|cijk_|matmul|conv|winograd|attention|fmha|splitk",
@@ -54,9 +56,9 @@ _AGAINST: Mapping[str, tuple[float, ...]] = MappingProxyType(
         "update": (3, 2, 2, 2, 0),
         "norm": (2, 0, 0.7, 0.1, 3),
         NO_FAMILY: (1, 0, 0.5, 0, 0.5),
-        "copy in": (0, 0.5, 1.5, 2, 2),
+        "copy in": (0, 1.2, 2, 2, 2),
         "copy": (0.6, 0, 0, 0, 0.2),
-        "loop over parameters": (3, 1.5, 2, 1.2, 0),
+        "loop over parameters": (1, 0.3, 0.5, 0.1, 0),
     }
 )
 

@@ -8,6 +8,7 @@ from types import MappingProxyType
 import polars as pl
 
 from deepprof.metrics.contexts.code_lines import FRAMEWORKS, INSTALLED, NO_FILE, STANDARD_LIBRARY
+from deepprof.metrics.host import OPTIMIZER
 from deepprof.metrics.streams import COLLECTIVE
 
 STAGES = (
@@ -19,21 +20,23 @@ STAGE = pl.Enum(STAGES)
 # Words of names that are written by people: `## forward ##`, `TrainStep.zero_grad`, `val_epoch`.
 WORDS: Mapping[str, str] = MappingProxyType(
     {
-        "evaluation": r"eval(?:uate|uation|uating)?|validat(?:e|ion|ing)|val_(?:step|epoch|loop|batch)|test_(?:step|epoch|loop)",
+        "evaluation": r"eval(?:uate|uation|uating)?|validat(?:e|ion|ing)|val_(?:step|epoch|loop|batch)"
+        r"|test_(?:step|epoch|loop)",
         "checkpoint": r"sav(?:e|ing)_(?:\w+_)?(?:checkpoints?|ckpt|model|state|state_dict|weights|pretrained)"
         r"|(?:checkpoint|ckpt)_sav(?:e|ing)|write_(?:checkpoint|ckpt)",
-        "data loading": r"data_?(?:load(?:er|ing)?s?|iter(?:ator)?|fetch(?:er|ing)?|wait)|load(?:ing)?_(?:\w+_)?(?:batch|data)"
+        "data loading": r"data_?(?:load(?:er|ing)?s?|iter(?:ator)?|fetch(?:er|ing)?|wait)"
+        r"|load(?:ing)?_(?:\w+_)?(?:batch|data)"
         r"|(?:next|get|fetch|wait_for|copy|read|prepare)_(?:\w+_)?(?:batch|batches|minibatch)(?:es)?"
-        r"|batch_(?:load(?:ing)?|fetch|to_(?:device|gpu|cuda))|prefetch(?:er|ing)?|input_(?:pipeline|wait)|collate(?:_fn)?|to_device"
-        r"|data_to_(?:gpu|cuda)|h2_?d",
+        r"|batch_(?:load(?:ing)?|fetch|to_(?:device|gpu|cuda))|prefetch(?:er|ing)?|input_(?:pipeline|wait)"
+        r"|collate(?:_fn)?|to_device|data_to_(?:gpu|cuda)|h2_?d",
         "forward": r"forward|fwd|fprop",
         "loss": r"loss(?:es|_fn)?|criterion|cross_entropy",
         "backward": r"backwards?|bwd|bprop|backprop\w*",
-        "optimizer": r"optim(?:izer|iser)?s?|zero_grads?|clip_grads?(?:_\w+)?|grad(?:ient)?_clip(?:ping)?|unscale|lr_scheduler"
-        r"|scheduler_step|(?:fused_)?adamw?|sgd|lamb|lion|muon|adagrad|adafactor|ema_update|update_(?:params|parameters|weights|ema)"
-        r"|(?:param|parameter|weight)s?_update|apply_(?:gradients|updates)",
-        "communication": r"all_?reduce|all_?gather|reduce_?scatter|all_?(?:to|2)_?all|broadcast|nccl|rccl|gloo|sync_grads?"
-        r"|grad(?:ient)?_sync|c10_?d",
+        "optimizer": r"optim(?:izer|iser)?s?|zero_grads?|clip_grads?(?:_\w+)?|grad(?:ient)?_clip(?:ping)?|unscale"
+        r"|lr_scheduler|scheduler_step|(?:fused_)?adamw?|sgd|lamb|lion|muon|adagrad|adafactor|ema_update"
+        r"|update_(?:params|parameters|weights|ema)|(?:param|parameter|weight)s?_update|apply_(?:gradients|updates)",
+        "communication": r"all_?reduce|all_?gather|reduce_?scatter|all_?(?:to|2)_?all|broadcast|nccl|rccl|gloo"
+        r"|sync_grads?|grad(?:ient)?_sync|c10_?d",
         "other": r"metrics?|log(?:ging|ger)?|accuracy|publish|tensor_?board|wandb",
     }
 )
@@ -42,6 +45,7 @@ LOSS_FUNCTIONS = (
     r"(?:cross_entropy|nll_loss|mse_loss|l1_loss|bce|binary_cross_entropy|kl_div|ctc_loss|huber_loss|hinge_embedding_loss|"
     r"margin_ranking_loss|multi_margin_loss|multilabel|triplet_margin|cosine_embedding_loss|poisson_nll|gaussian_nll|soft_margin)"
 )
+COLLECTIVE_FUNCTION = r"^(?:all_|reduce|broadcast|gather|scatter|send|recv|isend|irecv|batch_isend)"
 # Functions of frameworks by file and name: their words mean other things (`eval_frame`, `Module.eval`).
 OF_FRAMEWORKS = (
     ("data loading", r"(?:^|/)torch/utils/data/|(?:^|/)tensorflow/python/data/", r""),
@@ -49,7 +53,11 @@ OF_FRAMEWORKS = (
     ("optimizer", r"(?:^|/)torch/(?:cuda/)?amp/grad_scaler\.py", r"^(?:step|unscale_|update|_maybe_opt_step)$"),
     ("backward", r"(?:^|/)torch/(?:_tensor|tensor|autograd/__init__|autograd/graph)\.py", r"backward"),
     ("backward", r"(?:^|/)torch/autograd/__init__\.py", r"^grad$"),
-    ("communication", r"(?:^|/)torch/distributed/distributed_c10d\.py", r"^(?:all_|reduce|broadcast|gather|scatter|send|recv|isend|irecv|batch_isend)"),
+    (
+        "communication",
+        r"(?:^|/)torch/distributed/distributed_c10d\.py",
+        r"^(?:all_|reduce|broadcast|gather|scatter|send|recv|isend|irecv|batch_isend)",
+    ),
     ("checkpoint", r"(?:^|/)torch/serialization\.py", r"^save$"),
     ("checkpoint", r"(?:^|/)torch/distributed/checkpoint/", r"save"),
     ("loss module", r"(?:^|/)torch/nn/modules/loss\.py", r"^forward$"),
@@ -61,7 +69,9 @@ DATA_FILE = r"(?i)(?:^|[/_])data_?(?:loader|set|module)s?\.py$"
 LOSS_CLASS = r"(?:Loss|Criterion|CrossEntropy)(?:_\d+)?$"
 NODE = r"^autograd::engine::evaluate_function|Backward\d*$|^torch::autograd::AccumulateGrad"
 LOSS_OPERATOR = rf"(?i)^aten::_?{LOSS_FUNCTIONS}"
-OPTIMIZER_OPERATOR = r"^aten::_fused_(?:adam|sgd|adagrad)|^aten::_amp_(?:foreach_non_finite|update_scale)|^aten::_foreach_"
+OPTIMIZER_OPERATOR = (
+    r"^aten::_fused_(?:adam|sgd|adagrad)|^aten::_amp_(?:foreach_non_finite|update_scale)|^aten::_foreach_"
+)
 NUMBERED_RANGE = r"^nccl:|^gloo:|^mpi:|^ucc:|^record_param_comms|^c10d::"
 LINEARIZED = r"jvp\("
 
@@ -149,9 +159,18 @@ def name_stages(frames: pl.DataFrame) -> pl.DataFrame:
         .then(pl.coalesce(of_operator, pl.when(~name.str.contains("::")).then(_meant_by_words())))
         .when((kind == "kernel") & name.str.contains(COLLECTIVE))
         .then(pl.lit("communication"))
+        .when((kind == "kernel") & name.str.contains(OPTIMIZER) & ~name.str.contains("(?i)backward"))
+        .then(pl.lit("optimizer"))
     )
-    certain = (kind != "operator") | name.str.contains(NODE) | name.str.contains(NUMBERED_RANGE) | ~name.str.contains("::")
+    certain = (
+        ~kind.is_in(["operator", "kernel"])
+        | name.str.contains(NODE)
+        | name.str.contains(NUMBERED_RANGE)
+        | ~name.str.contains("::")
+    )
     known = words.select(*keys, stage=stage, certain=certain.fill_null(value=False))
-    return frames.select(keys).join(known, on=keys, how="left", nulls_equal=True, maintain_order="left").select(
-        "stage", "certain"
+    return (
+        frames.select(keys)
+        .join(known, on=keys, how="left", nulls_equal=True, maintain_order="left")
+        .select("stage", "certain")
     )

@@ -1,0 +1,101 @@
+"""The time of one device cut into segments, each of one event: the one that runs, or the one that it waits for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from deepprof.collectors.trace import Trace
+from deepprof.metrics.breakdown.parts import BUSY_PARTS, PART_NAMES
+from deepprof.metrics.breakdown.timeline import Timeline
+from deepprof.metrics.loop import Loop
+from deepprof.metrics.sharing.work import WORK
+
+Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+LOADING = PART_NAMES.index("idle_input_ns")
+UNKNOWN_PART = PART_NAMES.index("idle_unknown_ns")
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSegments:
+    """Segments [`start`, `end`) of a device's time in the iterations of a loop, sorted and without overlap.
+
+    `iteration` is the row of `Loop.table`, `event` the row of `device_events`: of what runs on the main stream, else on
+    another one; of an idle time, of what ends it; -1 for none. `loading` marks idle times in which the host loads data.
+    """
+
+    start: Int64s
+    end: Int64s
+    iteration: Int64s
+    event: Int64s
+    busy: Bools
+    loading: Bools
+
+    @property
+    def length_ns(self) -> Int64s:
+        """How long each segment is."""
+        return self.end - self.start
+
+
+def cut_device(trace: Trace, loop: Loop, timeline: Timeline) -> DeviceSegments:
+    """Return the segments of a loop's device: those of an iteration add up to its busy and its idle time."""
+    work = trace.device_events.with_row_index("event").filter(
+        (pl.col("device") == loop.device) & pl.col("activity").is_in(WORK)
+    )
+    start, end = work["start_ns"].to_numpy(), work["end_ns"].to_numpy()
+    begin, until = find_windows(loop)
+    bounds = np.unique(np.concatenate([timeline.bounds, start, end, begin, until]))
+    iteration = find_window(begin, until, bounds[:-1])
+    kept = iteration >= 0
+    begun, ended = bounds[:-1][kept], bounds[1:][kept]
+    parts = np.append(timeline.parts, UNKNOWN_PART)  # a marker may end after the last event
+    part = parts[np.searchsorted(timeline.bounds, begun, side="right") - 1]
+    busy = part < len(BUSY_PARTS)
+    event = np.append(work["event"].to_numpy().astype(np.int64), -1)
+    running = _find_running(work, loop.stream, begun)
+    following = np.searchsorted(start, begun, side="right")
+    owner = event[np.where(busy, running, following)]
+    return DeviceSegments(begun, ended, iteration[kept], owner, busy, part == LOADING)
+
+
+def find_windows(loop: Loop) -> tuple[Int64s, Int64s]:
+    """Return begin and end of the iterations of a loop: until the next one, or to its own end where none follows."""
+    table = loop.table
+    begin = table["start_ns"].to_numpy()
+    return begin, begin + (table["busy_ns"] + table["idle_ns"]).to_numpy()
+
+
+def find_window(begin: Int64s, end: Int64s, times: Int64s) -> Int64s:
+    """Return in which of the sorted windows [`begin`, `end`) each time lies, -1 for none."""
+    at = np.searchsorted(begin, times, side="right") - 1
+    return np.where((at >= 0) & (times < np.append(end, 0)[at]), at, -1)
+
+
+def _find_running(work: pl.DataFrame, main: int, times: Int64s) -> Int64s:
+    """Return the row of `work` that runs at each time: on the main stream, else on the one with most events; or -1."""
+    running = np.full(len(times), -1, np.int64)
+    rows = work.with_row_index("row").select("row", "stream", "start_ns", "end_ns")
+    order = work.group_by("stream").len().sort(pl.col("stream") != main, -pl.col("len").cast(pl.Int64), "stream")
+    for stream in order["stream"]:
+        mine = rows.filter(pl.col("stream") == stream)
+        free = np.flatnonzero(running < 0)
+        found = find_open(mine["start_ns"].to_numpy(), mine["end_ns"].to_numpy(), times[free])
+        running[free] = np.append(mine["row"].to_numpy().astype(np.int64), -1)[found]
+    return running
+
+
+def find_open(start: Int64s, end: Int64s, times: Int64s) -> Int64s:
+    """Return the row that is open at each time, the last begun one or else the one that lasts longest; -1 for none."""
+    if not len(start):
+        return np.full(len(times), -1, np.int64)
+    reach = np.maximum.accumulate(end)
+    new = np.append(True, end[1:] > reach[:-1])
+    longest = np.maximum.accumulate(np.where(new, np.arange(len(end)), 0))
+    at = np.searchsorted(start, times, side="right") - 1
+    last = np.where((at >= 0) & (end[at] > times), at, -1)
+    return np.where((last < 0) & (at >= 0) & (reach[at] > times), longest[at], last)

@@ -1,0 +1,180 @@
+"""The model's layers: which module each event worked for, forward and backward.
+
+They are known from the functions of modules (`nn.Module` frames), from the name scopes of compiled programs, from a
+list of the model's operators (`model_operators`), or else from what repeats within an iteration: the blocks of a deep
+network, forward and backward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from deepprof.collectors.trace import Trace
+from deepprof.metrics.annotation.event_stages import TraceStages
+from deepprof.metrics.annotation.stage_names import STAGES
+from deepprof.metrics.contexts.paths import find_nearest, measure_depths, number_paths, read_places
+from deepprof.metrics.contexts.tree import ContextTree
+from deepprof.metrics.loop import Loop
+from deepprof.metrics.template.blocks import place_blocks
+
+Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+SOURCES = ("modules", "scopes", "operators", "blocks")
+FORWARD, BACKWARD = STAGES.index("forward"), STAGES.index("backward")
+# How JAX writes what it did with a function: jvp(ResNet), transpose(jvp(ResNet)); and scopes that are no layer.
+WRAPPED = r"^(?:transpose|jvp|vmap|pmap|remat|checkpoint|custom_jvp|custom_vjp)\((.*)\)$"
+NO_LAYER = (
+    r"^(?:p?jit|pmap|xmap|shard_map|while|body|cond|branch_\d+_fun|scan|closed_call|core_call|remat|checkpoint|"
+    r"rematted_computation|custom_[jv][vj]p_call\w*|xla_call|main|named_computation)?(?:\(.*\))?$"
+)
+UNWRAPPED = 4  # such functions around each other
+FEWEST_REPEATS, SMALLEST_BLOCK = 3, 4  # of blocks that count as layers: how often, and of how many kernels
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """The layers of one rank as a tree, and the layer of each device event and of each slice of the host.
+
+    `name`, `parent` (-1: of the first, the model, which holds all) and `source` (of `SOURCES`) are by layer, parents
+    first. Layer 0 is that of whatever belongs to none. `of_slices` is empty where layers are not known by the host.
+    """
+
+    name: tuple[str, ...]
+    parent: Int64s
+    source: str
+    of_events: Int64s
+    of_slices: Int64s
+
+    @property
+    def depth(self) -> Int64s:
+        """How many layers are around each one."""
+        return measure_depths(self.parent)
+
+
+def find_layers(trace: Trace, loops: Sequence[Loop], tree: ContextTree | None, stages: TraceStages) -> Layers | None:
+    """Return the layers of a trace from the best source that it has, None where it has none."""
+    if tree is not None:
+        for source, kind in (("modules", "module"), ("scopes", "scope")):
+            found = _read_contexts(tree, source, kind)
+            if len(found.name) > 1:
+                return found
+    return _read_blocks(trace, loops, stages)
+
+
+def _read_contexts(tree: ContextTree, source: str, kind: str) -> Layers:
+    """Return the layers that contexts of one kind are; backward contexts stand below their forward operator."""
+    contexts = tree.contexts.with_columns(
+        name=name_layers(tree.contexts["name"]) if kind == "scope" else pl.col("name")
+    )
+    layer = ((contexts["kind"] == kind) & (contexts["name"] != "")).to_numpy()
+    if kind == "scope":
+        layer &= _hold_others((contexts["kind"] == kind).to_numpy(), *read_places(contexts))
+    return _number_layers(tree, contexts["name"], layer, source)
+
+
+def _hold_others(found: Bools, parent: Int64s, depth: Int64s) -> Bools:
+    """Return which of the nodes that were found hold another one: the innermost scope of an operation is its own."""
+    inner = np.flatnonzero(found & (np.arange(len(found)) > 0))
+    around = find_nearest(found, parent, depth)[parent[inner]]
+    holds = np.zeros(len(found), np.bool_)
+    holds[around[around >= 0]] = True
+    return holds
+
+
+def name_layers(scopes: pl.Series) -> pl.Series:
+    """Return the names of layers in name scopes of JAX, empty where a scope is none."""
+    name = pl.col("name")
+    for _ in range(UNWRAPPED):
+        name = name.str.replace(WRAPPED, "${1}")
+    plain = pl.when(name.str.contains(NO_LAYER)).then(pl.lit("")).otherwise(name)
+    return pl.DataFrame({"name": scopes}).select(plain.fill_null("")).to_series()
+
+
+def _number_layers(tree: ContextTree, names: pl.Series, layer: Bools, source: str) -> Layers:
+    """Return one layer for all contexts with the same layers around them, by name."""
+    parent, depth = read_places(tree.contexts)
+    nearest = find_nearest(layer, parent, depth)
+    rows = np.flatnonzero(layer)
+    place = np.full(len(layer) + 1, -1, np.int64)  # the last: no layer is around
+    place[rows] = np.arange(len(rows))
+    around = place[np.where(parent[rows] == rows, -1, nearest[parent[rows]])]
+    texts = names.gather(rows).unique(maintain_order=True)
+    numbers = (
+        names.gather(rows)
+        .to_frame("name")
+        .join(pl.DataFrame({"name": texts}).with_row_index("number"), on="name", how="left", maintain_order="left")[
+            "number"
+        ]
+        .cast(pl.Int64)
+        .to_numpy()
+    )
+    paths = number_paths(around, numbers, np.zeros(len(rows), np.int64), 1)
+    of_contexts = np.append(paths.context, 0)[place[nearest]]
+    return Layers(
+        ("", *texts.gather(paths.frame).to_list()),
+        np.append(-1, paths.parent),
+        source,
+        of_contexts[tree.of_events],
+        of_contexts[tree.of_slices],
+    )
+
+
+def _read_blocks(trace: Trace, loops: Sequence[Loop], stages: TraceStages) -> Layers | None:
+    """Return as layers the blocks that repeat within iterations; a block of the backward pass is the forward one's."""
+    found = Layers(
+        ("",), np.array([-1]), "blocks", np.zeros(trace.device_events.height, np.int64), np.empty(0, np.int64)
+    )
+    for loop in loops:
+        found = _add_blocks(found, trace, loop, stages)
+    return found if len(found.name) > 1 else None
+
+
+def _add_blocks(layers: Layers, trace: Trace, loop: Loop, stages: TraceStages) -> Layers:
+    """Return the layers with the blocks of one loop."""
+    main = trace.device_events.with_row_index("event").filter(
+        (pl.col("device") == loop.device)
+        & (pl.col("stream") == loop.stream)
+        & pl.col("activity").is_in(["kernel", "graph"])
+    )
+    start, rows = main["start_ns"].to_numpy(), main["event"].to_numpy()
+    large = [
+        k for k, block in enumerate(loop.blocks) if block.events >= SMALLEST_BLOCK and block.repeats >= FEWEST_REPEATS
+    ]
+    placed = place_blocks(loop, trace).filter(pl.col("block").is_in(large), pl.col("repeat") > 0)
+    stage = _stage_blocks(placed, start, stages.stage[rows])
+    names, parent, of_events = list(layers.name), list(layers.parent), layers.of_events.copy()
+    first: dict[int, int] = {}  # of each forward block of so many repetitions the first layer
+    for block in sorted(large, key=lambda each: (stage.get(each) != FORWARD, loop.blocks[each].first)):
+        repeats = loop.blocks[block].repeats
+        mirrored = stage.get(block) == BACKWARD and repeats in first
+        if not mirrored:
+            first.setdefault(repeats, len(names)) if stage.get(block) == FORWARD else None
+            begin = len(names)
+            names += [f"block {number}" for number in range(1, repeats + 1)]
+            parent += [0] * repeats
+        else:
+            begin = first[repeats]
+        for repeat, begins, ends in (
+            placed.filter(pl.col("block") == block).select("repeat", "start_ns", "end_ns").iter_rows()
+        ):
+            inside = slice(*np.searchsorted(start, [begins, ends]))
+            of_events[rows[inside]] = begin + (repeats - repeat if mirrored else repeat - 1)
+    return Layers(tuple(names), np.array(parent), "blocks", of_events, layers.of_slices)
+
+
+def _stage_blocks(placed: pl.DataFrame, start: Int64s, stage: npt.NDArray[np.int8]) -> dict[int, int]:
+    """Return the stage that most kernels of each block are part of."""
+    found = {}
+    for block, rows in placed.group_by("block"):
+        inside = [stage[slice(*np.searchsorted(start, pair))] for pair in rows.select("start_ns", "end_ns").iter_rows()]
+        known = np.concatenate(inside)
+        known = known[known >= 0]
+        if len(known):
+            found[int(block[0])] = int(np.bincount(known).argmax())  # type: ignore[call-overload]
+    return found
