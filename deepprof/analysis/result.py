@@ -17,17 +17,23 @@ from deepprof.analysis.tables import (
     EVENTS,
     METRICS,
     PLACE,
+    PLACED_BOXES,
     PLACED_CONTEXTS,
     PLACED_COPIES,
     PLACED_ITERATIONS,
     PLACED_KERNELS,
+    PLACED_LAYERS,
     PLACED_SHAPES,
+    PLACED_STAGE_TIMES,
+    PLACED_STAGES,
 )
 from deepprof.collectors.reprs import one_line, shorten_path
 from deepprof.collectors.trace import Accounting, Trace, empty_table
 from deepprof.diagnosis.coverage import UnnamedPart, find_unnamed
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.unexamined import explain_missing_lines, find_unexamined
+from deepprof.metrics.annotation.trace_annotation import TraceAnnotation, place_events
+from deepprof.metrics.annotation.typical import box_typical
 from deepprof.metrics.attribution import attribute_events
 from deepprof.metrics.breakdown.timeline import Timeline
 from deepprof.metrics.contexts.kernel_shapes import measure_shapes
@@ -140,6 +146,7 @@ class Analysis:
     sharing: tuple[SharedDevice, ...] = ()  # devices that several of the ranks have work on
     stretches: tuple[WorkWithoutLoop, ...] = ()  # one per device without a loop
     trees: Mapping[int, ContextTree] = field(default_factory=dict)  # of the ranks whose host recorded code
+    annotated: Mapping[int, TraceAnnotation] = field(default_factory=dict)  # stages and layers, by rank
 
     def __repr__(self) -> str:
         head = self.headline
@@ -178,7 +185,11 @@ class Analysis:
         """Device events of all ranks, with the schema `EVENTS`: the columns of `DEVICE_EVENTS`, `name` and `rank`."""
         named = ((trace, with_names(trace.device_events, trace.names)) for trace in self.traces)
         rows = (table.with_columns(rank=pl.lit(trace.rank or 0, pl.Int64)) for trace, table in named)
-        return pl.concat([empty_table(EVENTS), *rows])
+        placed = (
+            table.hstack(place_events(self.annotated.get(trace.rank or 0), table.height))
+            for trace, table in zip(self.traces, rows, strict=True)
+        )
+        return pl.concat([empty_table(EVENTS), *placed])
 
     @cached_property
     def events_in_iterations(self) -> pl.DataFrame:
@@ -239,6 +250,38 @@ class Analysis:
     def _timelines_of(self, trace: Trace) -> list[Timeline]:
         """Return the timelines of a trace's devices."""
         return [each for (rank, _), each in self.timelines.items() if rank == (trace.rank or 0)]
+
+    @cached_property
+    def stages(self) -> pl.DataFrame:
+        """The stages of each loop's usual iterations: `loop`, rank, device, stream, and those of `STAGES_IN_LOOP`."""
+        known = ((_located(k, loop), loop.anatomy) for k, loop in enumerate(self.loops))
+        return _put_in_places(PLACED_STAGES, ((place, each.stages) for place, each in known if each is not None))
+
+    @cached_property
+    def stages_in_iterations(self) -> pl.DataFrame:
+        """What each stage took of each iteration of each loop: `loop`, `rank`, and the columns of `STAGE_TIMES`."""
+        known = (({"loop": k, "rank": loop.rank}, loop.anatomy) for k, loop in enumerate(self.loops))
+        tables = ((place, each.in_iterations) for place, each in known if each is not None)
+        return _put_in_places(PLACED_STAGE_TIMES, tables)
+
+    @cached_property
+    def layers(self) -> pl.DataFrame:
+        """The model's layers in each loop: `loop`, rank, device, stream, and the columns of `LAYER_TIMES`."""
+        known = ((_located(k, loop), loop.anatomy) for k, loop in enumerate(self.loops))
+        return _put_in_places(PLACED_LAYERS, ((place, each.layers) for place, each in known if each is not None))
+
+    @cached_property
+    def annotations(self) -> pl.DataFrame:
+        """The typical iteration of each loop as boxes within boxes: `loop`, `rank`, and the columns of `BOXES`.
+
+        First as the device ran it, then as the host did, where it recorded code. Box numbers are of one loop.
+        """
+        tables = (
+            ({"loop": k, "rank": loop.rank}, box_typical(self.annotated[loop.rank], loop, timeline))
+            for k, loop in enumerate(self.loops)
+            if (timeline := self.timelines.get((loop.rank, loop.device))) is not None and loop.rank in self.annotated
+        )
+        return _put_in_places(PLACED_BOXES, tables)
 
     @cached_property
     def iterations(self) -> pl.DataFrame:

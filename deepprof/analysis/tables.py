@@ -9,6 +9,9 @@ import polars as pl
 
 from deepprof.collectors.table_schema import TableJoin, TableSchema
 from deepprof.collectors.trace import DEVICE_EVENTS
+from deepprof.metrics.annotation.anatomy_tables import LAYER_TIMES, STAGE_TIMES, STAGES_IN_LOOP
+from deepprof.metrics.annotation.boxes import BOXES
+from deepprof.metrics.annotation.stage_names import STAGE
 from deepprof.metrics.breakdown.parts import PART_COLUMNS, PARTS
 from deepprof.metrics.contexts.kernel_shapes import CONTEXT_SHAPES
 from deepprof.metrics.contexts.measures import MEASURES
@@ -52,7 +55,14 @@ BREAKDOWN = TableSchema.side_by_side(
     (RANK, DEVICE, TableSchema.of("", PART_COLUMNS)),
 )
 NAMED = TableSchema.of("", {"name": (pl.String(), "its name")})
-EVENTS = TableSchema.side_by_side("One device event of any rank.", (DEVICE_EVENTS, NAMED, RANK))
+ANNOTATED = TableSchema.of(
+    "",
+    {
+        "stage": (STAGE, "the stage of the iteration that it is part of; null: unknown"),
+        "layer": (pl.String(), "the path of the model's layer that it is part of; null: none is known"),
+    },
+)
+EVENTS = TableSchema.side_by_side("One device event of any rank.", (DEVICE_EVENTS, NAMED, RANK, ANNOTATED))
 IN_ITERATION = TableSchema.of(
     "",
     {
@@ -71,6 +81,10 @@ PLACED_CONTEXTS = TableSchema.side_by_side(
     "One calling context of a rank, and what it took with all within; `own_…` is what it took itself.",
     (RANK, CONTEXTS, MEASURES),
 )
+PLACED_STAGES = TableSchema.side_by_side(STAGES_IN_LOOP.row, (PLACE, STAGES_IN_LOOP))
+PLACED_STAGE_TIMES = TableSchema.side_by_side(STAGE_TIMES.row, (LOOP, RANK, STAGE_TIMES))
+PLACED_LAYERS = TableSchema.side_by_side(LAYER_TIMES.row, (PLACE, LAYER_TIMES))
+PLACED_BOXES = TableSchema.side_by_side(BOXES.row, (LOOP, RANK, BOXES))
 CONTEXTS_IN_LOOPS = TableSchema.side_by_side(IN_LOOPS.row, (LOOP, RANK, IN_LOOPS))
 PLACED_SHAPES = TableSchema.side_by_side(CONTEXT_SHAPES.row, (RANK, CONTEXT_SHAPES))
 CONTEXTS_IN_ITERATIONS = TableSchema.side_by_side(IN_ITERATIONS.row, (LOOP, RANK, IN_ITERATIONS))
@@ -85,6 +99,10 @@ ANALYSIS_TABLES: Mapping[str, TableSchema] = MappingProxyType(
         "streams": PLACED_STREAMS,
         "events": EVENTS,
         "events_in_iterations": EVENTS_IN_ITERATIONS,
+        "stages": PLACED_STAGES,
+        "stages_in_iterations": PLACED_STAGE_TIMES,
+        "layers": PLACED_LAYERS,
+        "annotations": PLACED_BOXES,
         "contexts": PLACED_CONTEXTS,
         "contexts_in_iterations": CONTEXTS_IN_ITERATIONS,
         "contexts_in_loops": CONTEXTS_IN_LOOPS,
@@ -109,6 +127,11 @@ ON_CONTEXT = (("rank", "rank"), ("context", "context"))
 LATEST = (("latest_rank", "rank"), ("latest_device", "device"))
 ANALYSIS_JOINS = (
     TableJoin("events_in_iterations", "iterations", ON_ITERATION, "the iteration in which each event starts"),
+    TableJoin("stages", "metrics", ON_LOOP, "the figures of the loop"),
+    TableJoin("stages_in_iterations", "iterations", ON_ITERATION, "the iteration"),
+    TableJoin("stages_in_iterations", "stages", (*ON_LOOP, ("stage", "stage")), "the stage in all usual iterations"),
+    TableJoin("layers", "metrics", ON_LOOP, "the figures of the loop"),
+    TableJoin("annotations", "metrics", ON_LOOP, "the figures of the loop"),
     TableJoin("contexts_in_iterations", "contexts", ON_CONTEXT, "the context"),
     TableJoin("contexts_in_loops", "contexts", ON_CONTEXT, "the context"),
     TableJoin("contexts_in_loops", "metrics", ON_LOOP, "the figures of the loop"),

@@ -14,6 +14,7 @@ import msgspec
 
 from deepprof.metrics.breakdown.costs import mean_parts
 from deepprof.metrics.breakdown.parts import PART_NAMES
+from deepprof.render.anatomy import AnatomyBlock, describe_anatomy
 from deepprof.render.ranks import RankBlock, SkewBlock, describe_ranks, describe_skews, list_missing
 from deepprof.render.sharing import SharedDeviceBlock, describe_sharing
 from deepprof.render.top import TopWorkBlock, describe_top
@@ -136,6 +137,7 @@ class _LoopBlock(msgspec.Struct, frozen=True, kw_only=True):
     epilogue: _OutsideBlock
     iterations: list[_IterationBlock]
     metrics: dict[str, MetricValue]
+    anatomy: AnatomyBlock | None
 
 
 class _FindingBlock(msgspec.Struct, frozen=True, kw_only=True):
@@ -281,6 +283,7 @@ def _describe_loop(loop: Loop) -> _LoopBlock:
         epilogue=_OutsideBlock(kernels=loop.epilogue.kernels, span_ns=loop.epilogue.span_ns),
         iterations=[_describe_iteration(row) for row in loop.table.to_dicts()],
         metrics=_describe_metrics(loop),
+        anatomy=describe_anatomy(loop),
     )
 
 

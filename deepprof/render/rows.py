@@ -39,14 +39,15 @@ def draw_rows(page: TextPage, header: Sequence[str], rows: Sequence[TextRow], *,
     free = page.width - indent - sum(width + GAP for width in widths)
     beside = free >= min(MIN_LABEL_CHARS, longest)
     room = min(free, longest) if beside else page.width - indent
-    page.draw(" " * room + _align(header, widths) if beside else _align(header, widths)[GAP:], "dim", indent)
+    heads = _align(header, widths)
+    page.draw((" " * room + heads if beside else heads[GAP:]).rstrip(), "dim", indent)
     for row, name, values in zip(rows, _cut_labels(page, rows, room), cells, strict=True):
         numbers = _align(values, widths)
         if beside:
-            page.draw(f"{name:<{room}}{numbers}", row.style, indent)
+            page.draw(f"{name:<{room}}{numbers}".rstrip(), row.style, indent)
         else:
             page.draw(name, row.style, indent)
-            page.draw(numbers[GAP:], row.style, indent)
+            page.draw(numbers[GAP:].rstrip(), row.style, indent)
 
 
 def _measure_columns(page: TextPage, header: Sequence[str], rows: Sequence[TextRow]) -> list[int]:

@@ -8,6 +8,7 @@ from deepprof.diagnosis.finding import MAX_FINDINGS
 from deepprof.metrics.breakdown.costs import mean_parts
 from deepprof.metrics.breakdown.parts import PART_NAMES
 from deepprof.plurals import counted, verb
+from deepprof.render.anatomy import print_anatomy
 from deepprof.render.answer import choose_loop, describe_location, find_mean, find_time, print_answer
 from deepprof.render.origin import LOOPS, print_origin
 from deepprof.render.page import TextPage
@@ -210,6 +211,7 @@ def _print_loop(loop: Loop, page: TextPage, words: Wording) -> None:
     if means:
         over = counted(loop.usual.height, "iteration")
         print_breakdown(f"where the time goes, mean of {over}", means, page, words.parts)
+    print_anatomy(loop, page)
     print_top(loop.top, page, words.work)
 
 

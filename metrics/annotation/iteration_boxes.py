@@ -11,7 +11,7 @@ import polars as pl
 
 from deepprof.collectors.trace import empty_table
 from deepprof.metrics.annotation.boxes import BOXES
-from deepprof.metrics.annotation.device_segments import DeviceSegments
+from deepprof.metrics.annotation.device_segments import DeviceSegments, find_windows
 from deepprof.metrics.annotation.host_stages import StageSegments, find_host_windows
 from deepprof.metrics.annotation.layers import Layers
 from deepprof.metrics.annotation.stage_names import STAGES
@@ -25,8 +25,16 @@ Int64s = npt.NDArray[np.int64]
 
 NOT_RECORDED = "not recorded"
 UNKNOWN = STAGES.index("unknown")
-_KINDS = ("stage", "layer", "operator", "line", "kernel", "nothing")
-_BOXED = ("stage", "layer", "operator", "operator", "kernel", "call")  # how boxes of these kinds are called
+_KINDS = ("iteration", "stage", "layer", "operator", "line", "kernel", "nothing")
+_BOXED = (
+    "iteration",
+    "stage",
+    "layer",
+    "operator",
+    "operator",
+    "kernel",
+    "call",
+)  # how boxes of these kinds are called
 _SIZE = 1 << 40  # ids of one kind
 
 
@@ -39,38 +47,26 @@ class _Pieces:
     keys: Int64s
 
 
-@dataclass(frozen=True, slots=True)
-class _Root:
-    """The box around all of one side."""
-
-    side: str
-    title: str
-    start: int
-    end: int
-
-
-def box_device(known: TraceAnnotation, loop: Loop, row: int, segments: DeviceSegments) -> pl.DataFrame:
+def box_device(known: TraceAnnotation, loop: Loop, segments: DeviceSegments, row: int | None = None) -> pl.DataFrame:
     """Return one iteration, the `row` of `Loop.table`, as the device ran it, with the schema `BOXES`.
 
-    Busy times of boxes add up, level by level. What ran beside the main stream has a box where that one rested.
+    Without a `row` all iterations, but no more of them than stages and layers. Busy times of boxes add up, level by
+    level. What ran beside the main stream has a box where that one rested.
     """
-    tree, layers, of_events = known.tree, known.layers, known.stages.stage
-    mine = (segments.iteration == row) & segments.busy & (segments.event >= 0)
-    start, end, event = (each[mine] for each in (segments.start, segments.end, segments.event))
-    joined = np.append(True, (event[1:] != event[:-1]) | (start[1:] != end[:-1]))[: len(event)]
-    begins = np.flatnonzero(joined)
-    last = np.append(begins[1:], len(event))[: len(begins)] - 1
-    start, end, event = start[begins], end[last], event[begins]
+    wanted = segments.busy & (segments.event >= 0) & (segments.iteration >= 0)
+    pieces = _join(segments, wanted if row is None else wanted & (segments.iteration == row))
+    event, of_events = pieces.event, known.stages.stage
     stage = np.where(of_events[event] < 0, UNKNOWN, of_events[event]).astype(np.int64)
-    launched = np.full(len(event), -1, np.int64) if tree is None else tree.sites.row[event]
     columns = [
+        _key("iteration", pieces.iteration),
         _key("stage", stage),
-        *_layer_keys(layers, None if layers is None else layers.of_events[event]),
-        _key("operator", _find_outermost(tree, launched)),
-        _key("kernel", event),
+        *_layer_keys(known.layers, None if known.layers is None else known.layers.of_events[event]),
     ]
-    window = int(loop.table["start_ns"][row]), int(segments.end[segments.iteration == row].max(initial=0))
-    return _make_boxes(_Pieces(start, end, _compact(columns)), _Root("device", _title(loop, row), *window), known)
+    if row is not None:
+        launched = np.full(len(event), -1, np.int64) if known.tree is None else known.tree.sites.row[event]
+        columns += [_key("operator", _find_outermost(known.tree, launched)), _key("kernel", event)]
+    boxes = _make_boxes(_Pieces(pieces.start, pieces.end, _compact(columns)), "device", known, loop)
+    return _widen(boxes, *find_windows(loop), pieces.iteration)
 
 
 def box_host(known: TraceAnnotation, loop: Loop, row: int, host: StageSegments) -> pl.DataFrame:
@@ -87,25 +83,43 @@ def box_host(known: TraceAnnotation, loop: Loop, row: int, host: StageSegments) 
     at = np.clip(np.searchsorted(host.bounds, bounds[:-1], side="right") - 1, 0, len(host.stage) - 1)
     rows = host.row[at]
     of_layer = np.append(layers.of_slices, 0)[rows] if layers is not None and len(layers.of_slices) else None
+    columns = [
+        _key("iteration", np.full(len(at), row, np.int64)),
+        _key("stage", host.stage[at].astype(np.int64)),
+        *_layer_keys(layers, of_layer),
+        *_host_keys(tree, rows),
+    ]
+    return _make_boxes(_Pieces(bounds[:-1], bounds[1:], _compact(columns)), "host", known, loop)
+
+
+def _host_keys(tree: ContextTree, rows: Int64s) -> list[Int64s]:
+    """Return what segments of the host are called: by operator, else by function, else by what is around them."""
     operator = _find_outermost(tree, rows)
     line = np.append(find_lines(tree.contexts)[tree.of_slices], -1)[rows]
     line = np.where(operator >= 0, -1, line)
-    outermost = np.where((operator >= 0) | (line >= 0), operator, _find_outermost(tree, rows, anything=True))
-    nothing = np.where(rows < 0, 0, -1)
-    columns = [
-        _key("stage", host.stage[at].astype(np.int64)),
-        *_layer_keys(layers, of_layer),
-        _key("operator", outermost),
-        _key("line", line),
-        _key("nothing", nothing),
-    ]
-    pieces = _Pieces(bounds[:-1], bounds[1:], _compact(columns))
-    return _make_boxes(pieces, _Root("host", _title(loop, row), begin, until), known)
+    around = np.where((operator >= 0) | (line >= 0), operator, _find_outermost(tree, rows, anything=True))
+    return [_key("operator", around), _key("line", line), _key("nothing", np.where(rows < 0, 0, -1))]
 
 
-def _title(loop: Loop, row: int) -> str:
-    """Return what an iteration is called."""
-    return f"iteration {loop.table['index'][row]}"
+def _join(segments: DeviceSegments, wanted: npt.NDArray[np.bool_]) -> DeviceSegments:
+    """Return the segments that are wanted, neighbours of one event as one."""
+    start, end, iteration, event = (
+        each[wanted] for each in (segments.start, segments.end, segments.iteration, segments.event)
+    )
+    apart = (event[1:] != event[:-1]) | (start[1:] != end[:-1]) | (iteration[1:] != iteration[:-1])
+    first = np.flatnonzero(np.append(True, apart)[: len(event)])
+    last = np.append(first, len(event))[1:] - 1
+    true = np.ones(len(first), np.bool_)
+    return DeviceSegments(start[first], end[last], iteration[first], event[first], true, ~true)
+
+
+def _widen(boxes: pl.DataFrame, begin: Int64s, until: Int64s, iteration: Int64s) -> pl.DataFrame:
+    """Return boxes with those of iterations over all of their time, idle times at their ends too."""
+    whole = (boxes["kind"] == "iteration").to_numpy()
+    rows = np.unique(iteration)
+    start, end = boxes["start_ns"].to_numpy().copy(), boxes["end_ns"].to_numpy().copy()
+    start[whole], end[whole] = begin[rows], until[rows]
+    return boxes.with_columns(start_ns=pl.Series(start), end_ns=pl.Series(end))
 
 
 def _key(kind: str, ids: Int64s) -> Int64s:
@@ -147,34 +161,32 @@ def _compact(columns: Sequence[Int64s]) -> Int64s:
     return np.take_along_axis(keys, order, axis=1)
 
 
-def _make_boxes(pieces: _Pieces, root: _Root, known: TraceAnnotation) -> pl.DataFrame:
-    """Return boxes for all runs of pieces with equal paths, with one around all."""
+def _make_boxes(pieces: _Pieces, side: str, known: TraceAnnotation, loop: Loop) -> pl.DataFrame:
+    """Return boxes for all runs of pieces with equal paths; the first level is that of iterations."""
     levels, many = pieces.keys.shape[1], len(pieces.start)
     changed = np.ones((many, levels), np.bool_)
     changed[1:] = np.logical_or.accumulate(pieces.keys[1:] != pieces.keys[:-1], axis=1)
     opens = changed & (pieces.keys >= 0)
     piece, level = np.nonzero(opens)  # row by row: parents before children, siblings in the order of time
     number = np.full((many, levels), -1, np.int64)
-    number[piece, level] = np.arange(1, len(piece) + 1)
+    number[piece, level] = np.arange(len(piece))
     number = np.maximum.accumulate(number, axis=0)
     until = _find_ends(changed, piece, level)
     before = np.append(0, np.cumsum(pieces.end - pieces.start))
-    leaf = np.append(0, np.cumsum(np.ones(many, np.int64)))
-    parent = np.where(level > 0, number[piece, np.maximum(level - 1, 0)], 0)
     keys = pieces.keys[piece, level]
-    kinds = pl.Series(_BOXED).gather(keys // _SIZE)
+    parent = pl.Series(np.where(level > 0, number[piece, np.maximum(level - 1, 0)], -1), dtype=pl.Int64)
     rows = pl.DataFrame(
         {
-            "box": np.arange(len(piece) + 1),
-            "parent": pl.Series(np.append(-1, parent)).replace(-1, None),
-            "depth": np.append(0, level + 1),
-            "side": pl.Series([root.side]).new_from_index(0, len(piece) + 1),
-            "kind": pl.concat([pl.Series(["iteration"]), kinds]),
-            "title": pl.concat([pl.Series([root.title]), _name_boxes(keys, known)]),
-            "start_ns": np.append(root.start, pieces.start[piece]),
-            "end_ns": np.append(root.end, pieces.end[np.maximum(until - 1, 0)]),
-            "busy_ns": np.append(before[-1], before[until] - before[piece]),
-            "events": np.append(many, leaf[until] - leaf[piece]),
+            "box": np.arange(len(piece)),
+            "parent": parent.replace(-1, None),
+            "depth": level,
+            "side": pl.Series([side]).new_from_index(0, len(piece)),
+            "kind": pl.Series(_BOXED).gather(keys // _SIZE),
+            "title": _name_boxes(keys, known, loop),
+            "start_ns": pieces.start[piece],
+            "end_ns": pieces.end[until - 1],
+            "busy_ns": before[until] - before[piece],
+            "events": until - piece,
         }
     )
     return rows.cast(dict(BOXES))  # type: ignore[arg-type]
@@ -190,29 +202,31 @@ def _find_ends(changed: npt.NDArray[np.bool_], piece: Int64s, level: Int64s) -> 
     return found
 
 
-def _name_boxes(keys: Int64s, known: TraceAnnotation) -> pl.Series:
+def _name_boxes(keys: Int64s, known: TraceAnnotation, loop: Loop) -> pl.Series:
     """Return the titles of boxes."""
     titles = pl.Series([""]).new_from_index(0, len(keys))
     kind, ids = keys // _SIZE, keys % _SIZE
     for number, name in enumerate(_KINDS):
         rows = np.flatnonzero(kind == number)
         if len(rows):
-            titles = titles.scatter(rows, _name_kind(name, ids[rows], known))
+            titles = titles.scatter(rows, _name_kind(name, ids[rows], known, loop))
     return titles
 
 
-def _name_kind(kind: str, ids: Int64s, known: TraceAnnotation) -> pl.Series:
+def _name_kind(kind: str, ids: Int64s, known: TraceAnnotation, loop: Loop) -> pl.Series:
     """Return the titles of boxes of one kind."""
-    trace, tree = known.trace, known.tree
-    if kind == "stage":
-        return pl.Series(STAGES).gather(ids)
-    if kind == "layer" and known.layers is not None:
-        return pl.Series(known.layers.name).gather(ids)
-    if kind == "kernel":
-        return shorten_kernels(trace.names.gather(trace.device_events["name_id"].gather(ids)))
-    if kind == "operator" and tree is not None:
-        return shorten_host(trace.names.gather(tree.slices.rows["name_id"].gather(ids)))
-    if kind == "line" and tree is not None:
+    trace, tree, names = known.trace, known.tree, pl.Series([NOT_RECORDED]).new_from_index(0, len(ids))
+    if kind == "iteration":
+        names = loop.table.select(pl.format("iteration {}", "index")).to_series().gather(ids)
+    elif kind == "stage":
+        names = pl.Series(STAGES).gather(ids)
+    elif kind == "layer" and known.layers is not None:
+        names = pl.Series(known.layers.name).gather(ids)
+    elif kind == "kernel":
+        names = shorten_kernels(trace.names.gather(trace.device_events["name_id"].gather(ids)))
+    elif kind == "operator" and tree is not None:
+        names = shorten_host(trace.names.gather(tree.slices.rows["name_id"].gather(ids)))
+    elif kind == "line" and tree is not None:
         place = pl.concat_str("name", pl.lit(" "), pl.col("file").str.extract(r"([^/\\]+)$"))
-        return tree.contexts.select(place.fill_null("")).to_series().gather(ids)
-    return pl.Series([NOT_RECORDED]).new_from_index(0, len(ids))
+        names = tree.contexts.select(place.fill_null("")).to_series().gather(ids)
+    return names

@@ -39,7 +39,7 @@ def measure_layers(loop: Loop, layers: Layers, stages: TraceStages, segments: De
             "parent": pl.Series(np.where(layers.parent < 0, -1, number[parent])[kept]).replace(-1, None),
             "depth": depth[kept],
             "name": [name for name, keep in zip(layers.name, kept, strict=True) if keep],
-            "path": [path for path, keep in zip(_write_paths(layers), kept, strict=True) if keep],
+            "path": [path for path, keep in zip(layers.write_paths(), kept, strict=True) if keep],
             "busy_ns": _percentile(busy, 50)[kept],
             "low_ns": _percentile(busy, 5)[kept],
             "high_ns": _percentile(busy, 95)[kept],
@@ -95,12 +95,3 @@ def _percentile(values: Int64s, percent: float) -> Int64s:
     if not values.shape[1]:
         return np.zeros(len(values), np.int64)
     return np.rint(np.percentile(values, percent, axis=1)).astype(np.int64)
-
-
-def _write_paths(layers: Layers) -> list[str]:
-    """Return the names of layers with those of the layers around them."""
-    paths: list[str] = []
-    for name, parent in zip(layers.name, layers.parent.tolist(), strict=True):
-        around = paths[parent] if parent > 0 else ""
-        paths.append(f"{around}/{name}" if around else name)
-    return paths

@@ -56,6 +56,13 @@ class Layers:
         """How many layers are around each one."""
         return measure_depths(self.parent)
 
+    def write_paths(self) -> list[str]:
+        """Return the name of each layer with those of the layers around it, separated by `/`."""
+        paths: list[str] = []
+        for name, parent in zip(self.name, self.parent.tolist(), strict=True):
+            paths.append(f"{paths[parent]}/{name}" if parent > 0 else name)
+        return paths
+
 
 def find_layers(trace: Trace, loops: Sequence[Loop], tree: ContextTree | None, stages: TraceStages) -> Layers | None:
     """Return the layers of a trace from the best source that it has, None where it has none."""

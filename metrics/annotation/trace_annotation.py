@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import polars as pl
+
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.annotation.event_stages import TraceStages, find_stages
 from deepprof.metrics.annotation.layers import Layers, find_layers
+from deepprof.metrics.annotation.stage_names import STAGE, STAGES
 from deepprof.metrics.contexts.tree import ContextTree
 from deepprof.metrics.loop import Loop
 
@@ -26,3 +30,19 @@ def annotate(trace: Trace, loops: Sequence[Loop], tree: ContextTree | None) -> T
     """Return the stages and layers of a trace; `loops` are those found in it, `tree` are its calling contexts."""
     stages = find_stages(trace, loops, tree)
     return TraceAnnotation(trace, tree, stages, find_layers(trace, loops, tree, stages))
+
+
+def place_events(known: TraceAnnotation | None, many: int) -> pl.DataFrame:
+    """Return `stage` and the path of the `layer` of each of `many` device events; null where it is not known."""
+    stage, layer = np.full(many, -1), np.zeros(many, np.int64)
+    paths = [""]
+    if known is not None:
+        stage = known.stages.stage
+        if known.layers is not None:
+            layer, paths = known.layers.of_events, known.layers.write_paths()
+    return pl.DataFrame(
+        {
+            "stage": pl.Series([*STAGES, None], dtype=STAGE).gather(np.where(stage < 0, len(STAGES), stage)),
+            "layer": pl.Series([None, *paths[1:]], dtype=pl.String).gather(layer),
+        }
+    )

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from deepprof.metrics.annotation.trace_annotation import TraceAnnotation, annotate
 from deepprof.render.perfetto.clock import choose_clock
 from deepprof.render.perfetto.devices import annotation_layer, count_memory, count_on_device, devices_of, stream_layer
 from deepprof.render.perfetto.document import PerfettoDocument, PerfettoResult, PlacedLayer
@@ -58,12 +59,17 @@ def _write_device(document: PerfettoDocument, analysis: Analysis, trace: Trace, 
     process = document.add_process(f"rank {rank} {devices_of(trace)[device]}")
     loops = [loop for loop in analysis.loops if (loop.rank, loop.device) == (rank, device)]
     findings = [f for f in analysis.findings if _place_of(f, analysis) == (rank, device)]
-    for layer in found_layers(findings, loops, analysis.timelines.get((rank, device)), trace):
+    for layer in found_layers(findings, loops, analysis.timelines.get((rank, device)), _annotation_of(analysis, trace)):
         document.add(process, layer)
     streams = document.add(process, stream_layer(trace, device, analysis.streams))
     document.add(process, annotation_layer(trace, device))
     document.count(process, count_on_device(trace, device, loops))
     return streams
+
+
+def _annotation_of(analysis: Analysis, trace: Trace) -> TraceAnnotation:
+    """Return what is known of the stages and layers of a trace."""
+    return analysis.annotated.get(trace.rank or 0) or annotate(trace, (), None)
 
 
 def _write_host(document: PerfettoDocument, analysis: Analysis, trace: Trace) -> PlacedLayer:

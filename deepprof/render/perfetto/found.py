@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 import polars as pl
 
+from deepprof.metrics.annotation.boxes import BOXES
+from deepprof.metrics.annotation.device_segments import cut_device
+from deepprof.metrics.annotation.iteration_boxes import box_device
+from deepprof.metrics.annotation.typical import box_typical
 from deepprof.metrics.breakdown.parts import IDLE_PARTS, PART_NAMES, PARTS
+from deepprof.metrics.contexts.frames import number_distinct
 from deepprof.metrics.iteration import ITERATIONS
 from deepprof.metrics.template.blocks import place_blocks
 from deepprof.plurals import counted
@@ -18,6 +23,7 @@ from deepprof.render.perfetto.layers import SLICES, SliceLayer, number
 if TYPE_CHECKING:
     from deepprof.collectors.trace import Trace
     from deepprof.diagnosis.finding import Finding
+    from deepprof.metrics.annotation.trace_annotation import TraceAnnotation
     from deepprof.metrics.breakdown.timeline import Timeline
     from deepprof.metrics.loop import Loop
 
@@ -26,12 +32,14 @@ SHOWN = [name for name in ITERATIONS if name not in {"index", "start_ns", "end_n
 
 
 def found_layers(
-    findings: Sequence[Finding], loops: Sequence[Loop], timeline: Timeline | None, trace: Trace
+    findings: Sequence[Finding], loops: Sequence[Loop], timeline: Timeline | None, known: TraceAnnotation
 ) -> list[SliceLayer]:
-    """Return what was found on one device, from top to bottom."""
+    """Return what was found on one device, from top to bottom; `known` are the stages and layers of its trace."""
+    trace = known.trace
     return [
         finding_layer(findings, loops, extent_of(trace)),
         _iteration_layer(loops),
+        *([] if timeline is None else _box_layers(loops, timeline, known)),
         _nested_layer(loops, trace),
         _idle_layer(timeline),
     ]
@@ -71,6 +79,24 @@ def _nested_layer(loops: Sequence[Loop], trace: Trace) -> SliceLayer:
         tables.append(numbered.select(pl.lit(0, pl.UInt32).alias("track"), "start_ns", "end_ns", "name_id"))
         names += [_name_block(loop, block, repeat) for block, repeat in kinds.iter_rows()]
     return SliceLayer(["nested loops"], pl.concat(tables), pl.Series(names, dtype=pl.String), pl.lit("nested"))
+
+
+def _box_layers(loops: Sequence[Loop], timeline: Timeline, known: TraceAnnotation) -> Iterator[SliceLayer]:
+    """Yield the stages and the layers of all iterations of a device's loops, and the sections of the typical ones."""
+    kinds = {"stage": "stages", "layer": "layers", "section": "sections of typical iterations"}
+    tables = [pl.DataFrame(schema=BOXES)]
+    for loop in loops:
+        typical = box_typical(known, loop, timeline)
+        tables.append(box_device(known, loop, cut_device(known.trace, loop, timeline)))
+        tables.append(typical.filter(pl.col("side") == "device", pl.col("kind") == "section"))
+    boxes = pl.concat(tables)
+    for kind, label in kinds.items():
+        rows = boxes.filter(pl.col("kind") == kind)
+        ids, titles = number_distinct(rows.select("title"))
+        columns = rows.select(pl.lit(0, pl.UInt32).alias("track"), "start_ns", "end_ns", "busy_ns", "events")
+        slices = columns.with_columns(name_id=ids.cast(pl.UInt32))
+        args = {name: number(name) for name in ("busy_ns", "events")}
+        yield SliceLayer([label], slices, titles["title"], pl.lit(kind), args)
 
 
 def _name_block(loop: Loop, block: int, repeat: int) -> str:

@@ -1,0 +1,187 @@
+"""What iterations are made of, for people and as JSON: the stages with bars, and the most expensive layers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from deepprof.plurals import counted
+from deepprof.render.rows import TextRow, draw_rows, fit_columns
+from deepprof.render.units import ABSENT, format_confidence, format_duration, format_ratio
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    import polars as pl
+
+    from deepprof.analysis import Loop
+    from deepprof.metrics.annotation.anatomy_tables import Anatomy
+    from deepprof.render.page import TextPage
+
+SHOWN = 5  # layers in text
+ROWS = 200  # layers in JSON, those that take most themselves
+NAME_LENGTH = 256  # characters of a path in JSON
+SMALL = 0.001  # of an iteration, and of the host's time: smaller stages are not shown
+UNKNOWN, MOSTLY = "unknown", 0.95  # where so much is unknown there is nothing to show
+SURE = 0.75  # with less confidence a stage is marked
+WIDEST, BAR, ASCII_BAR = 12, "█", "#"
+INDENT = 4
+SOURCES = {
+    "modules": "modules",
+    "scopes": "name scopes",
+    "operators": "the model's operators",
+    "blocks": "blocks that repeat",
+}
+
+
+class StageBlock(msgspec.Struct, frozen=True, kw_only=True):
+    """One stage of a usual iteration: means that add up, and the spread of its time on the device."""
+
+    stage: str
+    busy_ns: int
+    idle_ns: int
+    host_ns: int | None
+    kernels: float
+    device_ns: dict[str, int]
+    confidence: float | None
+
+
+class LayerBlock(msgspec.Struct, frozen=True, kw_only=True):
+    """One layer of a usual iteration: medians, with all layers within; `own_busy_ns` is without them."""
+
+    path: str
+    depth: int
+    busy_ns: int
+    own_busy_ns: int
+    forward_ns: int
+    backward_ns: int
+    idle_ns: int
+    kernels: float
+
+
+class AnatomyBlock(msgspec.Struct, frozen=True, kw_only=True):
+    """What iterations of a loop are made of; `layers` are the first ones by their own time, `layers_total` how many."""
+
+    representative_iteration: int | None
+    stages: list[StageBlock]
+    layers_from: str | None
+    layers_total: int
+    layers: list[LayerBlock]
+
+
+def describe_anatomy(loop: Loop) -> AnatomyBlock | None:
+    """Return the block of a loop, None where its stages were not looked for."""
+    anatomy = loop.anatomy
+    if anatomy is None:
+        return None
+    layers = anatomy.layers.sort("own_busy_ns", descending=True, maintain_order=True).head(ROWS)
+    return AnatomyBlock(
+        representative_iteration=anatomy.representative,
+        stages=[_describe_stage(row) for row in anatomy.stages.iter_rows(named=True)],
+        layers_from=anatomy.source,
+        layers_total=max(0, anatomy.layers.height - 1),
+        layers=[_describe_layer(row) for row in layers.filter(layers["depth"] > 0).iter_rows(named=True)],
+    )
+
+
+def _describe_stage(row: Mapping[str, Any]) -> StageBlock:
+    """Return the block of one stage."""
+    return StageBlock(
+        stage=row["stage"],
+        busy_ns=round(row["mean_busy_ns"]),
+        idle_ns=round(row["mean_idle_ns"]),
+        host_ns=None if row["mean_host_ns"] is None else round(row["mean_host_ns"]),
+        kernels=round(row["kernels"], 3),
+        device_ns={"median": row["device_ns"], "p5": row["low_ns"], "p95": row["high_ns"]},
+        confidence=None if row["confidence"] is None else round(row["confidence"], 3),
+    )
+
+
+def _describe_layer(row: Mapping[str, Any]) -> LayerBlock:
+    """Return the block of one layer, with a path that can be encoded."""
+    path = row["path"][:NAME_LENGTH].encode("utf-8", "replace").decode()
+    known = {name: row[name] for name in LayerBlock.__struct_fields__ if name in row}
+    return LayerBlock(**(known | {"path": path, "kernels": round(row["kernels"], 3)}))
+
+
+def print_anatomy(loop: Loop, page: TextPage) -> None:
+    """Print the stages of a loop's iterations and its most expensive layers."""
+    anatomy = loop.anatomy
+    if anatomy is None or not loop.usual.height:
+        return
+    _print_stages(anatomy, loop, page)
+    _print_layers(anatomy, page)
+
+
+def _print_stages(anatomy: Anatomy, loop: Loop, page: TextPage) -> None:
+    """Print the stages in their order; nothing where hardly any is known."""
+    time = _times_of(anatomy.stages)
+    whole = float(time.sum())
+    unknown = float(time.filter(anatomy.stages["stage"] == UNKNOWN).sum())
+    if whole <= 0 or unknown >= MOSTLY * whole:
+        return
+    page.skip()
+    typical = "" if anatomy.representative is None else f"; iteration {anatomy.representative} is the typical one"
+    page.line(f"stages, mean of {counted(loop.usual.height, 'iteration')}{typical}", "dim", indent=2, hang=2)
+    large = anatomy.stages.filter((time >= SMALL * whole) | (anatomy.stages["mean_host_ns"] >= SMALL * whole))
+    shares = [each / whole for each in _times_of(large)]
+    rows = [_stage_row(row, share, page) for row, share in zip(large.iter_rows(named=True), shares, strict=True)]
+    _draw(("device", "share", "of it idle", "host", ""), rows, page)
+
+
+def _times_of(stages: pl.DataFrame) -> pl.Series:
+    """Return the mean time of each stage on the device."""
+    return stages["mean_busy_ns"] + stages["mean_idle_ns"]
+
+
+def _stage_row(row: Mapping[str, Any], share: float, page: TextPage) -> TextRow:
+    """Return the row of one stage, with a bar."""
+    bar = (ASCII_BAR if page.ascii else BAR) * round(WIDEST * share)
+    doubt = (
+        ""
+        if row["confidence"] is None or row["confidence"] >= SURE
+        else f" ({format_confidence(row['confidence'])} sure)"
+    )
+    values = (
+        format_duration(row["mean_busy_ns"] + row["mean_idle_ns"]),
+        format_ratio(share),
+        format_duration(row["mean_idle_ns"]),
+        ABSENT if row["mean_host_ns"] is None else format_duration(row["mean_host_ns"]),
+        f"{bar:<{WIDEST}}",
+    )
+    return TextRow(row["stage"] + doubt, values)
+
+
+def _print_layers(anatomy: Anatomy, page: TextPage) -> None:
+    """Print the layers that take most time themselves, and how they are known."""
+    layers = anatomy.layers.filter(anatomy.layers["depth"] > 0)
+    if layers.is_empty():
+        return
+    whole = max(1.0, float(_times_of(anatomy.stages).sum()))
+    page.skip()
+    source = SOURCES.get(anatomy.source or "", "")
+    page.line(
+        f"layers that take the most time of {counted(layers.height, 'layer')}, known by {source}",
+        "dim",
+        indent=2,
+        hang=2,
+    )
+    first = layers.sort("own_busy_ns", descending=True, maintain_order=True).head(SHOWN)
+    rows = [_layer_row(row, whole) for row in first.iter_rows(named=True)]
+    _draw(("time", "share", "forward", "backward"), rows, page)
+
+
+def _layer_row(row: Mapping[str, Any], whole: float) -> TextRow:
+    """Return the row of one layer."""
+    passes = (row["forward_ns"], row["backward_ns"])
+    shown = tuple(format_duration(each) if each else ABSENT for each in passes)
+    return TextRow(row["path"], (format_duration(row["own_busy_ns"]), format_ratio(row["own_busy_ns"] / whole), *shown))
+
+
+def _draw(header: Sequence[str], rows: Sequence[TextRow], page: TextPage) -> None:
+    """Draw the rows with as many of their first columns as fit on the page."""
+    fitting = fit_columns(page, header, rows, indent=INDENT)
+    short = [TextRow(row.label, row.values[:fitting], row.style) for row in rows]
+    draw_rows(page, header[:fitting], short, indent=INDENT)
