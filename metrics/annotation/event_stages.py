@@ -35,9 +35,11 @@ Bools = npt.NDArray[np.bool_]
 EVIDENCE = ("recorded", "named", "between", "kernels", "nothing")
 CONFIDENCES = (1.0, 0.9, 0.8, 0.6, 0.0)
 RECORDED, NAMED, BETWEEN, KERNELS, NOTHING = range(len(EVIDENCE))
-COMMUNICATION, FORWARD, BACKWARD, OPTIMIZER = (
-    STAGES.index(stage) for stage in ("communication", "forward", "backward", "optimizer")
+COMMUNICATION, FORWARD, BACKWARD, OPTIMIZER, LOSS, LOADING, EVALUATION = (
+    STAGES.index(stage)
+    for stage in ("communication", "forward", "backward", "optimizer", "loss", "data loading", "evaluation")
 )
+PASS = 0.5  # of the kernels of a forward pass: with as many behind the optimizer there is another one
 FEW_KNOWN = 0.1  # of a loop's events: with fewer their order rests on the names of kernels
 BESIDE_KNOWN = 0.1  # what names of kernels weigh where more is known
 UNDIFFERENTIATED = 0.1  # what it costs then to be anything but an update: autograd does not know the operator
@@ -113,7 +115,30 @@ def _label_in_iterations(found: TraceStages, trace: Trace, loop: Loop, tree: Con
     new = (stage >= 0) & ~known
     found.stage[rows[new]] = stage[new]
     found.evidence[rows[new]] = BETWEEN if between else KERNELS
+    _find_evaluation(found, rows, *_find_rows(loop, start))
     _label_beside(found, work, rows, start)
+
+
+def _find_evaluation(found: TraceStages, rows: Int64s, first: Int64s, end: Int64s) -> None:
+    """Give forward passes at the end of some iterations, behind the optimizer, their stage: nothing goes backward.
+
+    Where most iterations end so, they begin at another place than people say.
+    """
+    ends: list[Int64s] = []
+    for begin, until in zip(first.tolist(), end.tolist(), strict=True):
+        mine = rows[begin:until]
+        stage = found.stage[mine]
+        last = np.flatnonzero(np.isin(stage, [BACKWARD, OPTIMIZER]))
+        behind = mine[last[-1] + 1 :] if len(last) else mine[:0]
+        forward = (found.stage[behind] == FORWARD).sum()
+        long = len(last) and forward >= PASS * (stage[: last[-1]] == FORWARD).sum() > 0
+        ends.append(behind if long else mine[:0])
+    some = [each for each in ends if len(each)]
+    if some and len(some) <= len(ends) / 2:
+        events = np.concatenate(some)
+        events = events[np.isin(found.stage[events], [FORWARD, LOSS, LOADING, NONE])]
+        found.stage[events] = EVALUATION
+        found.evidence[events] = np.maximum(found.evidence[events], BETWEEN)
 
 
 def _in_iterations(loop: Loop, start: Int64s) -> Bools:
@@ -134,17 +159,20 @@ def _turns(stage: Int8s, families: Int8s) -> bool:
 def _label_inference(found: TraceStages, rows: Int64s, trace: Trace, tree: ContextTree | None) -> None:
     """Decide on events of a loop in which nothing goes backward or is updated.
 
-    Operators are the forward pass of a model; kernels are if most of them are known from forward passes.
+    Operators are the forward pass of a model; kernels are if most of them are known from forward passes. Such passes
+    among the iterations of a training are its evaluation.
     """
     new = rows[found.evidence[rows] == NOTHING]
     names = trace.device_events["name_id"].to_numpy()
     if tree is None:
-        forward = np.unique(names[found.stage == FORWARD])
-        seen = np.isin(names[new], forward)
+        seen = np.isin(names[new], np.unique(names[found.stage == FORWARD]))
         new = new if len(new) and seen.mean() > MOSTLY_SEEN else new[:0]
     else:
         new = new[_are_operators(tree, new)]
-    found.stage[new], found.evidence[new] = FORWARD, KERNELS if tree is None else BETWEEN
+    trained = np.flatnonzero(np.isin(found.stage, [BACKWARD, OPTIMIZER]))
+    among = len(trained) > 0 and len(new) > 0 and trained[0] < new[0] < trained[-1]  # events are in order of time
+    found.stage[new] = EVALUATION if among else FORWARD
+    found.evidence[new] = KERNELS if tree is None else BETWEEN
 
 
 def _are_operators(tree: ContextTree, events: Int64s) -> Bools:
