@@ -7,8 +7,8 @@ import polars as pl
 from deepprof.collectors.table_schema import TableSchema
 
 SIDES = ("host", "device")
-EVENT_KINDS = ("kernel", "call")  # single events of the recording
-BOX_KINDS = ("iteration", "stage", "layer", "section", "operator", *EVENT_KINDS)
+RECORDED_KINDS = ("operator", "kernel", "call")  # what the recorder wrote; the others say what it belongs to
+BOX_KINDS = ("iteration", "stage", "layer", "section", *RECORDED_KINDS)
 
 BOXES = TableSchema.of(
     "One box; parents come before their children, siblings in the order of time.",

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from deepprof.collectors.importers import read
 from deepprof.metrics.annotation.titles import LONGEST, shorten_host, shorten_kernels
@@ -74,8 +76,8 @@ HOST = {
 }
 
 KERNELS = {
-    "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, at::detail::Array<char*, 3> >"
-    "(int, at::native::CUDAFunctor_add<float>, at::detail::Array<char*, 3>)": (
+    "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, at::detail::Array<char*, 3> "
+    ">(int, at::native::CUDAFunctor_add<float>, at::detail::Array<char*, 3>)": (
         "vectorized_elementwise_kernel<4, CUDAFunctor_add<float>, Array<char*, 3>>"
     ),
     "void at::native::(anonymous namespace)::max_pool_forward_nchw<float, float>(int, float const*, long*)": (
@@ -156,6 +158,33 @@ def test_a_long_title_loses_its_middle(make: type[pl.Series]) -> None:
     assert exact == names[0]
     assert cut == "é" * (LONGEST // 2 - 1) + "…" + "ü" * (LONGEST // 2)
     assert all(0 < len(title) <= LONGEST for title in hostile)
+
+
+PIECES = (
+    "at::",
+    "void ",
+    "<",
+    ">",
+    "(",
+    ")",
+    ", ",
+    "::",
+    "(anonymous namespace)",
+    "<locals>",
+    ".py(1): ",
+    "$",
+    "#",
+    "/",
+    "é",
+)
+
+
+@given(st.lists(st.sampled_from(PIECES) | st.text(max_size=20)).map("".join))
+def test_whatever_has_a_name_has_a_title(name: str) -> None:
+    for make in (shorten_host, shorten_kernels):
+        title = make(pl.Series([name])).item()
+        assert bool(title) == bool(name)
+        assert len(title) <= min(LONGEST, len(name) + len(" next"))
 
 
 @pytest.mark.traces
