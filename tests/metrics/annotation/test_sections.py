@@ -173,7 +173,8 @@ def trees(draw: st.DrawFn, deep: int = 2) -> Node:
         else:
             children.append(node(title, now, now + length, side=side))
         now += length // 2 * spread
-    return around(*children, node("end", now, now)) | {"side": draw(st.sampled_from(["host", "device"]))}
+    last = node(draw(st.sampled_from("ab")), now, now + draw(st.integers(0, 100)))
+    return around(*children, last) | {"side": draw(st.sampled_from(["host", "device"]))}
 
 
 @given(st.lists(trees(), max_size=2), st.sampled_from([0.0, 0.02, 0.05, 0.3, 1.0]), st.integers(2, 9))

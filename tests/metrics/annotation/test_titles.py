@@ -56,6 +56,7 @@ HOST = {
     "nn.Module: Conv2d_3": "Conv2d_3",
     "nn.Module: ": "nn.Module: ",
     "aten::conv2d": "conv2d",
+    "prim::ListConstruct": "ListConstruct",
     "aten::": "aten::",
     "autograd::engine::evaluate_function: ConvolutionBackward0": "ConvolutionBackward0",
     "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad": "AccumulateGrad",
@@ -110,6 +111,14 @@ KERNELS = {
         "ck::kernel_gemm<ck::Tuple<>>"
     ),
     "void at::native::run(f)::{lambda(int)#1}::operator()(int) const": "run(f)::{lambda(int)#1}::operator()",
+    "void thrust::THRUST_200302_800_NS::cuda_cub::core::_kernel_agent<thrust::cuda_cub::__4::detail::Agent>(int)": (
+        "thrust::core::_kernel_agent<thrust::Agent>"
+    ),
+    "void Eigen::internal::EigenMetaKernel<_GLOBAL__N__7c8f_1_x_cu_2a::f, {anonymous}::g, (unsigned long)8>(int)": (
+        "Eigen::EigenMetaKernel<f, g, 8>"
+    ),
+    "typename std::enable_if<true, void>::type f<-1>(int)": "f<-1>",
+    "void cutlass::Kernel2<cutlass_80_simt_sgemm_128x32>(P)": "cutlass_80_simt_sgemm_128x32",
     "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)": (
         "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
     ),
