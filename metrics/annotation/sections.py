@@ -141,8 +141,7 @@ def _begin_runs(title: Int64s, tiny: Bools, starts: Int64s) -> Bools:
     fresh[starts] = True
     same = np.append(False, title[1:] == title[:-1]) & ~fresh
     equal = np.flatnonzero(~same)
-    large = np.logical_or.reduceat(~tiny, equal) & (np.diff(equal, append=len(title)) > 1)
-    alike = large[np.cumsum(~same) - 1]
+    alike = np.logical_or.reduceat(~tiny, equal)[np.cumsum(~same) - 1]
     small = tiny & ~alike
     both = small & np.append(False, small[:-1]) & ~fresh
     begins: Bools = ~(both | (same & alike))
@@ -156,9 +155,7 @@ def _begin_parts(begins: Bools, starts: Int64s, level: Int64s, most: int) -> Boo
     runs = np.add.reduceat(begins, starts, dtype=np.int64)
     parts = np.where(runs > most, np.minimum(most, -(-runs // most)), runs)
     part = number * parts[level] // runs[level]
-    found = np.append(True, part[1:] != part[:-1])
-    found[starts] = True
-    return found
+    return np.append(True, part[1:] != part[:-1])  # wide levels have several parts: none begins with the last one's
 
 
 def _describe(siblings: _SiblingBoxes, titles: pl.Series, sections: _BoxStretches) -> pl.DataFrame:
