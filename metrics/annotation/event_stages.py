@@ -66,7 +66,24 @@ def find_stages(trace: Trace, loops: Sequence[Loop], tree: ContextTree | None) -
     found = _label_by_launch(trace, tree)
     for loop in sorted(loops, key=lambda each: -each.period):  # a shorter one on the same stream may be a part of it
         _label_in_iterations(found, trace, loop, tree)
+        _label_between(found, trace, loop)
     return found
+
+
+def _label_between(found: TraceStages, trace: Trace, loop: Loop) -> None:
+    """Decide on kernels between iterations: where most are known from forward passes they are evaluations."""
+    events = trace.device_events.with_row_index("event")
+    on_main = (pl.col("device") == loop.device) & (pl.col("stream") == loop.stream) & pl.col("activity").is_in(WORK)
+    main = events.filter(on_main)
+    start, rows = main["start_ns"].to_numpy(), main["event"].to_numpy()
+    inside = np.flatnonzero(_in_iterations(loop, start))
+    if not len(inside):
+        return
+    between = np.setdiff1d(np.arange(inside[0], inside[-1]), inside)
+    new = rows[between][found.evidence[rows[between]] == NOTHING]
+    names = trace.device_events["name_id"].to_numpy()
+    if len(new) and np.isin(names[new], np.unique(names[found.stage == FORWARD])).mean() > MOSTLY_SEEN:
+        found.stage[new], found.evidence[new] = EVALUATION, KERNELS
 
 
 def _label_by_launch(trace: Trace, tree: ContextTree | None) -> TraceStages:

@@ -51,6 +51,51 @@ def test_the_parts_of_every_iteration_add_up_to_its_time(file: Analyzed) -> None
         assert total(followed, PART_NAMES) == followed["iteration_ns"].to_list()
 
 
+def test_the_stages_of_every_iteration_add_up_to_its_time(file: Analyzed) -> None:
+    _, analysis = file
+    for loop in () if isinstance(analysis, deepprof.TraceError) else analysis.loops:
+        assert loop.anatomy is not None
+        times = loop.anatomy.in_iterations.group_by("iteration").agg(pl.sum("busy_ns", "idle_ns"))
+        whole = loop.table.select(iteration="index", busy="busy_ns", idle="idle_ns")
+        sums = whole.join(times, on="iteration", how="left").fill_null(0)
+        assert sums["busy_ns"].to_list() == sums["busy"].to_list()
+        assert sums["idle_ns"].to_list() == sums["idle"].to_list()
+        means = loop.anatomy.stages.select(pl.sum("mean_busy_ns") + pl.sum("mean_idle_ns")).item()
+        usual = (loop.usual["busy_ns"] + loop.usual["idle_ns"]).mean() or 0
+        assert means == pytest.approx(usual)
+        assert loop.anatomy.stages["confidence"].is_between(0, 1).all()
+
+
+def test_the_boxes_of_typical_iterations_add_up_on_every_level(file: Analyzed) -> None:
+    _, analysis = file
+    for number, loop in enumerate(() if isinstance(analysis, deepprof.TraceError) else analysis.loops[:2]):
+        boxes = analysis.annotations.filter(loop=number)
+        inner = boxes.filter(pl.col("parent").is_not_null())
+        sums = inner.group_by("parent").agg(pl.sum("busy_ns", "events").name.prefix("inner_"))
+        both = sums.join(boxes, left_on="parent", right_on="box")
+        assert both["inner_busy_ns"].to_list() == both["busy_ns"].to_list()
+        assert both["inner_events"].to_list() == both["events"].to_list()
+        assert loop.anatomy is not None
+        typical = loop.table.filter(index=loop.anatomy.representative) if loop.anatomy.representative is not None else None
+        roots = boxes.filter(pl.col("parent").is_null() & (pl.col("side") == "device"))
+        assert roots["busy_ns"].to_list() == ([] if typical is None else typical["busy_ns"].to_list())
+        assert inner.group_by("parent", "kind").len().filter(pl.col("kind") != "kernel")["len"].max() in range(1, 25)
+
+
+def test_the_layers_of_a_model_add_up_to_the_work_of_an_iteration(file: Analyzed) -> None:
+    _, analysis = file
+    for loop in () if isinstance(analysis, deepprof.TraceError) else analysis.loops:
+        assert loop.anatomy is not None
+        layers = loop.anatomy.layers
+        if layers.is_empty():
+            continue
+        assert layers["busy_ns"][0] == pytest.approx(loop.usual["busy_ns"].median(), abs=1)
+        inner = layers.filter(pl.col("parent").is_not_null())
+        around = inner.join(layers, left_on="parent", right_on="layer", suffix="_around")
+        assert (around["high_ns"] <= around["high_ns_around"]).all()
+        assert (around["depth"] == around["depth_around"] + 1).all()
+
+
 def test_without_launch_records_no_cause_is_guessed(file: Analyzed) -> None:
     _, analysis = file
     if isinstance(analysis, deepprof.TraceError) or len(analysis.traces) > 1:

@@ -35,10 +35,11 @@ make_supervisor = run.make_supervisor
 def make_with_stand_in(*given):  # not before: what it loads starts threads
     from deepprof.live.agent.launching import AgentSupervisor
     AgentSupervisor.program = (sys.executable, "-m", "tests.deepprof.live.agent.stand_in_agent")
+    AgentSupervisor.find.__defaults__ = (PATIENCE,)
     return make_supervisor(*given)
 run.make_supervisor = make_with_stand_in
 sys.exit(main(sys.argv[1:]))
-"""
+""".replace("PATIENCE", str(PATIENCE_S))
 LIBRARY = "/no/such/_inject.so"
 OURS = re.compile("SLURM|OMPI|PMI|DEEPPROF|RANK|WORLD|TORCHELASTIC|PYTHONPATH|COMPLETION|_INJECTION64|ITTNOTIFY")
 
