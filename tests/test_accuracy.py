@@ -13,7 +13,7 @@ from benchmarks.accuracy.workers import each
 from tests.widening import slow_unless
 
 DOCUMENT = (Path(__file__).parents[1] / "docs" / "generated" / "accuracy.md").read_text()
-OF_REAL_TRACES = ("semireal", "real")
+OF_REAL_TRACES = ("semireal", "real", "stages")
 QUICK = {"negatives", "real"}
 
 

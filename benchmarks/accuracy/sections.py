@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
-from benchmarks.accuracy import calibration, cycles, draws, negatives, programs, real, scenarios, semireal
+from benchmarks.accuracy import calibration, cycles, draws, negatives, programs, real, scenarios, semireal, stages
 from benchmarks.accuracy.looks import LOOKS, Case, Outcome
 from benchmarks.accuracy.scoring import RIGHT, mean
 from benchmarks.accuracy.tables import Better, Table
 
-SECTIONS = ("scenarios", "random", "unseen", "fit", "look", "sealed", "semireal", "real", "negatives")
+SECTIONS = ("scenarios", "random", "unseen", "fit", "look", "sealed", "semireal", "real", "negatives", "stages")
 SCORED: dict[str, Better] = {"period": "more", "count": "more", "F1": "more", "phase": "more", "confidence": "any"}
 
 
 def cases(section: str, traces: Path = real.TRACES) -> list[Case]:
-    """Return the cases of a section; real traces are no cases."""
+    """Return the cases of a section; real traces and stages are no cases."""
     made: dict[str, Callable[[], Iterable[Case]]] = {
         "scenarios": scenarios.cases,
         "random": lambda: draws.cases("random"),
@@ -25,6 +25,7 @@ def cases(section: str, traces: Path = real.TRACES) -> list[Case]:
         "semireal": lambda: semireal.cases(traces),
         "negatives": negatives.cases,
         "real": tuple,
+        "stages": tuple,
     }
     return list(made[section]())
 
@@ -33,6 +34,8 @@ def tables(section: str, outcomes: Sequence[Outcome], traces: Path = real.TRACES
     """Return the tables of a section."""
     if section == "real":
         return real_tables(real.rows(traces, workers))
+    if section == "stages":
+        return stages.stage_tables(traces, workers)
     if section in draws.BLOCKS:
         jobs = JOBS[section]
         kinds = scored_table(f"Kinds of jobs, {jobs}", "The same jobs by kind.", outcomes)

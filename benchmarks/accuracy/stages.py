@@ -8,7 +8,7 @@ that the host recorded.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from deepprof.collectors.errors import DeepProfError
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.annotation.event_stages import RECORDED, find_stages
 from deepprof.metrics.annotation.stage_names import STAGES
+from deepprof.metrics.contexts.slices import has_code
 from deepprof.metrics.contexts.tree import ContextTree, build_tree
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.operators import is_stand_in
@@ -110,7 +111,8 @@ def in_iterations(trace: Trace, loops: Sequence[Loop]) -> Bools:
 
 def score(name: str, trace: Trace, loops: Sequence[Loop], truth: Stages, told: Bools) -> StageScore:
     """Return the share of the kernels that are `told` whose stage each look gets right."""
-    trees = {"operators": build_tree(hide_code(trace)), "kernels": None}
+    hidden = hide_code(trace)
+    trees = {"operators": build_tree(hidden) if has_code(hidden) else None, "kernels": None}
     shares = tuple(_share(partial(find_stages, trace, loops), trees[look], truth, told) for look in LOOKS)
     return StageScore(name, int(told.sum()), shares)
 
@@ -124,33 +126,24 @@ def hide_code(trace: Trace) -> Trace:
     """Return a recording of which only operators and calls are left of the host."""
     kept = trace.host_events.filter(~pl.col("category").is_in(["python", "dataloader"]))
     empty = {name: getattr(trace, name).clear() for name in ("operands", "stacks", "event_stacks")}
-    from dataclasses import replace
-
     return without(replace(trace, **empty), host_events=kept, annotations=trace.annotations.clear())
 
 
 def stage_tables(traces: Path = real.TRACES, workers: int = 0) -> list[Table]:
     """Return the tables of real traces and of simulated jobs."""
-    columns: dict[str, Better] = {"trace": "key", "kernels": "about", **dict.fromkeys(LOOKS, "more")}
+    looks: dict[str, Better] = {"known": "about", **dict.fromkeys(LOOKS, "more")}
     note = (
         "Shares of the kernels in iterations that are given the right stage. The truth is what ranges, modules and\n"
-        "functions say; `operators` hides these, `kernels` everything of the host. Traces of which fewer than half of\n"
-        "the kernels are known so are left out."
+        "functions say, of the kernels `known` so; `operators` hides these, `kernels` everything of the host.\n"
+        "Traces of which fewer than half of the kernels are known are left out."
     )
-    made = {"job": columns.pop("trace"), **columns}
+    again = f"Means of {len(SEEDS)} jobs; kernels that run a forward pass once more are part of the backward pass."
+    found = real_scores(traces, workers)
+    rows = [_cells(each) for each in (*found, _mean("all", found))]
+    made = [_cells(each) for each in made_scores(workers)]
     return [
-        Table(
-            "Stages of real traces",
-            note,
-            {"trace": "key", **columns},
-            [_cells(s) for s in real_scores(traces, workers)],
-        ),
-        Table(
-            "Stages of simulated jobs",
-            f"Means of {len(SEEDS)} jobs; kernels that run a forward pass once more are part of the backward pass.",
-            made,
-            [_cells(s) for s in made_scores(workers)],
-        ),
+        Table("Stages of real traces", note, {"trace": "key", **looks}, rows),
+        Table("Stages of simulated jobs", again, {"job": "key", **looks}, made),
     ]
 
 

@@ -187,7 +187,7 @@ def _label_inference(found: TraceStages, rows: Int64s, trace: Trace, tree: Conte
     else:
         new = new[_are_operators(tree, new)]
     trained = np.flatnonzero(np.isin(found.stage, [BACKWARD, OPTIMIZER]))
-    among = len(trained) > 0 and len(new) > 0 and trained[0] < np.median(new) < trained[-1]  # in the order of time
+    among = len(trained) > 0 and len(rows) > 0 and trained[0] < np.median(rows) < trained[-1]  # in the order of time
     found.stage[new] = EVALUATION if among else FORWARD
     found.evidence[new] = KERNELS if tree is None else BETWEEN
 

@@ -76,7 +76,9 @@ def test_the_boxes_of_typical_iterations_add_up_on_every_level(file: Analyzed) -
         assert both["inner_busy_ns"].to_list() == both["busy_ns"].to_list()
         assert both["inner_events"].to_list() == both["events"].to_list()
         assert loop.anatomy is not None
-        typical = loop.table.filter(index=loop.anatomy.representative) if loop.anatomy.representative is not None else None
+        typical = (
+            loop.table.filter(index=loop.anatomy.representative) if loop.anatomy.representative is not None else None
+        )
         roots = boxes.filter(pl.col("parent").is_null() & (pl.col("side") == "device"))
         assert roots["busy_ns"].to_list() == ([] if typical is None else typical["busy_ns"].to_list())
         assert inner.group_by("parent", "kind").len().filter(pl.col("kind") != "kernel")["len"].max() in range(1, 25)

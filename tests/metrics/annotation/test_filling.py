@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -29,18 +30,11 @@ def filled(*kinds: int) -> list[str]:
     return [STAGES[each] for each in found]
 
 
-def cost_of(path: list[int], kinds: list[int]) -> float:
-    """Return what a way through an iteration costs that is read three times in a row."""
-    path, kinds = path * filling.TURNS, kinds * filling.TURNS
-    steps = sum(float(STEPS[a, b]) for a, b in zip(path, path[1:], strict=False))
-    return steps + sum(float(COSTS[k, stage]) for k, stage in zip(kinds, path, strict=True))
-
-
 def cheapest(kinds: list[int]) -> float:
     """Return the least cost of any way through the same, by recursion over all."""
     row = kinds * filling.TURNS
 
-    @lru_cache(maxsize=None)
+    @cache
     def least(place: int, stage: int) -> float:
         own = float(COSTS[row[place], stage])
         if place == len(row) - 1:
@@ -57,7 +51,7 @@ def test_no_way_is_cheaper(kinds: list[int]) -> None:
     assert paths.shape == (2, len(kinds) * filling.TURNS)
     assert (paths[0] == paths[1]).all()
     path = paths[0].tolist()
-    steps = sum(float(STEPS[a, b]) for a, b in zip(path, path[1:], strict=False))
+    steps = sum(float(STEPS[a, b]) for a, b in pairwise(path))
     taken = steps + float(cost[0, np.arange(len(path)), path].sum())
     assert taken == pytest.approx(cheapest(kinds), abs=1e-3)
 
