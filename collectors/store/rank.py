@@ -34,7 +34,7 @@ DETAILS = {
     "stacks": STACKS,
     "event_stacks": EVENT_STACKS,
 }
-ADDED = frozenset({"launch_shapes", "event_stacks"})  # tables that a store written before they existed lacks
+ADDED = frozenset({"launch_shapes", "event_stacks", "layers"})  # tables that a store written before they existed lacks
 
 
 def write_rank(trace: Trace, folder: Path) -> RankManifest:
