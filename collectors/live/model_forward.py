@@ -8,6 +8,7 @@ Needs torch 2.2 or later, and no other library.
 
 from __future__ import annotations
 
+import gc
 import random
 import re
 import sys
@@ -156,12 +157,14 @@ class _Pass:
         from torch.profiler import ExecutionTraceObserver
 
         self.thread, self.open, self.calls = threading.get_ident(), list[tuple[int, int]](), Counter[int]()
+        if _is_observed():
+            raise ForwardError("another execution trace of torch is being recorded")
         self.folder = tempfile.TemporaryDirectory(prefix="deepprof-", ignore_cleanup_errors=True)
         self.path = Path(self.folder.name) / "forward.json"
         self.observer = ExecutionTraceObserver().register_callback(str(self.path))
         if not self.observer.is_registered:
             self.folder.cleanup()
-            raise ForwardError("another execution trace of torch is being recorded")
+            raise ForwardError("torch records no execution trace here")
         self.marking = ThreadPoolExecutor(1, "deepprof-layers")
         self.observer.start()
 
@@ -194,6 +197,13 @@ class _Pass:
         finally:
             self.marking.shutdown()
             self.folder.cleanup()
+
+
+def _is_observed() -> bool:
+    """Return whether somebody else has such an observer: torch has but one, and does not say whose."""
+    from torch.profiler import ExecutionTraceObserver
+
+    return any(type(each) is ExecutionTraceObserver and each.is_registered for each in gc.get_objects())
 
 
 def _write_mark(text: str) -> None:
