@@ -175,10 +175,9 @@ TABLES: Mapping[str, TableSchema] = MappingProxyType(
         "operands": OPERANDS,
         "stacks": STACKS,
         "event_stacks": EVENT_STACKS,
-        "layers": LAYERS,
     }
 )
-GIVEN_TABLES: Mapping[str, TableSchema] = MappingProxyType({"stalls": STALLS})  # no part of the recording
+GIVEN_TABLES: Mapping[str, TableSchema] = MappingProxyType({"layers": LAYERS, "stalls": STALLS})  # not recorded
 NAME = (("name_id", ROW),)
 TRACE_JOINS = (
     TableJoin("device_events", "names", NAME, "the name of each event"),

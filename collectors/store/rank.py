@@ -20,7 +20,6 @@ from deepprof.collectors.trace import (
     OPERANDS,
     RECORD_TABLES,
     STACKS,
-    TABLES,
     Accounting,
     Trace,
     empty_table,
@@ -97,9 +96,9 @@ class StoredRank:
         partial = (start_ns, end_ns) != (None, None)
         for table in () if partial else STORED.keys() & self.manifest.tables.keys():
             check_content(self.folder, table, self.manifest.tables[table])
-        parts = [table for table in TABLES if table not in (*RECORD_TABLES, *SIDE_TABLES)]
+        parts = [table for table in STORED if table not in (*RECORD_TABLES, *SIDE_TABLES)]
         with reading(self.folder):
-            tables = {table: self.scan(table).collect() for table in ("names", *parts)}
+            tables = {table: self.scan(table).collect() for table in parts}
             self.check_sides()
             if partial:
                 tables |= cut_tables(self.scan, (start_ns, end_ns))
