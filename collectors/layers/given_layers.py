@@ -19,7 +19,9 @@ def give_layers(traces: Sequence[Trace], layers: ModelLayers) -> list[Trace]:
     """Return the traces with `Trace.layers`. Raises `TraceError` where no trace has any of the operators."""
     wanted = layers.table["operator"].unique()
     if not any(_has_any(trace, wanted) for trace in traces):
-        raise TraceError(layers.path, f"no trace has any of its {counted(layers.table.height, 'operator')}", OTHER_MODEL)
+        raise TraceError(
+            layers.path, f"no trace has any of its {counted(layers.table.height, 'operator')}", OTHER_MODEL
+        )
     return [replace(trace, layers=layers.table) for trace in traces]
 
 

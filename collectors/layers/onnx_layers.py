@@ -19,7 +19,10 @@ from deepprof.collectors.live.model_forward import MODULES, NAME_CHARS, OPERATOR
 
 LIMIT_NBYTES = 2 * 1024**3  # as protobuf has it; weights may lie in files beside it, which are not read
 PLAIN = {  # by type: nodes that are one operator
-    **{kind: kind.lower() for kind in ("Abs", "Add", "Div", "Erf", "Exp", "Log", "Mul", "Neg", "Pow", "Relu", "Sigmoid")},
+    **{
+        kind: kind.lower()
+        for kind in ("Abs", "Add", "Div", "Erf", "Exp", "Log", "Mul", "Neg", "Pow", "Relu", "Sigmoid")
+    },
     **{kind: kind.lower() for kind in ("Sqrt", "Sub", "Tanh", "Sin", "Cos", "Gelu", "Elu", "Selu", "Softmax", "Where")},
     **{"LSTM": "lstm", "GRU": "gru", "RNN": "rnn_tanh", "Einsum": "einsum", "Concat": "cat", "Pad": "pad"},
     **{"Gemm": "linear", "LogSoftmax": "log_softmax", "LeakyRelu": "leaky_relu", "HardSwish": "hardswish"},
@@ -178,4 +181,3 @@ def _find_called(path: str, graph: _OnnxGraph) -> str:
     if again and again[1] in graph.paths and path not in graph.modules:
         return again[1]
     return path
-

@@ -35,7 +35,7 @@ WRAPPED = frozenset({"_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_ori
 LIMIT_NBYTES = 2 * 1024**3  # of torch's record
 MODULES, OPERATORS, NAME_CHARS = 100_000, 1_000_000, 1_000  # that a file of layers may have
 EMBEDDED_NBYTES = 16 * 1024**2  # in the header of a trace
-UNSAFE = re.compile(r'[^ !#-\[\]-~]')  # Kineto writes a backslash as a slash
+UNSAFE = re.compile(r"[^ !#-\[\]-~]")  # Kineto writes a backslash as a slash
 
 
 class ForwardError(Exception):

@@ -112,7 +112,11 @@ def test_what_cannot_be_used_is_said_in_one_line(onnx: Any, tmp_path: Path) -> N
     shapes = save(onnx, tmp_path / "b.onnx", [("/a/Reshape", "Reshape", ["x", "s"], ["a"], {})], [], {})
     damaged = tmp_path / "c.onnx"
     damaged.write_bytes(b"\x08\x07nonsense" * 3)
-    for path, said in ((nameless, "does not say which module"), (shapes, "has no operator"), (damaged, "no ONNX model")):
+    for path, said in (
+        (nameless, "does not say which module"),
+        (shapes, "has no operator"),
+        (damaged, "no ONNX model"),
+    ):
         with pytest.raises(TraceError, match=said) as raised:
             read_layers(path)
         assert "\n" not in str(raised.value)
@@ -120,9 +124,7 @@ def test_what_cannot_be_used_is_said_in_one_line(onnx: Any, tmp_path: Path) -> N
         read_layers(tmp_path / "none.onnx")
 
 
-def test_without_the_library_the_line_that_installs_it_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_library_the_line_that_installs_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(TraceError, match=r"pip install 'deepprof\[model\]'"):
         read_layers(tmp_path / "m.onnx")
