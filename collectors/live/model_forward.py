@@ -1,4 +1,4 @@
-"""Which operators each module of a PyTorch model runs in one forward pass, in order, named as torch.profiler names them.
+"""Which operators each module of a PyTorch model runs in a forward pass, in order, named as torch.profiler names them.
 
 Torch's execution trace observer sees the operators that its profiler sees, with their nesting, whether a profiler runs
 or not. Hooks on the modules write into the same record which module is open from then on. They do so on a thread of
@@ -344,7 +344,7 @@ def _restored(model: Any) -> Iterator[None]:
     """Restore parameters, buffers and the states of random generators."""
     import torch
 
-    states = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
     devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
     tensors = [*_list_tensors(model)]
     try:
@@ -356,7 +356,7 @@ def _restored(model: Any) -> Iterator[None]:
                 if tensor is not None and not tensor.is_meta:
                     tensor.data.copy_(copy)
         random.setstate(states[0])
-        np.random.set_state(states[1])  # noqa: NPY002
+        np.random.set_state(states[1])
         torch.set_rng_state(states[2])
         if devices:
             torch.cuda.set_rng_state_all(devices)

@@ -97,7 +97,7 @@ def _batch_of(cycle: ProfilerCycle, until_ns: int, reason: Reason) -> RecordBatc
     return RecordBatch(cycle.events, cycle.ranges, until_ns, until_ns + int(offset_ns), reason)
 
 
-def attach(
+def attach(  # noqa: PLR0913  options by name
     profiler: Any,
     *,
     job: str | None = None,

@@ -7,7 +7,7 @@ places and short is matched by its longest common subsequence. Nothing is matche
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np

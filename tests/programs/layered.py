@@ -1,7 +1,7 @@
 """Training programs whose layers are known: each module's call is a range in the trace, which the alignment never sees.
 
-`python -m tests.programs.layered NAME… -o FOLDER` trains each for a few steps under torch.profiler and writes its trace,
-and beside it the layers that a dry run of another, equal model has.
+`python -m tests.programs.layered NAME… -o FOLDER` trains each for a few steps under torch.profiler and writes its
+trace, and beside it the layers that a dry run of another, equal model has.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class Recurrent(nn.Module):
         state = None
         for step in steps:
             state = self.cell(step, state)
-        assert state is not None  # noqa: S101
+        assert state is not None
         return self.out(state[0])
 
 
@@ -236,7 +236,7 @@ def record(name: str, folder: Path) -> None:
     train(name, model, draw)
     with profile() as profiler:
         train(name, model, draw)
-    assert not truth.open  # noqa: S101
+    assert not truth.open
     profiler.export_chrome_trace(str(folder / f"{name}.json"))
     layers = record_forward(build(), [draw()]).to_json()
     (folder / f"{name}.layers.json").write_bytes(write_layers(layers))

@@ -76,7 +76,7 @@ def test_scopes_in_names_are_paths(onnx: Any, tmp_path: Path) -> None:
 def test_metadata_has_paths_and_classes(onnx: Any, tmp_path: Path) -> None:
     said = {
         "pkg.torch.onnx.name_scopes": "['', 'body', 'body.1', 'relu']",
-        "pkg.torch.onnx.class_hierarchy": "['m.Net', 'torch.nn.Sequential', 'torch.nn.modules.ReLU', 'aten.relu.default']",
+        "pkg.torch.onnx.class_hierarchy": "['m.Net', 'torch.nn.Sequential', 'torch.nn.ReLU', 'aten.relu.default']",
     }
     nodes: list[Node] = [
         ("node_relu_1", "Relu", ["x"], ["a"], {}),

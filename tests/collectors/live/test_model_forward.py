@@ -6,7 +6,6 @@ import json
 import logging
 import random
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +54,7 @@ class Net(torch.nn.Module):
         if self.fails:
             raise RuntimeError("out of luck")
         random.random()
-        np.random.random()  # noqa: NPY002
+        np.random.random()
         with torch.profiler.record_function("the user's"):
             x = self.drop(self.same(self.fc(x)))
         x += 1
@@ -108,12 +107,12 @@ def test_the_model_and_all_random_numbers_are_as_before() -> None:
     model.conv.weight.requires_grad_(requires_grad=False)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     buffers = dict(model.named_buffers())
-    states = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()  # noqa: NPY002
+    states = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()
     record_forward(model, [torch.full((2, 3, 8, 8), 0.5)])
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
     assert all(buffers[name] is buffer for name, buffer in model.named_buffers())
     assert random.getstate() == states[0]
-    assert np.random.get_state()[1].tolist() == states[1]  # noqa: NPY002
+    assert np.random.get_state()[1].tolist() == states[1]
     assert torch.equal(torch.get_rng_state(), states[2])
     assert model.training
     assert not model.conv.weight.requires_grad
@@ -221,10 +220,10 @@ def test_wrappers_are_not_part_of_paths() -> None:
 
 
 @pytest.fixture
-def nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("DEEPPROF_SOCKET", str(tmp_path / "nobody.sock"))
     monkeypatch.delenv("DEEPPROF_INJECT", raising=False)
-    yield tmp_path / "t.json"
+    return tmp_path / "t.json"
 
 
 def train(model: Any, profiler: Any = None, steps: int = 1) -> list[float]:
