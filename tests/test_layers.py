@@ -17,7 +17,7 @@ import pytest
 
 import deepprof
 from deepprof.collectors.layers.layers_file import read_layers
-from deepprof.metrics.annotation.alignment import align_layers
+from deepprof.metrics.annotation.layer_alignment import align_layers
 from deepprof.metrics.contexts.backward import NODE
 from deepprof.metrics.contexts.paths import find_nearest, measure_depths, spread
 from deepprof.metrics.contexts.slices import read_slices

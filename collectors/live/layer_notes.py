@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 from deepprof.collectors.live.model_forward import ForwardRecorder, RecordedForward, write_embedded
@@ -45,8 +46,7 @@ def note_layers(profiler: Any, model: Any) -> LayerNotes | None:
 
 def _is_recording(profiler: Any) -> bool:
     """Return whether a cycle is being recorded; torch prints a warning on a note at any other time."""
-    import torch
-
+    torch: Any = importlib.import_module("torch")
     return profiler.profiler is not None and bool(torch.autograd._profiler_enabled())
 
 

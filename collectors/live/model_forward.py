@@ -9,6 +9,7 @@ Needs torch 2.2 or later, and no other library.
 from __future__ import annotations
 
 import gc
+import importlib
 import random
 import re
 import sys
@@ -122,9 +123,9 @@ class ForwardRecorder:
         nodes = self._stop()
         if whole:  # else torch iterates over the hooks, which must stay
             self.remove()
-            self.done(RecordedForward(tuple((path, kind) for _, path, kind in self.modules), assign(nodes)))
+            self.done(RecordedForward(tuple((path, kind) for _, path, kind in self.modules), _assign(nodes)))
 
-    def _stop(self) -> list[_Node]:
+    def _stop(self) -> list[_ExecutionNode]:
         """End what is recorded, and return it."""
         ended, self.pass_ = self.pass_, None
         return [] if ended is None else ended.end()
@@ -140,7 +141,7 @@ class ForwardRecorder:
 
 
 @dataclass(frozen=True, slots=True)
-class _Node:
+class _ExecutionNode:
     """A row of torch's record: an operator or a range, within the `parent` with that number."""
 
     number: int
@@ -188,12 +189,12 @@ class _Pass:
         number, call = self.open[-1] if self.open else (-1, 0)
         self.marking.submit(_write_mark, f"{MARK}{number} {call}").result()
 
-    def end(self) -> list[_Node]:
+    def end(self) -> list[_ExecutionNode]:
         """Stop, and return what was recorded."""
         try:
             self.observer.stop()
             self.observer.unregister_callback()
-            return list(read_nodes(self.path))
+            return list(_read_nodes(self.path))
         finally:
             self.marking.shutdown()
             self.folder.cleanup()
@@ -214,7 +215,7 @@ def _write_mark(text: str) -> None:
         pass
 
 
-def read_nodes(path: Path) -> Iterator[_Node]:
+def _read_nodes(path: Path) -> Iterator[_ExecutionNode]:
     """Yield the nodes of an execution trace; torch does not escape names in it, so that it may be no JSON."""
     if path.stat().st_size > LIMIT_NBYTES:
         raise ForwardError(f"the forward pass has too many operators: torch's record takes {path.stat().st_size} bytes")
@@ -225,11 +226,11 @@ def read_nodes(path: Path) -> Iterator[_Node]:
                 head = found
             elif head and (scope := SCOPE.search(line)) and (thread := THREAD.search(line)):
                 name = head[2].decode("utf-8", "replace")[:NAME_CHARS]
-                yield _Node(int(head[1]), name, int(head[3]), int(scope[1]), int(thread[1]))
+                yield _ExecutionNode(int(head[1]), name, int(head[3]), int(scope[1]), int(thread[1]))
                 head = None
 
 
-def assign(nodes: Iterable[_Node]) -> tuple[tuple[str, int, int], ...]:
+def _assign(nodes: Iterable[_ExecutionNode]) -> tuple[tuple[str, int, int], ...]:
     """Return the outermost operators of a forward pass, each with the numbers of its module and of its call.
 
     A function of the user's own (`torch.autograd.Function`) that runs operators is not one itself; they are. Raises
@@ -252,7 +253,7 @@ def assign(nodes: Iterable[_Node]) -> tuple[tuple[str, int, int], ...]:
     return tuple(found)
 
 
-def _find_outermost(rows: Sequence[_Node]) -> set[int]:
+def _find_outermost(rows: Sequence[_ExecutionNode]) -> set[int]:
     """Return the numbers of the operators that lie in no other one; backward ones are none of a forward pass."""
     inner = _find_parents(rows)
     closed = set[int]()  # what lies in these is no outermost operator
@@ -268,7 +269,7 @@ def _find_outermost(rows: Sequence[_Node]) -> set[int]:
     return found
 
 
-def _find_parents(rows: Sequence[_Node]) -> set[int]:
+def _find_parents(rows: Sequence[_ExecutionNode]) -> set[int]:
     """Return the numbers of the rows that have an operator in them."""
     parent = {node.number: node.parent for node in rows}
     found = set[int]()
@@ -342,8 +343,7 @@ def record_forward(
 @contextmanager
 def _restored(model: Any) -> Iterator[None]:
     """Restore parameters, buffers and the states of random generators."""
-    import torch
-
+    torch: Any = importlib.import_module("torch")
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()
     devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
     tensors = [*_list_tensors(model)]

@@ -32,7 +32,7 @@ class Layers:
         add = parser.add_argument
         add("model", metavar="MODEL", help="file.py:NAME, package.module:NAME or model.onnx")
         text = "shape of an input, and its type if it is not float32; once for each input"
-        add("--input", metavar="SHAPE", type=parse_input, action="append", default=[], help=text)
+        add("--input", metavar="SHAPE", type=_parse_input, action="append", default=[], help=text)
         text = "where the pass runs: meta computes nothing and takes no memory, but not every model can run so"
         add("--device", choices=DEVICES, default="cpu", help=f"{text} (default cpu)")
         add("-o", "--output", metavar="FILE", required=True, help="file to write")
@@ -66,7 +66,7 @@ def _find_layers(args: argparse.Namespace) -> dict[str, Any]:
     return read_onnx(Path(args.model))
 
 
-def parse_input(text: str) -> ModelInput:
+def _parse_input(text: str) -> ModelInput:
     """Return the shape, type and name of an input."""
     from deepprof.collectors.layers.user_model import read_input
 

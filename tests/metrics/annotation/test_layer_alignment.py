@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from deepprof.collectors.trace import LAYERS
-from deepprof.metrics.annotation.alignment import align_layers
+from deepprof.metrics.annotation.layer_alignment import align_layers
 from deepprof.metrics.contexts.slices import HostSlices, read_slices
 from tests.tables import Row, make_trace, table
 
