@@ -144,6 +144,16 @@ EVENT_STACKS = TableSchema.of(
     "On whose behalf a device event ran, where the recorder knows more than its launch; read with `details`.",
     {"event": (U32, "the row of `device_events`"), "stack_id": (U32, "the call stack")},
 )
+LAYERS = TableSchema.of(
+    "One operator of a forward pass of the model, in order; stored, not sent.",
+    {
+        "position": (U32, "its place in the forward pass, and the row's"),
+        "operator": (TEXT, "its name, as PyTorch's profiler writes it"),
+        "layer": (TEXT, "the path of its module in the model, by attributes; of the model itself its class"),
+        "layer_class": (TEXT, "the class of the module; null: not known"),
+        "call": (U32, "which call of the module in the forward pass, from 0 on"),
+    },
+)
 STALLS = TableSchema.of(
     "One reason why the warps of one kernel do not go on; from an export of Nsight Compute, neither stored nor sent.",
     {
@@ -167,7 +177,7 @@ TABLES: Mapping[str, TableSchema] = MappingProxyType(
         "event_stacks": EVENT_STACKS,
     }
 )
-GIVEN_TABLES: Mapping[str, TableSchema] = MappingProxyType({"stalls": STALLS})  # no part of the recording
+GIVEN_TABLES: Mapping[str, TableSchema] = MappingProxyType({"layers": LAYERS, "stalls": STALLS})  # not recorded
 NAME = (("name_id", ROW),)
 TRACE_JOINS = (
     TableJoin("device_events", "names", NAME, "the name of each event"),
@@ -253,6 +263,7 @@ class Trace:
     operands: pl.DataFrame = field(default_factory=lambda: empty_table(OPERANDS))
     stacks: pl.DataFrame = field(default_factory=lambda: empty_table(STACKS))
     event_stacks: pl.DataFrame = field(default_factory=lambda: empty_table(EVENT_STACKS))
+    layers: pl.DataFrame = field(default_factory=lambda: empty_table(LAYERS))
     stalls: pl.DataFrame = field(default_factory=lambda: empty_table(STALLS))
     clock: Literal["unix", "session"] = "unix"
     epoch_ns: int | None = None  # unix time of a session clock's zero, where the recorder wrote it

@@ -28,6 +28,7 @@ WITHOUT_ROWS = {  # in simulated traces
     "collectives",
     "context_shapes",
     "stalls",
+    "layers",
 }
 UNMATCHED = {*WITHOUT_ROWS, "host_events.parent_id", "annotations.device"}
 

@@ -11,13 +11,14 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from deepprof.collectors.live.identity import CollectorIdentity, describe, find_socket
+from deepprof.collectors.live.layer_notes import LayerNotes, note_layers
 from deepprof.collectors.live.packets import Reason
 from deepprof.collectors.live.torch_events import ProfilerCycle, read_cycle
 from deepprof.collectors.live.writer import LOG, RecordBatch, Writer, read_clocks, warn
@@ -34,6 +35,7 @@ class Attachment:
         self.theirs: Handler | None = profiler.on_trace_ready
         self.cycles = self.lost_cycles = self.records = 0
         self.attached, self.failed = True, False
+        self.noting: LayerNotes | None = None
         self.ours: Handler = self.handle  # one object, so that `detach` can recognise it
         profiler.on_trace_ready = self.ours
 
@@ -79,6 +81,8 @@ class Attachment:
         if not self.attached:
             return
         self.attached = False
+        if self.noting is not None:
+            self.noting.stop()
         if self.profiler.on_trace_ready is self.ours:
             self.profiler.on_trace_ready = self.theirs
         _release(self.writer)
@@ -93,13 +97,14 @@ def _batch_of(cycle: ProfilerCycle, until_ns: int, reason: Reason) -> RecordBatc
     return RecordBatch(cycle.events, cycle.ranges, until_ns, until_ns + int(offset_ns), reason)
 
 
-def attach(
+def attach(  # noqa: PLR0913  options by name
     profiler: Any,
     *,
     job: str | None = None,
     rank: int | None = None,
     world_size: int | None = None,
     socket: str | None = None,
+    model: Any = None,
 ) -> Attachment:
     """Send the cycles of `profiler`, a `torch.profiler.profile`, to the agent of this node.
 
@@ -107,9 +112,21 @@ def attach(
     sent, each complete. `job`, `rank` and `world_size`, if not given, are taken from the environment (torchrun, SLURM,
     MPI, Kubernetes) and from torch.distributed; `socket` is the agent's, if not given DEEPPROF_SOCKET or the usual one.
     If no agent listens, and under `deepprof run`, which collects already, one line is logged and the job runs as usual.
+
+    With `model`, a `torch.nn.Module`, its next forward pass tells which layer runs which operators, and the profiler
+    writes that into its trace files, from the cycle on in which it has run: no agent is needed for that, and nothing
+    runs twice. Torch prints two lines on it. A compiled model has no such layers: one line is logged.
     """
+    noting = None if model is None else note_layers(profiler, model)
+    attachment = _attach(profiler, describe(job, rank, world_size), socket)
+    attachment.noting = noting
+    return attachment
+
+
+def _attach(profiler: Any, variables: Mapping[str, str], socket: str | None) -> Attachment:
+    """Attach a profiler to the agent that listens at `socket`."""
     path = find_socket() if socket is None else Path(socket)
-    speaker = CollectorIdentity("torch", not _records_device(profiler), describe(job, rank, world_size))
+    speaker = CollectorIdentity("torch", not _records_device(profiler), variables)
     if socket is None and os.environ.get("DEEPPROF_INJECT"):
         warn("this job runs under `deepprof run`, which collects it: attach sends nothing")
         return Attachment(profiler, Writer(speaker, path))

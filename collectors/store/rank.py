@@ -20,7 +20,6 @@ from deepprof.collectors.trace import (
     OPERANDS,
     RECORD_TABLES,
     STACKS,
-    TABLES,
     Accounting,
     Trace,
     empty_table,
@@ -34,7 +33,7 @@ DETAILS = {
     "stacks": STACKS,
     "event_stacks": EVENT_STACKS,
 }
-ADDED = frozenset({"launch_shapes", "event_stacks"})  # tables that a store written before they existed lacks
+ADDED = frozenset({"launch_shapes", "event_stacks", "layers"})  # tables that a store written before they existed lacks
 
 
 def write_rank(trace: Trace, folder: Path) -> RankManifest:
@@ -97,9 +96,9 @@ class StoredRank:
         partial = (start_ns, end_ns) != (None, None)
         for table in () if partial else STORED.keys() & self.manifest.tables.keys():
             check_content(self.folder, table, self.manifest.tables[table])
-        parts = [table for table in TABLES if table not in (*RECORD_TABLES, *SIDE_TABLES)]
+        parts = [table for table in STORED if table not in (*RECORD_TABLES, *SIDE_TABLES)]
         with reading(self.folder):
-            tables = {table: self.scan(table).collect() for table in ("names", *parts)}
+            tables = {table: self.scan(table).collect() for table in parts}
             self.check_sides()
             if partial:
                 tables |= cut_tables(self.scan, (start_ns, end_ns))

@@ -22,11 +22,11 @@ from deepprof.collectors.importers.flags import NBYTES_LIMIT
 from deepprof.collectors.store.manifest import WRITE_AGAIN, TableFile, require_plain
 from deepprof.collectors.store.parquet_sizes import MalformedParquetError, read_sizes
 from deepprof.collectors.times import TIME_LIMIT_NS
-from deepprof.collectors.trace import RECORD_TABLES, TABLES
+from deepprof.collectors.trace import LAYERS, RECORD_TABLES, TABLES
 
 # `short_name` is for readers of the tables: the part that people use for a kernel; null if it ran on no device.
 NAMES = pl.Schema({"name_id": pl.UInt32(), "name": pl.String(), "short_name": pl.String()})
-STORED: Mapping[str, pl.Schema] = MappingProxyType({"names": NAMES, **TABLES})
+STORED: Mapping[str, pl.Schema] = MappingProxyType({"names": NAMES, **TABLES, "layers": LAYERS})
 GROUP_ROWS = 2**17
 LIMIT_NBYTES = 8 * 1024**3  # of one table in memory
 TEXT_NBYTES = 16  # of a value that points to a text

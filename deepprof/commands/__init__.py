@@ -23,6 +23,7 @@ from deepprof.commands.export import Export
 from deepprof.commands.flame import Flame
 from deepprof.commands.fsck import Fsck
 from deepprof.commands.jobs import Jobs
+from deepprof.commands.layers import Layers
 from deepprof.commands.run import Run
 from deepprof.commands.send import Send
 from deepprof.commands.serve import Serve
@@ -58,6 +59,7 @@ COMMANDS: tuple[type[Command], ...] = (
     Flame,
     Export,
     Convert,
+    Layers,
     Simulate,
     Serve,
     Send,

@@ -6,7 +6,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from deepprof.commands.daemons import add_daemon, analyze_window
-from deepprof.commands.inputs import add_cluster, add_inputs, add_paths, analyze_in_cluster, analyze_paths
+from deepprof.commands.inputs import (
+    add_cluster,
+    add_inputs,
+    add_layers,
+    add_paths,
+    analyze_in_cluster,
+    analyze_paths,
+)
 from deepprof.commands.output import add_output, capture, check_output, deliver
 from deepprof.commands.streams import say
 from deepprof.diagnosis.finding import MAX_FINDINGS, SEVERITIES
@@ -43,6 +50,7 @@ class Diagnose:
         add_inputs(parser)
         add_cluster(parser)
         add("--ncu", metavar="FILE", help="why kernels stall: what ncu --csv --page raw wrote of the same program")
+        add_layers(parser)
         add("-v", "--verbose", action="store_true", help="also how the iteration was found, and all notes")
         add("--all", action="store_true", help=f"all findings instead of the first {MAX_FINDINGS}")
         add_daemon(parser)
@@ -61,7 +69,7 @@ class Diagnose:
 
 def _choose_source(args: argparse.Namespace) -> Callable[[argparse.Namespace], Analysis]:
     """Return the function that reads and analyses: a daemon's window, or files in a cluster or in this process."""
-    _check_ncu(args)
+    _check_given(args)
     if args.daemon is not None:
         return analyze_window
     if args.ncu is not None:
@@ -69,13 +77,14 @@ def _choose_source(args: argparse.Namespace) -> Callable[[argparse.Namespace], A
     return analyze_in_cluster if args.cluster is not None else analyze_paths
 
 
-def _check_ncu(args: argparse.Namespace) -> None:
-    """Raise `UsageError` for `--ncu` where this process does not read the traces."""
+def _check_given(args: argparse.Namespace) -> None:
+    """Raise `UsageError` for files that belong to traces where this process does not read these."""
     from deepprof.collectors.errors import UsageError
 
-    if args.ncu is not None and (args.daemon is not None or args.cluster is not None):
+    given = next((name for name in ("ncu", "layers") if getattr(args, name) is not None), None)
+    if given is not None and (args.daemon is not None or args.cluster is not None):
         option = "--cluster" if args.daemon is None else "--daemon"
-        raise UsageError(f"--ncu is for traces that are read here; leave it out with {option}")
+        raise UsageError(f"--{given} is for traces that are read here; leave it out with {option}")
 
 
 def _render_json(analysis: Analysis, limit: int | None) -> str:

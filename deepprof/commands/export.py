@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, cast
 
 from deepprof.commands.arguments import CONTEXT_MEASURES
-from deepprof.commands.inputs import add_inputs, add_paths, add_stacks, analyze_paths
+from deepprof.commands.inputs import add_inputs, add_layers, add_paths, add_stacks, analyze_paths
 from deepprof.commands.progress import progress
 from deepprof.commands.streams import say
 
@@ -50,6 +50,7 @@ class Export:
         )
         add("--what", choices=TABLES, help="csv, parquet: which table (default iterations)")
         add_stacks(parser)
+        add_layers(parser)
         add_inputs(parser, until="--until")
 
     def run(self, args: argparse.Namespace) -> int:

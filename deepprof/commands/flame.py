@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from deepprof.commands.arguments import CONTEXT_MEASURES, parse_count, parse_seed
-from deepprof.commands.inputs import add_inputs, add_paths, add_stacks, analyze_paths
+from deepprof.commands.inputs import add_inputs, add_layers, add_paths, add_stacks, analyze_paths
 from deepprof.commands.output import capture, check_output, deliver
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ class Flame:
         add("--rank", metavar="N", type=parse_seed, help="of a job of several: which rank (default the first)")
         add("-o", "--output", metavar="FILE", help="write to FILE instead of stdout (- is stdout)")
         add_stacks(parser)
+        add_layers(parser)
         add_inputs(parser)
         parser.set_defaults(format="text")
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from deepprof.analysis import Analysis
+    from deepprof.collectors.layers.layers_file import ModelLayers
     from deepprof.collectors.stalls.stall_reasons import StallExport
     from deepprof.collectors.trace import Trace
     from deepprof.job.part import Between
@@ -72,6 +73,12 @@ def add_stacks(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--hlo", metavar="DIR", help=text)
 
 
+def add_layers(parser: argparse.ArgumentParser) -> None:
+    """Add `--layers`."""
+    text = "the layers of the model: what `deepprof layers` wrote, or the model as ONNX"
+    parser.add_argument("--layers", metavar="FILE", help=text)
+
+
 def analyze_paths(
     args: argparse.Namespace,
     paths: Sequence[str] | None = None,
@@ -91,11 +98,14 @@ def analyze_paths(
         named = args.paths if paths is None else paths
         options = {"between": between, "columns": args.columns, "details": details}
         stalls = None if ncu is None else _read_stalls(ncu)  # first: a wrong file shall not cost the time of reading
+        layers = _read_layers(args.layers) if getattr(args, "layers", None) else None
         traces = read_job(named, jobs=args.jobs, watch=watch, **options)
         if getattr(args, "hlo", None):
             traces = _attach_dump(traces, args.hlo)
         if stalls is not None:
             traces = _give_stalls(traces, stalls)
+        if layers is not None:
+            traces = _give_layers(traces, layers)
     with progress("analysing"):
         return analyze(traces, counts=args.iterations, stream=args.stream, same_device=args.same_device)
 
@@ -123,3 +133,19 @@ def _give_stalls(traces: list[Trace], stalls: StallExport) -> list[Trace]:
     from deepprof.collectors.stalls.kernel_stalls import give_stalls
 
     return give_stalls(traces, stalls)
+
+
+def _read_layers(name: str) -> ModelLayers:
+    """Return the layers in a file."""
+    from pathlib import Path
+
+    from deepprof.collectors.layers.layers_file import read_layers
+
+    return read_layers(Path(name))
+
+
+def _give_layers(traces: list[Trace], layers: ModelLayers) -> list[Trace]:
+    """Return the traces with the layers of their model."""
+    from deepprof.collectors.layers.given_layers import give_layers
+
+    return give_layers(traces, layers)

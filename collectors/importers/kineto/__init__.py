@@ -29,7 +29,7 @@ from deepprof.collectors.importers.kineto.kineto_tables import (
 from deepprof.collectors.importers.kineto.rows import EventColumns
 from deepprof.collectors.importers.kineto.stream import read_events
 from deepprof.collectors.importers.silence import explain_silence
-from deepprof.collectors.trace import DEVICE_EVENTS, Trace
+from deepprof.collectors.trace import DEVICE_EVENTS, LAYERS, Trace, empty_table
 
 __all__ = ["Kineto"]
 
@@ -70,7 +70,7 @@ class Kineto:
 
 def _make_trace(path: Path, document: KinetoDocument, columns: EventColumns) -> Trace:
     """Return the trace of the document in `path`; records that are in no table are counted."""
-    header, names = read_header(document), columns.labels.names.series()
+    header, names = read_header(document, path), columns.labels.names.series()
     device_events = sum(columns.heights[kind] for kind in DEVICE_KINDS)
     source = KinetoColumns(columns, read_clock(columns.times_us(), header.base_ns), name_traits(names))
     annotations, memory, device = annotation_rows(source), memory_rows(source), device_rows(source)
@@ -91,6 +91,7 @@ def _make_trace(path: Path, document: KinetoDocument, columns: EventColumns) -> 
         launch_shapes=shapes(source, device, calls),
         operands=host.operands,
         stacks=host.stacks,
+        layers=empty_table(LAYERS) if header.layers is None else header.layers,
         clock=source.clock.kind,
         rank=header.rank,
         world_size=header.world_size,
@@ -107,6 +108,8 @@ def _write_notes(kept: int, absence: str, header: KinetoHeader, clock: KinetoClo
         yield f"holds no kernel: {absence}"
     if header.version not in VERSIONS:
         yield f"has schemaVersion {header.version!r}, known is 1"
+    if header.layers is None:
+        yield "has layers of a model (deepprof_layers) that cannot be read"
     if header.base_ns and not clock.base_ns:
         yield "has absolute times beside baseTimeNanoseconds, which was not added"
 

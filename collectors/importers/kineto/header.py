@@ -9,13 +9,15 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from deepprof.collectors.importers.kineto.kineto_schema import KinetoDocument, decode_loosely
+from deepprof.collectors.importers.kineto.kineto_schema import NULL, KinetoDocument, decode_loosely
 from deepprof.collectors.importers.value_columns import integers, parse_integer, unsigned
+from deepprof.collectors.layers.layers_file import decode_embedded
 from deepprof.collectors.times import EARLIEST_UNIX_NS, TIME_LIMIT_NS
-from deepprof.collectors.trace import DEVICES
+from deepprof.collectors.trace import DEVICES, LAYERS, empty_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     import numpy.typing as npt
 
@@ -34,17 +36,21 @@ class KinetoClock:
 
 @dataclass(frozen=True, slots=True)
 class KinetoHeader:
-    """The header fields, each None or empty if the document has none or an invalid one."""
+    """The header fields, each None or empty if the document has none or an invalid one.
+
+    `layers` has the schema `LAYERS`; it is None if it is invalid.
+    """
 
     base_ns: int | None
     devices: pl.DataFrame
     rank: int | None
     world_size: int | None
     version: Any
+    layers: pl.DataFrame | None
 
 
-def read_header(document: KinetoDocument) -> KinetoHeader:
-    """Return the header of `document`; an invalid field never makes the trace fail."""
+def read_header(document: KinetoDocument, path: Path) -> KinetoHeader:
+    """Return the header of `document`, which is in `path`; an invalid field never makes the trace fail."""
     distributed = decode_loosely(document.distributed)
     distributed = distributed if isinstance(distributed, dict) else {}
     base = parse_integer(decode_loosely(document.base))
@@ -54,6 +60,7 @@ def read_header(document: KinetoDocument) -> KinetoHeader:
         rank=_parse_rank(distributed.get("rank")),
         world_size=_parse_rank(distributed.get("world_size")),
         version=decode_loosely(document.version),
+        layers=empty_table(LAYERS) if document.layers == NULL else decode_embedded(document.layers, path),
     )
 
 

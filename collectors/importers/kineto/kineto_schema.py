@@ -39,6 +39,7 @@ class KinetoDocument(Struct, gc=False):
     base: Raw = field(default=NULL, name="baseTimeNanoseconds")
     devices: Raw = field(default=NULL, name="deviceProperties")
     distributed: Raw = field(default=NULL, name="distributedInfo")
+    layers: Raw = field(default=NULL, name="deepprof_layers")
     cuda_runtime_version: Raw = NULL
     cuda_driver_version: Raw = NULL
     hip_runtime_version: Raw = NULL
