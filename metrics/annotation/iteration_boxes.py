@@ -13,7 +13,7 @@ from deepprof.collectors.trace import empty_table
 from deepprof.metrics.annotation.boxes import BOXES
 from deepprof.metrics.annotation.device_segments import DeviceSegments, find_windows
 from deepprof.metrics.annotation.host_stages import StageSegments, find_host_windows
-from deepprof.metrics.annotation.layers import Layers
+from deepprof.metrics.annotation.layers import TraceLayers
 from deepprof.metrics.annotation.stage_names import STAGES
 from deepprof.metrics.annotation.titles import shorten_host, shorten_kernels
 from deepprof.metrics.annotation.trace_annotation import TraceAnnotation
@@ -127,7 +127,7 @@ def _key(kind: str, ids: Int64s) -> Int64s:
     return np.where(ids < 0, -1, _KINDS.index(kind) * _SIZE + ids)
 
 
-def _layer_keys(layers: Layers | None, of_pieces: Int64s | None) -> list[Int64s]:
+def _layer_keys(layers: TraceLayers | None, of_pieces: Int64s | None) -> list[Int64s]:
     """Return the keys of the layers around pieces, a column per depth, the outermost first."""
     if layers is None or of_pieces is None:
         return []

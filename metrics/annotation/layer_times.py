@@ -9,7 +9,7 @@ import polars as pl
 from deepprof.metrics.annotation.anatomy_tables import LAYER_TIMES
 from deepprof.metrics.annotation.device_segments import DeviceSegments
 from deepprof.metrics.annotation.event_stages import BACKWARD, FORWARD, TraceStages
-from deepprof.metrics.annotation.layers import Layers
+from deepprof.metrics.annotation.layers import TraceLayers
 from deepprof.metrics.contexts.paths import add_up
 from deepprof.metrics.loop import Loop
 
@@ -20,10 +20,10 @@ CELLS = 2_000_000  # iterations times layers that are read: of more iterations s
 PASSES = ("busy_ns", "forward_ns", "backward_ns", "idle_ns")
 
 
-def measure_layers(loop: Loop, layers: Layers, stages: TraceStages, segments: DeviceSegments) -> pl.DataFrame:
+def measure_layers(loop: Loop, layers: TraceLayers, stages: TraceStages, segments: DeviceSegments) -> pl.DataFrame:
     """Return what each layer takes of a usual iteration of a loop, with the schema `LAYER_TIMES`.
 
-    Layers without any event in it are left out, unless others lie within.
+    TraceLayers without any event in it are left out, unless others lie within.
     """
     usual = _choose_iterations(loop, len(layers.name))
     own = _add_up(usual, layers, stages, segments)
@@ -61,7 +61,7 @@ def _choose_iterations(loop: Loop, layers: int) -> Int64s:
     return rows[:: max(1, step)]
 
 
-def _add_up(usual: Int64s, layers: Layers, stages: TraceStages, segments: DeviceSegments) -> Int64s:
+def _add_up(usual: Int64s, layers: TraceLayers, stages: TraceStages, segments: DeviceSegments) -> Int64s:
     """Return how long each layer itself took in each iteration, by `PASSES`: layers × iterations × passes."""
     place = np.full(int(segments.iteration.max(initial=-1)) + 1, -1, np.int64)
     place[usual[usual < len(place)]] = np.flatnonzero(usual < len(place))
@@ -83,7 +83,7 @@ def _add_up(usual: Int64s, layers: Layers, stages: TraceStages, segments: Device
     return sums
 
 
-def _count_events(usual: Int64s, layers: Layers, segments: DeviceSegments) -> Int64s:
+def _count_events(usual: Int64s, layers: TraceLayers, segments: DeviceSegments) -> Int64s:
     """Return how many events each layer itself has in the iterations that are read."""
     kept = segments.busy & np.isin(segments.iteration, usual) & (segments.event >= 0)
     events = np.unique(segments.event[kept])

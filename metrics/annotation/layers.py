@@ -1,7 +1,7 @@
 """The model's layers: which module each event worked for, forward and backward.
 
 They are known from the functions of modules (`nn.Module` frames), from the name scopes of compiled programs, from a
-list of the model's operators (`model_operators`), or else from what repeats within an iteration: the blocks of a deep
+list of the model's operators (`Trace.layers`), or else from what repeats within an iteration: the blocks of a deep
 network, forward and backward.
 """
 
@@ -16,6 +16,7 @@ import polars as pl
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.annotation.event_stages import TraceStages
+from deepprof.metrics.annotation.layer_alignment import align_layers
 from deepprof.metrics.annotation.stage_names import STAGES
 from deepprof.metrics.contexts.paths import find_nearest, measure_depths, number_paths, read_places
 from deepprof.metrics.contexts.tree import ContextTree
@@ -25,7 +26,8 @@ from deepprof.metrics.template.blocks import place_blocks
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-SOURCES = ("modules", "scopes", "operators", "blocks")
+SOURCES = ("operators", "modules", "scopes", "blocks")
+SEPARATORS = {"operators": "."}  # as the user writes them; others are separated by a slash
 FORWARD, BACKWARD = STAGES.index("forward"), STAGES.index("backward")
 # How JAX writes what it did with a function: jvp(ResNet), transpose(jvp(ResNet)); and scopes that are no layer.
 WRAPPED = r"^(?:transpose|jvp|vmap|pmap|remat|checkpoint|custom_jvp|custom_vjp)\((.*)\)$"
@@ -38,7 +40,7 @@ FEWEST_REPEATS, SMALLEST_BLOCK = 3, 4  # of blocks that count as layers: how oft
 
 
 @dataclass(frozen=True, slots=True)
-class Layers:
+class TraceLayers:
     """The layers of one rank as a tree, and the layer of each device event and of each slice of the host.
 
     `name`, `parent` (-1: of the first, the model, which holds all) and `source` (of `SOURCES`) are by layer, parents
@@ -57,16 +59,22 @@ class Layers:
         return measure_depths(self.parent)
 
     def write_paths(self) -> list[str]:
-        """Return the name of each layer with those of the layers around it, separated by `/`."""
+        """Return the name of each layer with those of the layers around it; the names of attributes with dots."""
         paths: list[str] = []
+        between = SEPARATORS.get(self.source, "/")
         for name, parent in zip(self.name, self.parent.tolist(), strict=True):
-            paths.append(f"{paths[parent]}/{name}" if parent > 0 else name)
+            paths.append(f"{paths[parent]}{between}{name}" if parent > 0 else name)
         return paths
 
 
-def find_layers(trace: Trace, loops: Sequence[Loop], tree: ContextTree | None, stages: TraceStages) -> Layers | None:
+def find_layers(
+    trace: Trace, loops: Sequence[Loop], tree: ContextTree | None, stages: TraceStages
+) -> TraceLayers | None:
     """Return the layers of a trace from the best source that it has, None where it has none."""
     if tree is not None:
+        given = _read_operators(trace, tree)
+        if len(given.name) > 1:
+            return given
         for source, kind in (("modules", "module"), ("scopes", "scope")):
             found = _read_contexts(tree, source, kind)
             if len(found.name) > 1:
@@ -74,7 +82,7 @@ def find_layers(trace: Trace, loops: Sequence[Loop], tree: ContextTree | None, s
     return _read_blocks(trace, loops, stages)
 
 
-def _read_contexts(tree: ContextTree, source: str, kind: str) -> Layers:
+def _read_contexts(tree: ContextTree, source: str, kind: str) -> TraceLayers:
     """Return the layers that contexts of one kind are; backward contexts stand below their forward operator."""
     contexts = tree.contexts.with_columns(
         name=name_layers(tree.contexts["name"]) if kind == "scope" else pl.col("name")
@@ -83,6 +91,36 @@ def _read_contexts(tree: ContextTree, source: str, kind: str) -> Layers:
     if kind == "scope":
         layer &= _hold_others((contexts["kind"] == kind).to_numpy(), *read_places(contexts))
     return _number_layers(tree, contexts["name"], layer, source)
+
+
+def _read_operators(trace: Trace, tree: ContextTree) -> TraceLayers:
+    """Return the layers of `Trace.layers`, laid on the operators of the trace, and on their backward nodes."""
+    rows = align_layers(tree.slices, trace.names, trace.layers)
+    of_rows, names, parent = _number_paths(trace.layers)
+    around = np.where(tree.forward >= 0, tree.forward, tree.slices.parent)
+    nearest = find_nearest(rows >= 0, np.maximum(around, 0), measure_depths(around))
+    of_slices = np.append(of_rows, 0)[np.append(rows, -1)[nearest]]
+    of_events = np.append(of_slices, 0)[tree.sites.row]
+    return TraceLayers(names, parent, "operators", of_events, of_slices)
+
+
+def _number_paths(layers: pl.DataFrame) -> tuple[Int64s, tuple[str, ...], Int64s]:
+    """Return the layer of each row of `LAYERS`, and the names and parents of layers; the model itself is layer 0."""
+    own = (layers["layer"] == layers["layer_class"]).fill_null(value=False) & ~layers["layer"].str.contains(r"\.")
+    numbers: dict[str, int] = {"": 0}
+    names, parents = [""], [-1]
+    for path in layers["layer"].filter(~own).unique(maintain_order=True):
+        around = ""
+        for name in path.split("."):
+            whole = f"{around}.{name}" if around else name
+            if whole not in numbers:
+                numbers[whole] = len(names)
+                names.append(name)
+                parents.append(numbers[around])
+            around = whole
+    places = pl.select(pl.when(own).then(pl.lit("")).otherwise(layers["layer"])).to_series()
+    of_rows = places.replace_strict(numbers, return_dtype=pl.Int64).to_numpy()
+    return of_rows, tuple(names), np.array(parents)
 
 
 def _hold_others(found: Bools, parent: Int64s, depth: Int64s) -> Bools:
@@ -103,7 +141,7 @@ def name_layers(scopes: pl.Series) -> pl.Series:
     return pl.DataFrame({"name": scopes}).select(plain.fill_null("")).to_series()
 
 
-def _number_layers(tree: ContextTree, names: pl.Series, layer: Bools, source: str) -> Layers:
+def _number_layers(tree: ContextTree, names: pl.Series, layer: Bools, source: str) -> TraceLayers:
     """Return one layer for all contexts with the same layers around them, by name."""
     parent, depth = read_places(tree.contexts)
     nearest = find_nearest(layer, parent, depth)
@@ -123,7 +161,7 @@ def _number_layers(tree: ContextTree, names: pl.Series, layer: Bools, source: st
     )
     paths = number_paths(around, numbers, np.zeros(len(rows), np.int64), 1)
     of_contexts = np.append(paths.context, 0)[place[nearest]]
-    return Layers(
+    return TraceLayers(
         ("", *texts.gather(paths.frame).to_list()),
         np.append(-1, paths.parent),
         source,
@@ -132,9 +170,9 @@ def _number_layers(tree: ContextTree, names: pl.Series, layer: Bools, source: st
     )
 
 
-def _read_blocks(trace: Trace, loops: Sequence[Loop], stages: TraceStages) -> Layers | None:
+def _read_blocks(trace: Trace, loops: Sequence[Loop], stages: TraceStages) -> TraceLayers | None:
     """Return as layers the blocks that repeat within iterations; a block of the backward pass is the forward one's."""
-    found = Layers(
+    found = TraceLayers(
         ("",), np.array([-1]), "blocks", np.zeros(trace.device_events.height, np.int64), np.empty(0, np.int64)
     )
     for loop in loops:
@@ -142,7 +180,7 @@ def _read_blocks(trace: Trace, loops: Sequence[Loop], stages: TraceStages) -> La
     return found if len(found.name) > 1 else None
 
 
-def _add_blocks(layers: Layers, trace: Trace, loop: Loop, stages: TraceStages) -> Layers:
+def _add_blocks(layers: TraceLayers, trace: Trace, loop: Loop, stages: TraceStages) -> TraceLayers:
     """Return the layers with the blocks of one loop."""
     main = trace.device_events.with_row_index("event").filter(
         (pl.col("device") == loop.device)
@@ -172,7 +210,7 @@ def _add_blocks(layers: Layers, trace: Trace, loop: Loop, stages: TraceStages) -
         ):
             inside = slice(*np.searchsorted(start, [begins, ends]))
             of_events[rows[inside]] = begin + (repeats - repeat if mirrored else repeat - 1)
-    return Layers(tuple(names), np.array(parent), "blocks", of_events, layers.of_slices)
+    return TraceLayers(tuple(names), np.array(parent), "blocks", of_events, layers.of_slices)
 
 
 def _stage_blocks(placed: pl.DataFrame, start: Int64s, stage: npt.NDArray[np.int8]) -> dict[int, int]:

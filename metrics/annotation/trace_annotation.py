@@ -10,7 +10,7 @@ import polars as pl
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.annotation.event_stages import TraceStages, find_stages
-from deepprof.metrics.annotation.layers import Layers, find_layers
+from deepprof.metrics.annotation.layers import TraceLayers, find_layers
 from deepprof.metrics.annotation.stage_names import STAGE, STAGES
 from deepprof.metrics.contexts.tree import ContextTree
 from deepprof.metrics.loop import Loop
@@ -23,7 +23,7 @@ class TraceAnnotation:
     trace: Trace
     tree: ContextTree | None
     stages: TraceStages
-    layers: Layers | None
+    layers: TraceLayers | None
 
 
 def annotate(trace: Trace, loops: Sequence[Loop], tree: ContextTree | None) -> TraceAnnotation:

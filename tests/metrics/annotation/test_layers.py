@@ -8,7 +8,7 @@ import pytest
 
 import deepprof
 from deepprof.analysis import Analysis
-from deepprof.metrics.annotation.layers import Layers, name_layers
+from deepprof.metrics.annotation.layers import TraceLayers, name_layers
 from tests.metrics.annotation.test_event_stages import ADAM, GEMM, GEMM_BACK, LOSS, NAMES, PLAIN, US, play
 from tests.metrics.contexts.test_slices import op
 from tests.tables import event, launch, make_trace
@@ -118,7 +118,7 @@ def test_a_program_without_modules_and_blocks_has_no_layers() -> None:
 
 def test_paths_are_names_within_names() -> None:
     nothing = np.empty(0, np.int64)
-    layers = Layers(("", "net", "a", "b", "a"), np.array([-1, 0, 1, 1, 3]), "modules", nothing, nothing)
+    layers = TraceLayers(("", "net", "a", "b", "a"), np.array([-1, 0, 1, 1, 3]), "modules", nothing, nothing)
     assert layers.write_paths() == ["", "net", "net/a", "net/b", "net/b/a"]
     assert layers.depth.tolist() == [0, 1, 2, 2, 3]
 
