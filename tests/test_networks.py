@@ -14,9 +14,14 @@ import numpy as np
 import pytest
 
 import deepprof
+from deepprof.collectors.layers.given_layers import give_layers
+from deepprof.collectors.layers.layers_file import read_layers
+from deepprof.metrics.annotation.event_stages import find_stages
+from deepprof.metrics.annotation.layers import find_layers
 from deepprof.metrics.contexts.backward import ADDING, ENGINE
 from deepprof.metrics.contexts.code_lines import find_lines
 from deepprof.metrics.contexts.paths import find_nearest
+from deepprof.metrics.contexts.tree import build_tree
 from tests.once import make_once
 
 ROOT = Path(__file__).parents[1]
@@ -83,3 +88,27 @@ def test_steps_taken_one_by_one_are_a_heavy_backward_pass_and_taken_at_once_are_
     assert found.location["module"] == "Selecting_0"
     better = {each.rule for each in read(recordings, "unbound")[0].findings if each.severity != "info"}
     assert "heavy-backward" not in better
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_backward_nodes_have_the_layer_of_a_forward_pass_that_was_run_apart(recordings: Path, name: str) -> None:
+    """Without functions of modules; paths and the profiler's names of modules stand for each other, one to one."""
+    traces = give_layers([deepprof.read(recordings / f"{name}.json")], read_layers(recordings / f"{name}.layers.json"))
+    (trace,) = traces
+    tree = build_tree(trace)
+    layers = find_layers(trace, (), tree, find_stages(trace, (), tree))
+    assert layers is not None
+    assert layers.source == "operators"
+    paths = layers.write_paths()
+    truth: list[Node] = json.loads((recordings / f"{name}.truth.json").read_text())
+    module = {(each["sequence"], each["node"]): str(each["module"]) for each in truth if each["sequence"] is not None}
+    names, slices = trace.names.gather(tree.slices.rows["name_id"]), tree.slices
+    pairs = Counter[tuple[str, str]]()
+    for row in np.flatnonzero(names.str.starts_with(ENGINE).to_numpy() & (tree.forward >= 0)).tolist():
+        node = slices.rows["sequence"][row], names[row].removeprefix(f"{ENGINE}: ")
+        if node in module:
+            pairs[module[node], paths[int(layers.of_slices[row])]] += int(slices.end[row] - slices.start[row])
+    best = {own: max((path for each, path in pairs if each == own), key=lambda p: pairs[own, p]) for own, _ in pairs}
+    right = sum(pairs[own, path] for own, path in best.items())
+    assert len(set(best.values())) == len(best) > 1
+    assert right >= LEAST * pairs.total() > 0

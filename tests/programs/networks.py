@@ -2,7 +2,8 @@
 
 `python -m tests.programs.networks NAME… -o FOLDER` trains each for a few steps under torch.profiler, with Python
 functions and modules, and writes beside its trace the nodes of the backward pass: the number and name, the innermost
-module as the profiler names it, and where the forward function of the user's own module begins.
+module as the profiler names it, and where the forward function of the user's own module begins; and the layers of a
+forward pass of the same network.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 from torch.profiler import profile
+
+from deepprof.collectors.layers.layers_file import write_layers
+from deepprof.collectors.live.model_forward import record_forward
 
 STEPS, WARMUP = 6, 2
 WIDTH, LENGTH = 64, 48  # of a vector, and of a sequence
@@ -220,6 +224,7 @@ def record(name: str, folder: Path) -> None:
             step()
     profiler.export_chrome_trace(str(folder / f"{name}.json"))
     (folder / f"{name}.truth.json").write_text(json.dumps(truth.rows))
+    (folder / f"{name}.layers.json").write_bytes(write_layers(record_forward(kind(), [data]).to_json()))
 
 
 def main() -> None:
