@@ -7,6 +7,7 @@ import argparse
 from rich.console import Console
 
 from benchmarks import (
+    annotating,
     cluster,
     collecting,
     command,
@@ -25,6 +26,7 @@ TABLES = (
     online,
     importing,
     context_trees,
+    annotating,
     diagnosing,
     command,
     wire,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["CONTEXTS", "DIAGNOSES", "KINETO", "NSYS", "SMALL", "STORE", "Reader", "Reading", "measure"]
+__all__ = ["ANNOTATED", "CONTEXTS", "DIAGNOSES", "KINETO", "NSYS", "SMALL", "STORE", "Reader", "Reading", "measure"]
 
 MEASURE = """
 import json, re, sys, time
@@ -127,6 +127,23 @@ HTA_STACKS = Reader(
     package="hta",
 )
 CONTEXTS = (DEEPPROF, CONTEXT_TREE, HTA_STACKS)
+# What comes before (iterations, calling contexts) is not counted; the "events" are annotations of a typical iteration.
+ANNOTATION = Reader(
+    "stages, layers and sections",
+    "import sys, deepprof\n"
+    "from deepprof.metrics.annotation.anatomy import read_anatomy\n"
+    "from deepprof.metrics.annotation.sections import count_annotations\n"
+    "from deepprof.metrics.annotation.trace_annotation import annotate\n"
+    "from deepprof.metrics.annotation.typical import box_typical\n"
+    "analysis = deepprof.analyze(deepprof.read(sys.argv[1]))\n"
+    "trace, = analysis.traces\n"
+    "lines = [analysis.timelines[loop.rank, loop.device] for loop in analysis.loops]\n"
+    "def read(path):\n"
+    "  known = annotate(trace, analysis.loops, analysis.trees.get(trace.rank or 0))\n"
+    "  for loop, line in zip(analysis.loops, lines): read_anatomy(known, loop, line)\n"
+    "  return sum(count_annotations(box_typical(known, loop, line)) for loop, line in zip(analysis.loops, lines))\n",
+)
+ANNOTATED = (DEEPPROF, ANNOTATION)
 DIAGNOSES = (DEEPPROF, DIAGNOSIS, HTA_BREAKDOWN)
 SMALL = (DEEPPROF, MSGSPEC, JSON_LOAD)  # for a look whether it runs
 

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import polars as pl
 
 from deepprof.collectors.trace import Trace
+from deepprof.metrics.annotation.host_segments import join_bounds
 from deepprof.metrics.breakdown.parts import BUSY_PARTS, PART_NAMES
 from deepprof.metrics.breakdown.timeline import Timeline
 from deepprof.metrics.loop import Loop
@@ -49,7 +50,7 @@ def cut_device(trace: Trace, loop: Loop, timeline: Timeline) -> DeviceSegments:
     )
     start, end = work["start_ns"].to_numpy(), work["end_ns"].to_numpy()
     begin, until = find_windows(loop)
-    bounds = np.unique(np.concatenate([timeline.bounds, start, end, begin, until]))
+    bounds = join_bounds(timeline.bounds, start, end, begin, until)
     iteration = find_window(begin, until, bounds[:-1])
     kept = iteration >= 0
     begun, ended = bounds[:-1][kept], bounds[1:][kept]

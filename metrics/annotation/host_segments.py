@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from deepprof.metrics.contexts.paths import measure_depths
 from deepprof.metrics.contexts.slices import HostSlices
 
 Int64s = npt.NDArray[np.int64]
@@ -22,19 +21,20 @@ class HostSegments:
     row: Int64s
 
 
-def cut_thread(slices: HostSlices, track: int, depth: Int64s | None = None) -> HostSegments:
-    """Return the segments of one thread; where nothing is open there is none. `depth` is that of all slices."""
+def cut_thread(slices: HostSlices, track: int) -> HostSegments:
+    """Return the segments of one thread; where nothing is open there is none."""
     rows = np.flatnonzero((slices.track == track) & (slices.end > slices.start))
-    depth = (measure_depths(slices.parent) if depth is None else depth)[rows]
-    start, end = slices.start[rows], slices.end[rows]
-    count = len(rows)
-    # At one time the inner ones end first, then the outer ones begin first; the last one decides.
-    time = np.concatenate([end, start])
-    begins = np.repeat([0, 1], count)
-    level = np.concatenate([-depth, depth])
-    order = np.lexsort((level, begins, time))
-    opened = np.concatenate([slices.parent[rows], rows])[order]
-    time = time[order]
+    # At one time the inner ones end first, then the outer ones begin first: parents stand before their children.
+    time = np.concatenate([slices.end[rows[::-1]], slices.start[rows]])
+    opened = np.concatenate([slices.parent[rows[::-1]], rows])
+    order = np.argsort(time, kind="stable")
+    time, opened = time[order], opened[order]
     until = np.append(time[1:], time[-1:])
     kept = (until > time) & (opened >= 0)
     return HostSegments(time[kept], until[kept], opened[kept])
+
+
+def join_bounds(*sorted_bounds: Int64s) -> Int64s:
+    """Return all bounds once, sorted; quick where each array is sorted already."""
+    bounds = np.sort(np.concatenate([np.empty(0, np.int64), *sorted_bounds]), kind="stable")
+    return bounds[np.append(True, bounds[1:] != bounds[:-1])[: len(bounds)]]

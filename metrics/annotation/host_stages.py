@@ -10,10 +10,9 @@ import polars as pl
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.annotation.device_segments import find_open, find_windows
-from deepprof.metrics.annotation.host_segments import cut_thread
+from deepprof.metrics.annotation.host_segments import cut_thread, join_bounds
 from deepprof.metrics.annotation.stage_names import STAGES
 from deepprof.metrics.annotation.trace_annotation import TraceAnnotation
-from deepprof.metrics.contexts.paths import measure_depths
 from deepprof.metrics.contexts.tree import ContextTree
 from deepprof.metrics.loop import Loop
 
@@ -42,10 +41,8 @@ def cut_host(known: TraceAnnotation, loop: Loop) -> StageSegments | None:
     tree, slices = known.tree, known.stages.of_slices
     if tree is None or slices is None:
         return None
-    depth = measure_depths(tree.slices.parent)
-    cut = [cut_thread(tree.slices, track, depth) for track in _find_threads(tree, loop, known.trace)]
-    edges = [edge for each in cut for edge in (each.start, each.end)]
-    bounds = np.unique(np.concatenate(edges)) if edges else np.empty(0, np.int64)
+    cut = [cut_thread(tree.slices, track) for track in _find_threads(tree, loop, known.trace)]
+    bounds = join_bounds(*(edge for each in cut for edge in (each.start, each.end)))
     if len(bounds) <= 1:
         return None
     stage, row = np.full(len(bounds) - 1, -1, np.int8), np.full(len(bounds) - 1, -1, np.int64)

@@ -12,6 +12,7 @@ import polars as pl
 from deepprof.collectors.trace import empty_table
 from deepprof.metrics.annotation.boxes import BOXES
 from deepprof.metrics.annotation.device_segments import DeviceSegments, find_windows
+from deepprof.metrics.annotation.host_segments import join_bounds
 from deepprof.metrics.annotation.host_stages import StageSegments, find_host_windows
 from deepprof.metrics.annotation.layers import TraceLayers
 from deepprof.metrics.annotation.stage_names import STAGES
@@ -79,7 +80,7 @@ def box_host(known: TraceAnnotation, loop: Loop, row: int, host: StageSegments) 
     if tree is None or until <= begin:
         return empty_table(BOXES)
     first, last = np.searchsorted(host.bounds, [begin, until])
-    bounds = np.unique(np.concatenate([[begin], host.bounds[first:last], [until]]))
+    bounds = join_bounds(np.array([begin, until]), host.bounds[first:last])
     at = np.clip(np.searchsorted(host.bounds, bounds[:-1], side="right") - 1, 0, len(host.stage) - 1)
     rows = host.row[at]
     of_layer = np.append(layers.of_slices, 0)[rows] if layers is not None and len(layers.of_slices) else None

@@ -14,6 +14,7 @@ from deepprof.collectors.trace import Trace
 from deepprof.metrics.annotation.anatomy_tables import STAGE_TIMES
 from deepprof.metrics.annotation.device_segments import DeviceSegments, find_window, find_windows
 from deepprof.metrics.annotation.event_stages import CONFIDENCES, TraceStages
+from deepprof.metrics.annotation.host_segments import join_bounds
 from deepprof.metrics.annotation.host_stages import StageSegments, find_host_windows
 from deepprof.metrics.annotation.stage_names import STAGE, STAGES
 from deepprof.metrics.loop import Loop
@@ -49,10 +50,8 @@ def measure_stages(
 
 
 def _add_up(iteration: Int64s, stage: npt.NDArray[np.integer], amount: Int64s, many: int) -> Int64s:
-    """Return the sums for each iteration and stage, as one row after the other; exact, as integers are."""
-    sums = np.zeros(many * len(STAGES), np.int64)
-    np.add.at(sums, iteration * len(STAGES) + stage, amount)
-    return sums
+    """Return the sums for each iteration and stage, one row after the other; exact up to 2^53 ns, 104 days."""
+    return np.bincount(iteration * len(STAGES) + stage, amount, many * len(STAGES)).astype(np.int64)
 
 
 def _measure_host(trace: Trace, loop: Loop, host: StageSegments | None, many: int) -> pl.Series:
@@ -60,7 +59,7 @@ def _measure_host(trace: Trace, loop: Loop, host: StageSegments | None, many: in
     if host is None or not len(host.stage):
         return pl.Series([None] * (many * len(STAGES)), dtype=pl.Int64)
     begin, end = find_host_windows(trace, loop, host)
-    bounds = np.unique(np.concatenate([host.bounds, begin, end]))
+    bounds = join_bounds(host.bounds, begin, end)
     at = np.clip(np.searchsorted(host.bounds, bounds[:-1], side="right") - 1, 0, len(host.stage) - 1)
     iteration = find_window(begin, end, bounds[:-1])
     kept = iteration >= 0
