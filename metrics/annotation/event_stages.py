@@ -203,7 +203,7 @@ def _are_operators(tree: ContextTree, events: Int64s) -> Bools:
 
 def _families_of(trace: Trace, main: pl.DataFrame, loop: Loop) -> Int8s:
     """Return the family of each event of a main stream; loops over parameters are one of their own."""
-    families = find_families(trace.names)[main["name_id"].to_numpy()]
+    families: Int8s = find_families(trace.names)[main["name_id"].to_numpy()]
     copy = (main["activity"] == "memcpy").to_numpy()
     families[copy | (main["activity"] == "memset").to_numpy()] = FAMILY_NAMES.index("copy")
     families[copy & (main["copy_kind"] == "HtoD").fill_null(value=False).to_numpy()] = FAMILY_NAMES.index(COPY_IN)
@@ -241,7 +241,8 @@ def _find_rows(loop: Loop, start: Int64s) -> tuple[Int64s, Int64s]:
 def _number_kinds(stage: Int8s, evidence: Int8s, families: Int8s) -> Int64s:
     """Return for each event its row in `weigh_kinds`."""
     doubted = (evidence == NAMED).astype(np.int64)
-    return ((stage.astype(np.int64) + 1) * 2 + doubted) * len(FAMILY_NAMES) + families
+    kinds: Int64s = ((stage.astype(np.int64) + 1) * 2 + doubted) * len(FAMILY_NAMES) + families
+    return kinds
 
 
 def weigh_kinds(weight: float) -> Floats:

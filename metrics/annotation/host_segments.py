@@ -37,4 +37,5 @@ def cut_thread(slices: HostSlices, track: int) -> HostSegments:
 def join_bounds(*sorted_bounds: Int64s) -> Int64s:
     """Return all bounds once, sorted; quick where each array is sorted already."""
     bounds = np.sort(np.concatenate([np.empty(0, np.int64), *sorted_bounds]), kind="stable")
-    return bounds[np.append(True, bounds[1:] != bounds[:-1])[: len(bounds)]]
+    distinct: Int64s = bounds[np.append(True, bounds[1:] != bounds[:-1])[: len(bounds)]]
+    return distinct

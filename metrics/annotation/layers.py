@@ -221,5 +221,5 @@ def _stage_blocks(placed: pl.DataFrame, start: Int64s, stage: npt.NDArray[np.int
         known = np.concatenate(inside)
         known = known[known >= 0]
         if len(known):
-            found[int(block[0])] = int(np.bincount(known).argmax())  # type: ignore[call-overload]
+            found[int(block[0])] = int(np.bincount(known).argmax())
     return found
