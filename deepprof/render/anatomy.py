@@ -25,7 +25,7 @@ ROWS = 200  # layers in JSON, those that take most themselves
 NAME_LENGTH = 256  # characters of a path in JSON
 SMALL = 0.001  # of an iteration, and of the host's time: smaller stages are not shown
 UNKNOWN, MOSTLY = "unknown", 0.95  # where so much is unknown there is nothing to show
-SURE = 0.75  # with less confidence a stage is marked
+SURE = 0.85  # with less confidence a stage is marked
 WIDEST, BAR, ASCII_BAR = 12, "█", "#"
 INDENT = 4
 SOURCES = {
@@ -36,7 +36,7 @@ SOURCES = {
 }
 
 
-class StageBlock(msgspec.Struct, frozen=True, kw_only=True):
+class _StageBlock(msgspec.Struct, frozen=True, kw_only=True):
     """One stage of a usual iteration: means that add up, and the spread of its time on the device."""
 
     stage: str
@@ -48,7 +48,7 @@ class StageBlock(msgspec.Struct, frozen=True, kw_only=True):
     confidence: float | None
 
 
-class LayerBlock(msgspec.Struct, frozen=True, kw_only=True):
+class _LayerBlock(msgspec.Struct, frozen=True, kw_only=True):
     """One layer of a usual iteration: medians, with all layers within; `own_busy_ns` is without them."""
 
     path: str
@@ -65,10 +65,10 @@ class AnatomyBlock(msgspec.Struct, frozen=True, kw_only=True):
     """What iterations of a loop are made of; `layers` are the first ones by their own time, `layers_total` how many."""
 
     representative_iteration: int | None
-    stages: list[StageBlock]
+    stages: list[_StageBlock]
     layers_from: str | None
     layers_total: int
-    layers: list[LayerBlock]
+    layers: list[_LayerBlock]
 
 
 def describe_anatomy(loop: Loop) -> AnatomyBlock | None:
@@ -86,9 +86,9 @@ def describe_anatomy(loop: Loop) -> AnatomyBlock | None:
     )
 
 
-def _describe_stage(row: Mapping[str, Any]) -> StageBlock:
+def _describe_stage(row: Mapping[str, Any]) -> _StageBlock:
     """Return the block of one stage."""
-    return StageBlock(
+    return _StageBlock(
         stage=row["stage"],
         busy_ns=round(row["mean_busy_ns"]),
         idle_ns=round(row["mean_idle_ns"]),
@@ -99,11 +99,11 @@ def _describe_stage(row: Mapping[str, Any]) -> StageBlock:
     )
 
 
-def _describe_layer(row: Mapping[str, Any]) -> LayerBlock:
+def _describe_layer(row: Mapping[str, Any]) -> _LayerBlock:
     """Return the block of one layer, with a path that can be encoded."""
     path = row["path"][:NAME_LENGTH].encode("utf-8", "replace").decode()
-    known = {name: row[name] for name in LayerBlock.__struct_fields__ if name in row}
-    return LayerBlock(**(known | {"path": path, "kernels": round(row["kernels"], 3)}))
+    known = {name: row[name] for name in _LayerBlock.__struct_fields__ if name in row}
+    return _LayerBlock(**(known | {"path": path, "kernels": round(row["kernels"], 3)}))
 
 
 def print_anatomy(loop: Loop, page: TextPage) -> None:

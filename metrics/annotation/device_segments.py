@@ -19,6 +19,8 @@ Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 LOADING = PART_NAMES.index("idle_input_ns")
+# Idle times in which the device had nothing queued: what the host did then is what it waited for.
+OF_HOST = tuple(PART_NAMES.index(f"idle_{part}_ns") for part in ("launch", "sync", "allocator", "first_use", "host"))
 UNKNOWN_PART = PART_NAMES.index("idle_unknown_ns")
 
 
@@ -27,7 +29,8 @@ class DeviceSegments:
     """Segments [`start`, `end`) of a device's time in the iterations of a loop, sorted and without overlap.
 
     `iteration` is the row of `Loop.table`, `event` the row of `device_events`: of what runs on the main stream, else on
-    another one; of an idle time, of what ends it; -1 for none. `loading` marks idle times in which the host loads data.
+    another one; of an idle time, of what ends it; -1 for none. `loading` marks idle times in which the host loads data,
+    `of_host` those in which it does anything else while nothing is queued.
     """
 
     start: Int64s
@@ -36,6 +39,7 @@ class DeviceSegments:
     event: Int64s
     busy: Bools
     loading: Bools
+    of_host: Bools
 
     @property
     def length_ns(self) -> Int64s:
@@ -61,7 +65,19 @@ def cut_device(trace: Trace, loop: Loop, timeline: Timeline) -> DeviceSegments:
     running = _find_running(work, loop.stream, begun)
     following = np.searchsorted(start, begun, side="right")
     owner = event[np.where(busy, running, following)]
-    return DeviceSegments(begun, ended, iteration[kept], owner, busy, part == LOADING)
+    return DeviceSegments(begun, ended, iteration[kept], owner, busy, part == LOADING, np.isin(part, OF_HOST))
+
+
+def split_idle(segments: DeviceSegments, bounds: Int64s) -> DeviceSegments:
+    """Return the segments with idle ones of the host cut at sorted `bounds`, so that each lies between two of them."""
+    idle = segments.of_host
+    row = np.searchsorted(segments.start[idle], bounds, side="right") - 1
+    inside = (row >= 0) & (bounds < np.append(segments.end[idle], 0)[row])
+    start = join_bounds(segments.start, bounds[inside])
+    at = np.searchsorted(segments.start, start, side="right") - 1
+    end = np.minimum(segments.end[at], np.append(start, np.iinfo(np.int64).max)[1:])
+    rest = (getattr(segments, name)[at] for name in ("iteration", "event", "busy", "loading", "of_host"))
+    return DeviceSegments(start, end, *rest)
 
 
 def find_windows(loop: Loop) -> tuple[Int64s, Int64s]:

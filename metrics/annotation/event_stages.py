@@ -33,7 +33,7 @@ Bools = npt.NDArray[np.bool_]
 # How a stage is known: from what the host recorded around the launch, from the name of an operator, from its place
 # between events that are known so, from kernels alone.
 EVIDENCE = ("recorded", "named", "between", "kernels", "nothing")
-CONFIDENCES = (1.0, 0.9, 0.8, 0.6, 0.0)
+CONFIDENCES = (1.0, 0.95, 0.9, 0.8, 0.0)  # the shares that are right, about: docs/generated/accuracy.md
 RECORDED, NAMED, BETWEEN, KERNELS, NOTHING = range(len(EVIDENCE))
 COMMUNICATION, FORWARD, BACKWARD, OPTIMIZER, LOSS, LOADING, EVALUATION = (
     STAGES.index(stage)
@@ -128,7 +128,7 @@ def _label_in_iterations(found: TraceStages, trace: Trace, loop: Loop, tree: Con
         return
     between = known.mean() > FEW_KNOWN
     kinds = _number_kinds(found.stage[rows], found.evidence[rows], families)
-    stage = fill(kinds, *_find_rows(loop, start), weigh_kinds(BESIDE_KNOWN if between else 1.0))
+    stage = fill(kinds, *_find_rows(loop, start), _weigh_kinds(BESIDE_KNOWN if between else 1.0))
     new = (stage >= 0) & ~known
     found.stage[rows[new]] = stage[new]
     found.evidence[rows[new]] = BETWEEN if between else KERNELS
@@ -239,13 +239,13 @@ def _find_rows(loop: Loop, start: Int64s) -> tuple[Int64s, Int64s]:
 
 
 def _number_kinds(stage: Int8s, evidence: Int8s, families: Int8s) -> Int64s:
-    """Return for each event its row in `weigh_kinds`."""
+    """Return for each event its row in `_weigh_kinds`."""
     doubted = (evidence == NAMED).astype(np.int64)
     kinds: Int64s = ((stage.astype(np.int64) + 1) * 2 + doubted) * len(FAMILY_NAMES) + families
     return kinds
 
 
-def weigh_kinds(weight: float) -> Floats:
+def _weigh_kinds(weight: float) -> Floats:
     """Return what speaks against each stage, by what is known of an event and by the family of its name.
 
     `weight` is that of the families.

@@ -13,7 +13,7 @@ Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class HostSegments:
+class _ThreadSegments:
     """Segments [`start`, `end`) of one thread, sorted and without overlap; `row` is the innermost open slice."""
 
     start: Int64s
@@ -21,7 +21,7 @@ class HostSegments:
     row: Int64s
 
 
-def cut_thread(slices: HostSlices, track: int) -> HostSegments:
+def cut_thread(slices: HostSlices, track: int) -> _ThreadSegments:
     """Return the segments of one thread; where nothing is open there is none."""
     rows = np.flatnonzero((slices.track == track) & (slices.end > slices.start))
     # At one time the inner ones end first, then the outer ones begin first: parents stand before their children.
@@ -31,7 +31,7 @@ def cut_thread(slices: HostSlices, track: int) -> HostSegments:
     time, opened = time[order], opened[order]
     until = np.append(time[1:], time[-1:])
     kept = (until > time) & (opened >= 0)
-    return HostSegments(time[kept], until[kept], opened[kept])
+    return _ThreadSegments(time[kept], until[kept], opened[kept])
 
 
 def join_bounds(*sorted_bounds: Int64s) -> Int64s:

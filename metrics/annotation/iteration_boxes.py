@@ -111,7 +111,7 @@ def _join(segments: DeviceSegments, wanted: npt.NDArray[np.bool_]) -> DeviceSegm
     first = np.flatnonzero(np.append(True, apart)[: len(event)])
     last = np.append(first, len(event))[1:] - 1
     true = np.ones(len(first), np.bool_)
-    return DeviceSegments(start[first], end[last], iteration[first], event[first], true, ~true)
+    return DeviceSegments(start[first], end[last], iteration[first], event[first], true, ~true, ~true)
 
 
 def _widen(boxes: pl.DataFrame, begin: Int64s, until: Int64s, iteration: Int64s) -> pl.DataFrame:

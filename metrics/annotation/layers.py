@@ -85,7 +85,7 @@ def find_layers(
 def _read_contexts(tree: ContextTree, source: str, kind: str) -> TraceLayers:
     """Return the layers that contexts of one kind are; backward contexts stand below their forward operator."""
     contexts = tree.contexts.with_columns(
-        name=name_layers(tree.contexts["name"]) if kind == "scope" else pl.col("name")
+        name=_name_layers(tree.contexts["name"]) if kind == "scope" else pl.col("name")
     )
     layer = ((contexts["kind"] == kind) & (contexts["name"] != "")).to_numpy()
     if kind == "scope":
@@ -132,7 +132,7 @@ def _hold_others(found: Bools, parent: Int64s, depth: Int64s) -> Bools:
     return holds
 
 
-def name_layers(scopes: pl.Series) -> pl.Series:
+def _name_layers(scopes: pl.Series) -> pl.Series:
     """Return the names of layers in name scopes of JAX, empty where a scope is none."""
     name = pl.col("name")
     for _ in range(UNWRAPPED):

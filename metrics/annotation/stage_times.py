@@ -1,7 +1,8 @@
 """How long each stage took in each iteration: on the device, busy and idle, and on the host; nothing counts twice.
 
-The device is busy with the stage of what its main stream runs, or another stream where that one rests. An idle time
-belongs to the stage of the event that ends it, for which the device waited; but to loading data where the host did so.
+The device is busy with the stage of what its main stream runs, or another stream where that one rests. Idle time in
+which nothing is queued belongs to the stage that the host is in, as far as that is recorded, and to loading data where
+it does so; any other idle time to the stage of the event that ends it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import polars as pl
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.annotation.anatomy_tables import STAGE_TIMES
-from deepprof.metrics.annotation.device_segments import DeviceSegments, find_window, find_windows
+from deepprof.metrics.annotation.device_segments import DeviceSegments, find_window, find_windows, split_idle
 from deepprof.metrics.annotation.event_stages import CONFIDENCES, TraceStages
 from deepprof.metrics.annotation.host_segments import join_bounds
 from deepprof.metrics.annotation.host_stages import StageSegments, find_host_windows
@@ -23,7 +24,7 @@ from deepprof.metrics.sharing.work import WORK
 Int64s = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-UNKNOWN, LOADING = STAGES.index("unknown"), STAGES.index("data loading")
+UNKNOWN, OTHER, LOADING = (STAGES.index(stage) for stage in ("unknown", "other", "data loading"))
 
 AMOUNTS = ("busy_ns", "idle_ns", "host_ns", "kernels")
 
@@ -33,7 +34,13 @@ def measure_stages(
 ) -> pl.DataFrame:
     """Return what each stage took of each iteration of a loop, with the schema `STAGE_TIMES`."""
     of_events = np.append(np.where(stages.stage < 0, UNKNOWN, stages.stage), UNKNOWN)  # -1, no event, is the last
-    stage = np.where(segments.loading, LOADING, of_events[segments.event])
+    if host is not None:
+        segments = split_idle(segments, host.bounds)
+    stage = of_events[segments.event]
+    if host is not None:
+        in_host = _find_stages(host, segments.start)
+        stage = np.where(segments.of_host & (in_host >= 0), in_host, stage)
+    stage = np.where(segments.loading, LOADING, stage)
     many, length = loop.table.height, segments.length_ns
     counts, sure = _count_kernels(trace, loop, stages, of_events)
     columns = {
@@ -54,16 +61,22 @@ def _add_up(iteration: Int64s, stage: npt.NDArray[np.integer], amount: Int64s, m
     return np.bincount(iteration * len(STAGES) + stage, amount, many * len(STAGES)).astype(np.int64)
 
 
+def _find_stages(host: StageSegments, times: Int64s) -> npt.NDArray[np.int8]:
+    """Return the stage that the host is in at each time, -1 where it is not recorded."""
+    at = np.searchsorted(host.bounds, times, side="right") - 1
+    known = (at >= 0) & (at < len(host.stage))
+    return np.where(known, host.stage[np.where(known, at, 0)], -1).astype(np.int8)
+
+
 def _measure_host(trace: Trace, loop: Loop, host: StageSegments | None, many: int) -> pl.Series:
     """Return how long each stage took on the host, for each iteration and stage; null where it is not recorded."""
     if host is None or not len(host.stage):
         return pl.Series([None] * (many * len(STAGES)), dtype=pl.Int64)
     begin, end = find_host_windows(trace, loop, host)
     bounds = join_bounds(host.bounds, begin, end)
-    at = np.clip(np.searchsorted(host.bounds, bounds[:-1], side="right") - 1, 0, len(host.stage) - 1)
-    iteration = find_window(begin, end, bounds[:-1])
+    stage, iteration = _find_stages(host, bounds[:-1]), find_window(begin, end, bounds[:-1])
     kept = iteration >= 0
-    return pl.Series(_add_up(iteration[kept], host.stage[at[kept]], np.diff(bounds)[kept], many))
+    return pl.Series(_add_up(iteration[kept], np.where(stage < 0, OTHER, stage)[kept], np.diff(bounds)[kept], many))
 
 
 def _count_kernels(trace: Trace, loop: Loop, stages: TraceStages, of_events: Int64s) -> tuple[Int64s, Floats]:

@@ -48,7 +48,7 @@ def test_stages_of_iterations_and_of_the_loop() -> None:
     assert loop.anatomy.in_iterations["host_ns"].null_count() == loop.anatomy.in_iterations.height
     stages = {row["stage"]: row for row in loop.anatomy.stages.iter_rows(named=True)}
     assert stages["backward"]["mean_busy_ns"] == 64 * US
-    assert stages["backward"]["confidence"] == pytest.approx(0.6)
+    assert stages["backward"]["confidence"] == pytest.approx(0.8)
     assert analysis.stages["stage"].to_list() == ["forward", "loss", "backward", "optimizer"]
 
 

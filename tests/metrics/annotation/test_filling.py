@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepprof.metrics.annotation import filling
-from deepprof.metrics.annotation.event_stages import weigh_kinds
+from deepprof.metrics.annotation.event_stages import _weigh_kinds
 from deepprof.metrics.annotation.filling import STEPS, fill
 from deepprof.metrics.annotation.kernel_families import FAMILY_NAMES
 from deepprof.metrics.annotation.stage_names import STAGES
 
-COSTS = weigh_kinds(1.0)
+COSTS = _weigh_kinds(1.0)
 FAMILIES = len(FAMILY_NAMES)
 
 

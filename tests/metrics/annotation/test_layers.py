@@ -8,7 +8,7 @@ import pytest
 
 import deepprof
 from deepprof.analysis import Analysis
-from deepprof.metrics.annotation.layers import TraceLayers, name_layers
+from deepprof.metrics.annotation.layers import TraceLayers, _name_layers
 from tests.metrics.annotation.test_event_stages import ADAM, GEMM, GEMM_BACK, LOSS, NAMES, PLAIN, US, play
 from tests.metrics.contexts.test_slices import op
 from tests.tables import event, launch, make_trace
@@ -87,7 +87,7 @@ def test_scopes_of_jax_without_what_it_did_with_them() -> None:
         "custom_jvp_call": "",
         "": "",
     }
-    found = name_layers(pl.Series("name", list(scopes)))
+    found = _name_layers(pl.Series("name", list(scopes)))
     assert dict(zip(scopes, found, strict=True)) == scopes
 
 
