@@ -3,9 +3,9 @@
 Loops are paired by rank and device, and their times and parts compared; for the pair that got slowest, the kernels of
 both iterations are aligned. Everything rests on `Loop.usual`: complete iterations after warm-up.
 
-`pairing` chooses the loops, `times` and `parts` compare their times, `stage_changes` and `layer_changes` what iterations
-are made of (`change_tables`); `template`, `rotation`, `alignment` and `operations` go kernel by kernel; `code_paths`,
-`path_times` and `contexts` find the code that changed; `totals` and `headline` sum up.
+`pairing` chooses the loops, `times` and `parts` compare their times, `stage_changes` and `layer_changes` what
+iterations are made of (`change_tables`); `template`, `rotation`, `alignment` and `operations` go kernel by kernel;
+`code_paths`, `path_times` and `contexts` find the code that changed; `totals` and `headline` sum up.
 """
 
 from __future__ import annotations

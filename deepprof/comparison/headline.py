@@ -72,7 +72,15 @@ def _main_stage(pair: LoopPair, a: Loop, b: Loop) -> tuple[str | None, float | N
 
 def _describe_stage(stage: str, share: float | None) -> str:
     """Return what follows how much the time changed."""
-    more = "" if share is None else "all" if abs(share - 1) < ALL else "more than all" if share > 1 else format_ratio(share)
+    more = (
+        ""
+        if share is None
+        else "all"
+        if abs(share - 1) < ALL
+        else "more than all"
+        if share > 1
+        else format_ratio(share)
+    )
     return f", {more} of the change in {stage}"
 
 

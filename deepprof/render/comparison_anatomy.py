@@ -32,11 +32,12 @@ def print_stages(pair: LoopPair, page: TextPage, words: Wording) -> None:
         return
     on_host = not words.on_cpu and all(row.host_difference_ns is not None for row in stages.rows)
     whole = cells(sum(row.a_ns for row in stages.rows), sum(row.b_ns for row in stages.rows))
-    together = TextRow("  together", (*whole, *_host_cells(stages.rows)), "bold")
+    marked = any(row.presence != "both" for row in stages.rows)
+    together = TextRow("  " * marked + "together", (*whole, *_host_cells(stages.rows)), "bold")
     page.skip()
-    page.line("Stages, per mean iteration (+ new, - gone)", "bold")
+    page.line(f"Stages, per mean iteration{' (+ new, - gone)' * marked}", "bold")
     header = (*HEADER, *ON_HOST) if on_host else HEADER
-    _draw(page, header, [*map(_describe_stage, stages.rows), together])
+    _draw(page, header, [*(_describe_stage(row, marked=marked) for row in stages.rows), together])
 
 
 def _least(pair: LoopPair) -> float:
@@ -44,11 +45,12 @@ def _least(pair: LoopPair) -> float:
     return SMALL * max(pair.a_mean_ns, pair.b_mean_ns)
 
 
-def _describe_stage(row: StageChange) -> TextRow:
-    """Return the row of a stage, marked where it is not sure in one of the runs."""
+def _describe_stage(row: StageChange, *, marked: bool) -> TextRow:
+    """Return the row of a stage, `marked` where only one run has one; it says where one of the runs is not sure."""
     sure = min((each for each in (row.a_confidence, row.b_confidence) if each is not None), default=1.0)
     doubt = "" if sure >= SURE else f" ({format_confidence(sure)} sure)"
-    return TextRow(f"{MARKS[row.presence]} {row.stage}{doubt}", (*cells(row.a_ns, row.b_ns), *_host_cells([row])))
+    mark = f"{MARKS[row.presence]} " * marked
+    return TextRow(f"{mark}{row.stage}{doubt}", (*cells(row.a_ns, row.b_ns), *_host_cells([row])))
 
 
 def _host_cells(rows: Sequence[StageChange]) -> tuple[str, str, str]:

@@ -42,7 +42,7 @@ class _RunBlock(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _HeadlineBlock(msgspec.Struct, frozen=True, kw_only=True):
-    """The difference in a sentence, the part of the time that explains most of it, where, and the stage that holds it."""
+    """The difference in a sentence; the part of the time that explains most of it and where, and the stage."""
 
     sentence: str
     part: str | None
@@ -326,7 +326,9 @@ def _describe_stages(stages: StagesInBoth) -> _StagesBlock:
     """Return the block of the stages."""
     rows = [msgspec.convert(row, _StageRow, from_attributes=True) for row in stages.rows]
     sure = [(_round(row.a_confidence), _round(row.b_confidence)) for row in rows]
-    rounded = [msgspec.structs.replace(row, a_confidence=a, b_confidence=b) for row, (a, b) in zip(rows, sure, strict=True)]
+    rounded = [
+        msgspec.structs.replace(row, a_confidence=a, b_confidence=b) for row, (a, b) in zip(rows, sure, strict=True)
+    ]
     return _StagesBlock(problem=stages.problem, rows=rounded)
 
 

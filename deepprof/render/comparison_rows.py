@@ -11,7 +11,16 @@ if TYPE_CHECKING:
     from deepprof.render.page import TextPage
 
 SMALL = 0.01  # of the iteration: less is not worth a row of its own
-MARKS = {"kept": " ", "replaced": "~", "added": "+", "removed": "-", "changed": " ", "both": " ", "new": "+", "gone": "-"}
+MARKS = {
+    "kept": " ",
+    "replaced": "~",
+    "added": "+",
+    "removed": "-",
+    "changed": " ",
+    "both": " ",
+    "new": "+",
+    "gone": "-",
+}
 HEADER = ("A", "B", "difference")
 
 

@@ -65,5 +65,7 @@ def list_layers(layers: Layers) -> list[Row]:
         around = path.rpartition("/")[0]
         place: Row = {"layer": numbers[path], "parent": numbers.get(around, 0), "depth": path.count("/") + 1}
         times: Row = {"busy_ns": busy, "own_busy_ns": own, "forward_ns": forward, "backward_ns": backward}
-        rows.append(place | times | {"name": path.rpartition("/")[2], "path": path.strip(), "idle_ns": 0, "kernels": 1.0})
+        rows.append(
+            place | times | {"name": path.rpartition("/")[2], "path": path.strip(), "idle_ns": 0, "kernels": 1.0}
+        )
     return rows

@@ -433,16 +433,16 @@ def simulated(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "part", "place", "stage"),
+    ("runs", "part", "place", "stage"),
     [
-        ("input-fixed", "input-bound", "idle_input_ns", "DataLoader", "data loading"),
-        ("input-bound", "input-fixed", "idle_input_ns", "DataLoader", "data loading"),
-        ("healthy", "copy-bound", "exposed_htod_ns", None, "data loading"),
-        ("communication-hidden", "communication-bound", "exposed_communication_ns", "nccl", None),  # 65 % of it
+        (("input-fixed", "input-bound"), "idle_input_ns", "DataLoader", "data loading"),
+        (("input-bound", "input-fixed"), "idle_input_ns", "DataLoader", "data loading"),
+        (("healthy", "copy-bound"), "exposed_htod_ns", None, "data loading"),
+        (("communication-hidden", "communication-bound"), "exposed_communication_ns", "nccl", None),  # 65 % of it
     ],
 )
-def test_a_planted_problem_is_named(simulated, before, after, part, place, stage):
-    comparison = compare(simulated(before), simulated(after))
+def test_a_planted_problem_is_named(simulated, runs, part, place, stage):
+    comparison = compare(*map(simulated, runs))
     (pair,) = comparison.pairs
     assert comparison.headline.part == part
     assert place is None or place in comparison.headline.place

@@ -62,7 +62,7 @@ def test_equal_paths_are_one_layer() -> None:
 
 
 def test_the_largest_difference_comes_first_and_few_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    a: Layers = {name: (100, 100, 50, 50) for name in "abcd"}
+    a: Layers = dict.fromkeys("abcd", (100, 100, 50, 50))
     b: Layers = {name: (ns, ns, 50, 50) for name, ns in (("a", 110), ("b", 50), ("c", 110), ("d", 100))}
     assert [row.path for row in between(a, b).rows] == ["b", "a", "c"]
     monkeypatch.setattr(layer_changes, "MOST_LAYERS", 2)

@@ -120,7 +120,9 @@ def test_no_change_is_in_a_stage_that_says_nothing(stage: str) -> None:
 def test_no_change_is_in_a_stage_that_is_not_sure() -> None:
     sure = {"forward": 1.0, "optimizer": 1.0, "loss": 0.74}
     assert main_of(annotate_loop(EQUAL), annotate_loop(slowed("loss", 50), confidence=sure)) is None
-    assert main_of(annotate_loop(EQUAL), annotate_loop(slowed("loss", 50), confidence=sure | {"loss": 0.75})) is not None
+    assert (
+        main_of(annotate_loop(EQUAL), annotate_loop(slowed("loss", 50), confidence=sure | {"loss": 0.75})) is not None
+    )
 
 
 def test_one_slow_iteration_is_no_change_of_a_stage() -> None:

@@ -22,7 +22,11 @@ MS = 1_000_000
 STAGES = {"forward": [10 * MS], "backward": [20 * MS]}
 SLOWER = {"forward": [10 * MS], "backward": [30 * MS], "checkpoint": [1 * MS]}
 HOST = {"forward": MS, "backward": 2 * MS}
-LAYERS: Layers = {"net": (9 * MS, MS, 4 * MS, 5 * MS), "net/wide": (8 * MS, 8 * MS, 3 * MS, 5 * MS), "old": (7, 7, 7, 0)}
+LAYERS: Layers = {
+    "net": (9 * MS, MS, 4 * MS, 5 * MS),
+    "net/wide": (8 * MS, 8 * MS, 3 * MS, 5 * MS),
+    "old": (7, 7, 7, 0),
+}
 WIDER: Layers = {"net": (19 * MS, MS, 4 * MS, 15 * MS), "net/wide": (18 * MS, 18 * MS, 3 * MS, 15 * MS)}
 
 
@@ -130,6 +134,14 @@ def test_hidden_layers_are_counted() -> None:
     text = shown(replace(pair, layers=many), limit=3)
     assert ("layer 2" in text, "layer 3" in text) == (True, False)
     assert "and 2 more rows; --top shows more" in text
+
+
+def test_stages_that_both_runs_have_need_no_mark() -> None:
+    pair = pair_of()
+    rows = tuple(row for row in pair.stages.rows if row.presence == "both")
+    text = shown(replace(pair, stages=StagesInBoth(rows=rows)))
+    assert "\nStages, per mean iteration\n" in text
+    assert "\n  backward  " in text
 
 
 def test_json_has_stages_and_layers() -> None:
