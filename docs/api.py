@@ -19,6 +19,7 @@ from deepprof.analysis.tables import ANALYSIS_JOINS, ANALYSIS_TABLES, INNER_TABL
 from deepprof.collectors.store.table_files import NAMES
 from deepprof.collectors.table_schema import ROW, TableJoin, TableSchema
 from deepprof.collectors.trace import GIVEN_TABLES, TABLES, TRACE_JOINS
+from deepprof.comparison.change_tables import COMPARISON_TABLES
 
 __all__ = ["PAGE", "render", "write_join"]
 
@@ -47,6 +48,10 @@ Attributes of an `Analysis`. `loop` numbers `analysis.loops`; the table of one l
 INNER = """## Tables inside an analysis
 
 `ranks` is there for a job of several ranks or devices, `sharing` for devices that several processes use.
+"""
+COMPARED = """## Tables of a comparison
+
+Attributes of a `Comparison`: of the pair of loops that got slowest.
 """
 JOINS = """## Joins
 
@@ -78,6 +83,7 @@ def render() -> str:
     parts += [f"`trace.names` is a series of texts indexed by `name_id`; the table `names` of a store has {stored}.\n"]
     parts += [ANALYSIS, *(describe_table(f"analysis.{name}", schema) for name, schema in ANALYSIS_TABLES.items())]
     parts += [INNER, *(describe_table(f"analysis.{name}", schema) for name, schema in INNER_TABLES.items())]
+    parts += [COMPARED, *(describe_table(f"comparison.{name}", schema) for name, schema in COMPARISON_TABLES.items())]
     parts += [JOINS, describe_joins("trace", TRACE_JOINS), describe_joins("analysis", ANALYSIS_JOINS)]
     return "\n".join(parts)
 

@@ -3,9 +3,9 @@
 Loops are paired by rank and device, and their times and parts compared; for the pair that got slowest, the kernels of
 both iterations are aligned. Everything rests on `Loop.usual`: complete iterations after warm-up.
 
-`pairing` chooses the loops, `times` and `parts` compare their times; `template`, `rotation`, `alignment` and
-`operations` go kernel by kernel; `code_paths`, `path_times` and `contexts` find the code that changed; `totals` and
-`headline` sum up.
+`pairing` chooses the loops, `times` and `parts` compare their times, `stage_changes` and `layer_changes` what
+iterations are made of (`change_tables`); `template`, `rotation`, `alignment` and `operations` go kernel by kernel;
+`code_paths`, `path_times` and `contexts` find the code that changed; `totals` and `headline` sum up.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING
 
 from deepprof.comparison.contexts import compare_contexts
 from deepprof.comparison.headline import nothing_to_compare, sum_up
+from deepprof.comparison.layer_changes import compare_layers
 from deepprof.comparison.operations import compare_programs
 from deepprof.comparison.pairing import RunLoop, pair_loops, side_of
 from deepprof.comparison.parts import compare_counts, compare_parts
 from deepprof.comparison.result import Comparison, LoopPair, LoopPlace
 from deepprof.comparison.setting import compare_settings
+from deepprof.comparison.stage_changes import compare_stages
 from deepprof.comparison.template import take_template
 from deepprof.comparison.times import compare_times
 from deepprof.comparison.totals import compare_copies, compare_kernels
@@ -66,14 +68,16 @@ def _compare_loops(a: Loop, b: Loop) -> LoopPair:
         b_mean_ns=sum(part.b_ns for part in parts),
         parts=parts,
         counts=compare_counts(before, after),
+        stages=compare_stages(a, b),
     )
 
 
 def _with_details(pair: LoopPair, a: RunLoop, b: RunLoop) -> LoopPair:
-    """Return the pair with the kernels, copies and calling contexts of both iterations."""
+    """Return the pair with the layers, kernels, copies and calling contexts of both iterations."""
     before, after = take_template(a.loop, a.trace), take_template(b.loop, b.trace)
     return replace(
         pair,
+        layers=compare_layers(a.loop, b.loop),
         program=compare_programs(before, a.trace.names, after, b.trace.names),
         kernels=compare_kernels(a, b),
         copies=compare_copies(a, b),

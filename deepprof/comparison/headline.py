@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from deepprof.comparison.pairing import RunLoop
 from deepprof.comparison.result import Headline, LoopPair, PartChange, ProgramChange
+from deepprof.comparison.stage_changes import find_main_stage
 from deepprof.comparison.times import SAME
 from deepprof.metrics.breakdown.costs import spans_of_parts
 from deepprof.metrics.breakdown.host_states import ALLOCATOR, WAIT
@@ -19,6 +21,11 @@ from deepprof.render.wording import GPU, Wording
 CALLS = {"idle_sync_ns": WAIT, "idle_allocator_ns": ALLOCATOR}
 COLLECTIVE = ("nccl", "rccl")
 TIMES = 2  # from this ratio on, a factor reads better than "118.3 % more"
+# Parts that already say the stage.
+SAYS_STAGE: Mapping[str, str] = MappingProxyType(
+    {"idle_input_ns": "data loading", "exposed_communication_ns": "communication"}
+)
+ALL = 0.005  # apart from the whole: no less reads as all of it
 MIN_SHARE_NAMED = 0.05  # of the change: a part that explains less of it is not worth naming
 
 
@@ -34,13 +41,15 @@ def sum_up(pairs: Sequence[LoopPair], a: RunLoop, b: RunLoop, words: Wording = G
     unsure = pair.time.verdict == "unclear" and pair.time.low is not None
     if part is not None and unsure and not _surely_changed(part.name, a.loop, b.loop):
         part = None
-    sentences = [_describe_time(pairs, words), *map(words.speak, _describe_program(pair.program))]
+    stage, stage_share = _main_stage(pair, a.loop, b.loop)
+    said = "" if stage is None or (part and SAYS_STAGE.get(part.name) == stage) else _describe_stage(stage, stage_share)
+    sentences = [_describe_time(pairs, words, said), *map(words.speak, _describe_program(pair.program))]
     if pair.time.verdict == "same" or part is None:
-        return Headline(" ".join(sentences))
+        return Headline(" ".join(sentences), stage=stage, stage_share=stage_share)
     place = _find_where(pair, part, a if part.difference_ns < 0 else b)
     share = part.difference_ns / (pair.b_mean_ns - pair.a_mean_ns)
     sentences.insert(1, _describe_part(part, place, share, words))
-    return Headline(" ".join(sentences), part.name, place, round(share, 4))
+    return Headline(" ".join(sentences), part.name, place, round(share, 4), stage, stage_share)
 
 
 def _main_part(pair: LoopPair) -> PartChange | None:
@@ -52,14 +61,37 @@ def _main_part(pair: LoopPair) -> PartChange | None:
     return largest if largest.difference_ns / change >= MIN_SHARE_NAMED else None
 
 
+def _main_stage(pair: LoopPair, a: Loop, b: Loop) -> tuple[str | None, float | None]:
+    """Return the stage that holds most of the change of the mean, and its share; None where the mean does not say."""
+    change = pair.b_mean_ns - pair.a_mean_ns
+    found = find_main_stage(pair.stages, a, b)
+    if found is None or pair.time.verdict == "same" or change * (pair.time.b_ns - pair.time.a_ns) <= 0:
+        return None, None
+    return found[0], round(found[1], 4)
+
+
+def _describe_stage(stage: str, share: float | None) -> str:
+    """Return what follows how much the time changed."""
+    more = (
+        ""
+        if share is None
+        else "all"
+        if abs(share - 1) < ALL
+        else "more than all"
+        if share > 1
+        else format_ratio(share)
+    )
+    return f", {more} of the change in {stage}"
+
+
 def _surely_changed(part: str, a: Loop, b: Loop) -> bool:
     """Return whether a part of the time changed beyond chance, though the whole may not have."""
     interval = bootstrap_change(a.usual[part].fill_null(0), b.usual[part].fill_null(0), relative=False)
     return interval is not None and (interval[0] > 0 or interval[1] < 0)
 
 
-def _describe_time(pairs: Sequence[LoopPair], words: Wording) -> str:
-    """Return how much the iteration time changed, and whether that is sure."""
+def _describe_time(pairs: Sequence[LoopPair], words: Wording, stage: str) -> str:
+    """Return how much the iteration time changed, in which `stage`, and whether that is sure."""
     pair = pairs[0]
     time, several = pair.time, len(pairs) > 1
     device = "" if words.on_cpu else f" device {pair.b.device},"
@@ -70,6 +102,7 @@ def _describe_time(pairs: Sequence[LoopPair], words: Wording) -> str:
         return f"{what}: {times}, less than 1 % apart."
     more = f"{format_ratio(abs(time.ratio - 1))} {'more' if time.ratio > 1 else 'less'} time"
     more = f"{time.ratio:.3g} times as long" if time.ratio >= TIMES else more
+    more += stage
     if time.verdict != "unclear":
         return f"B takes {more}: {times}."
     if time.low is not None:

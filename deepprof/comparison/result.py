@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import polars as pl
+
 from deepprof.collectors.reprs import in_milliseconds, one_line
+from deepprof.comparison.change_tables import LAYER_CHANGES, STAGE_CHANGES
 
 Verdict = Literal["slower", "faster", "same", "unclear"]
 Kind = Literal["kept", "replaced", "added", "removed"]
 Status = Literal["changed", "new", "gone"]
 Measure = Literal["device", "host"]
+Presence = Literal["both", "new", "gone"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +66,73 @@ class PartChange(_TimedChange):
     name: str
     a_ns: int
     b_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageChange(_TimedChange):
+    """A stage of the mean iteration: how long the device works or waits for it, 0 in a run that does not have it.
+
+    `presence` says which run has it: both, only B (`new`) or only A (`gone`). `a_idle_ns` and `b_idle_ns` are the waits
+    among that, `a_host_ns` and `b_host_ns` how long the threads that launch are in it (None: not recorded). The
+    confidences are None where it has no work of the device.
+    """
+
+    stage: str
+    presence: Presence
+    a_ns: int
+    b_ns: int
+    a_idle_ns: int
+    b_idle_ns: int
+    a_host_ns: int | None
+    b_host_ns: int | None
+    a_confidence: float | None
+    b_confidence: float | None
+
+    @property
+    def host_difference_ns(self) -> int | None:
+        """How much longer it takes on the host in B; None where a run did not record it."""
+        return None if self.a_host_ns is None or self.b_host_ns is None else self.b_host_ns - self.a_host_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagesInBoth:
+    """The stages that either run has, in the order of an iteration; `problem` states why there are no `rows`."""
+
+    rows: tuple[StageChange, ...] = ()
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LayerChange(_TimedChange):
+    """A layer of the model whose own time on the device changed: medians, without the layers within."""
+
+    path: str
+    a_ns: int
+    b_ns: int
+    a_forward_ns: int
+    b_forward_ns: int
+    a_backward_ns: int
+    b_backward_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayersInBoth:
+    """The layers of both runs by path; `problem` states why there are no `rows`.
+
+    `source` is how both runs know them. `matched` layers have the same path in both, the time of `changed` ones
+    differs, of which `rows` has those that changed most, the largest difference first. `a_only` and `b_only` count the
+    layers of one run, and their times are without layers within.
+    """
+
+    source: str | None = None
+    rows: tuple[LayerChange, ...] = ()
+    matched: int = 0
+    changed: int = 0
+    a_only: int = 0
+    b_only: int = 0
+    a_only_ns: int = 0
+    b_only_ns: int = 0
+    problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +237,8 @@ class ProgramChange:
 class LoopPair:
     """Two loops, one of each run. `a_mean_ns` and `b_mean_ns` are the sums of the parts.
 
-    Only the first pair of a comparison has `program`, `kernels`, `copies` and `contexts`.
+    Only the first pair of a comparison has `layers`, `program`, `kernels`, `copies` and `contexts`. `layers` is None
+    where neither run knows any, too.
     """
 
     a: LoopPlace
@@ -175,6 +248,8 @@ class LoopPair:
     b_mean_ns: int
     parts: tuple[PartChange, ...]
     counts: tuple[CountChange, ...]
+    stages: StagesInBoth = StagesInBoth()
+    layers: LayersInBoth | None = None
     program: ProgramChange | None = None
     kernels: tuple[KernelChange, ...] = ()
     copies: tuple[CopyChange, ...] = ()
@@ -189,13 +264,16 @@ class LoopPair:
 class Headline:
     """One sentence, and what it rests on: the part that explains most of the change, where, and how much of it.
 
-    `share` is of the change of the mean iteration time, above 1 where other parts changed the other way.
+    `share` is of the change of the mean iteration time, above 1 where other parts changed the other way. `stage` is the
+    one that holds most of the change, and `stage_share` its share; None where no stage does.
     """
 
     sentence: str
     part: str | None = None
     place: str | None = None
     share: float | None = None
+    stage: str | None = None
+    stage_share: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,3 +309,19 @@ class Comparison:
     def worst(self) -> LoopPair | None:
         """The pair that got slowest, which is compared in detail."""
         return self.pairs[0] if self.pairs else None
+
+    @property
+    def stages(self) -> pl.DataFrame:
+        """The stages of that pair with the schema `STAGE_CHANGES`; no row where they cannot be compared."""
+        return _make_table(() if self.worst is None else self.worst.stages.rows, STAGE_CHANGES)
+
+    @property
+    def layers(self) -> pl.DataFrame:
+        """The layers of that pair whose time changed, the largest difference first: `LAYER_CHANGES`."""
+        layers = None if self.worst is None else self.worst.layers
+        return _make_table(() if layers is None else layers.rows, LAYER_CHANGES)
+
+
+def _make_table(rows: Sequence[_TimedChange], schema: pl.Schema) -> pl.DataFrame:
+    """Return rows as a table, an attribute a column."""
+    return pl.DataFrame([[getattr(row, name) for name in schema] for row in rows], schema=schema, orient="row")

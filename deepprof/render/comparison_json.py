@@ -21,11 +21,13 @@ if TYPE_CHECKING:
         Comparison,
         ContextChange,
         KernelChange,
+        LayersInBoth,
         LoopPair,
         LoopPlace,
         OperationChange,
         PartChange,
         ProgramChange,
+        StagesInBoth,
     )
 
 SCHEMA = "deepprof.diff/1"
@@ -40,12 +42,14 @@ class _RunBlock(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _HeadlineBlock(msgspec.Struct, frozen=True, kw_only=True):
-    """The difference in a sentence, the part of the time that explains most of it, and where."""
+    """The difference in a sentence; the part of the time that explains most of it and where, and the stage."""
 
     sentence: str
     part: str | None
     place: str | None
     share_ratio: float | None
+    stage: str | None
+    stage_share_ratio: float | None
 
 
 class _PlaceBlock(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,6 +79,57 @@ class _PartBlock(msgspec.Struct, frozen=True, kw_only=True):
     a_ns: int
     b_ns: int
     difference_ns: int
+
+
+class _StageRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A stage of the mean iteration."""
+
+    stage: str
+    presence: str
+    a_ns: int
+    b_ns: int
+    difference_ns: int
+    a_idle_ns: int
+    b_idle_ns: int
+    a_host_ns: int | None
+    b_host_ns: int | None
+    host_difference_ns: int | None
+    a_confidence: float | None
+    b_confidence: float | None
+
+
+class _StagesBlock(msgspec.Struct, frozen=True, kw_only=True):
+    """The stages of both runs side by side."""
+
+    problem: str | None
+    rows: list[_StageRow]
+
+
+class _LayerRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A layer whose own time changed."""
+
+    path: str
+    a_ns: int
+    b_ns: int
+    difference_ns: int
+    a_forward_ns: int
+    b_forward_ns: int
+    a_backward_ns: int
+    b_backward_ns: int
+
+
+class _LayersBlock(msgspec.Struct, frozen=True, kw_only=True):
+    """The layers of both runs by path."""
+
+    source: str | None
+    problem: str | None
+    matched: int
+    changed: int
+    a_only: int
+    b_only: int
+    a_only_ns: int
+    b_only_ns: int
+    rows: list[_LayerRow]
 
 
 class _CountBlock(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,6 +220,8 @@ class _PairBlock(msgspec.Struct, frozen=True, kw_only=True):
     mean: _PartBlock
     parts: dict[str, _PartBlock]
     counts: dict[str, _CountBlock]
+    stages: _StagesBlock
+    layers: _LayersBlock | None
     program: _ProgramBlock | None
     kernels: list[_KernelBlock]
     copies: list[_CopyBlock]
@@ -211,6 +268,8 @@ def _describe(comparison: Comparison, limit: int | None) -> DiffReport:
             part=headline.part,
             place=None if headline.place is None else readable(headline.place),
             share_ratio=headline.share,
+            stage=headline.stage,
+            stage_share_ratio=headline.stage_share,
         ),
         pairs=[_describe_pair(pair, limit) for pair in comparison.pairs],
         missing=[readable(reason) for reason in comparison.missing],
@@ -229,6 +288,8 @@ def _describe_pair(pair: LoopPair, limit: int | None) -> _PairBlock:
         mean=_PartBlock(a_ns=pair.a_mean_ns, b_ns=pair.b_mean_ns, difference_ns=pair.b_mean_ns - pair.a_mean_ns),
         parts={part.name: _describe_part(part) for part in pair.parts},
         counts={count.name: _CountBlock(a=count.a, b=count.b) for count in pair.counts},
+        stages=_describe_stages(pair.stages),
+        layers=None if pair.layers is None else _describe_layers(pair.layers, limit),
         program=None if pair.program is None else _describe_program(pair.program, limit),
         kernels=[_describe_kernel(row) for row in pair.kernels[:limit]],
         copies=[msgspec.convert(row, _CopyBlock, from_attributes=True) for row in pair.copies],
@@ -259,6 +320,38 @@ def _describe_time(pair: LoopPair) -> _TimeBlock:
 def _describe_part(part: PartChange) -> _PartBlock:
     """Return a part's block."""
     return _PartBlock(a_ns=part.a_ns, b_ns=part.b_ns, difference_ns=part.difference_ns)
+
+
+def _describe_stages(stages: StagesInBoth) -> _StagesBlock:
+    """Return the block of the stages."""
+    rows = [msgspec.convert(row, _StageRow, from_attributes=True) for row in stages.rows]
+    sure = [(_round(row.a_confidence), _round(row.b_confidence)) for row in rows]
+    rounded = [
+        msgspec.structs.replace(row, a_confidence=a, b_confidence=b) for row, (a, b) in zip(rows, sure, strict=True)
+    ]
+    return _StagesBlock(problem=stages.problem, rows=rounded)
+
+
+def _round(confidence: float | None) -> float | None:
+    """Return a confidence as the report of one run has it."""
+    return None if confidence is None else round(confidence, 3)
+
+
+def _describe_layers(layers: LayersInBoth, limit: int | None) -> _LayersBlock:
+    """Return the block of the layers, with paths that can be encoded."""
+    rows = [msgspec.convert(row, _LayerRow, from_attributes=True) for row in layers.rows[:limit]]
+    paths = _spell(row.path for row in rows)
+    return _LayersBlock(
+        source=layers.source,
+        problem=layers.problem,
+        matched=layers.matched,
+        changed=layers.changed,
+        a_only=layers.a_only,
+        b_only=layers.b_only,
+        a_only_ns=layers.a_only_ns,
+        b_only_ns=layers.b_only_ns,
+        rows=[msgspec.structs.replace(row, path=path) for row, path in zip(rows, paths, strict=True)],
+    )
 
 
 def _describe_program(program: ProgramChange, limit: int | None) -> _ProgramBlock:

@@ -1,4 +1,5 @@
-"""A comparison for people: one sentence, where the difference lies, and which code and which kernels changed."""
+"""A comparison for people: one sentence, in which stages, layers and parts the time changed, and which code
+and which kernels."""
 
 from __future__ import annotations
 
@@ -8,11 +9,13 @@ from typing import TYPE_CHECKING
 from deepprof.collectors.names.short import shorten
 from deepprof.metrics.contexts.frames import write_line
 from deepprof.plurals import counted
+from deepprof.render.comparison_anatomy import print_layers, print_stages
+from deepprof.render.comparison_rows import HEADER, MARKS, SMALL, cells, print_hidden
 from deepprof.render.flame import ENGINE, JOINT
 from deepprof.render.page import TextPage
 from deepprof.render.plain import shorten as cut
 from deepprof.render.rows import ARROW, TextRow, draw_rows
-from deepprof.render.units import format_bytes, format_difference, format_duration, format_ratio
+from deepprof.render.units import format_bytes, format_duration, format_ratio
 from deepprof.render.wording import CPU, GPU, Wording
 
 if TYPE_CHECKING:
@@ -26,13 +29,10 @@ OPERATIONS = 10  # rows of kernels
 PATHS = 3
 PAIRS = 16  # rows of ranks; JSON has all
 NOTES = 4
-SMALL = 0.01  # of the iteration: less is not worth a row of its own
 SPELLED = 3  # kernels named of one replacement
-MARKS = {"kept": " ", "replaced": "~", "added": "+", "removed": "-", "changed": " ", "new": "+", "gone": "-"}
 APART = 24  # characters shown of the difference between two names
 WORD = string.ascii_letters + string.digits + "_:"
 TIMES = "\u00d7"
-HEADER = ("A", "B", "difference")
 
 
 def print_comparison(comparison: Comparison, console: Console, *, limit: int = OPERATIONS) -> None:
@@ -89,6 +89,8 @@ def _print_pair(pair: LoopPair, page: TextPage, limit: int, words: Wording) -> N
     before = f"{pair.a.period:,} → " if pair.a.period != pair.b.period else ""
     page.line(f"{_describe_place(pair, words)}: 1 iteration = {before}{words.count(pair.b.period)}", "bold")
     page.line(_describe_ratio(pair), indent=2)
+    print_stages(pair, page, words)
+    print_layers(pair, page, limit, words)
     _print_parts(pair, page, words)
     _print_contexts(pair, page, limit, words)
     _print_operations(pair, page, limit, words)
@@ -118,17 +120,12 @@ def _print_parts(pair: LoopPair, page: TextPage, words: Wording) -> None:
     if not large:
         return
     listed = sorted(large, key=lambda part: -abs(part.difference_ns))
-    rows = [TextRow(words.parts[part.name], _cells(part.a_ns, part.b_ns)) for part in listed]
+    rows = [TextRow(words.parts[part.name], cells(part.a_ns, part.b_ns)) for part in listed]
     a_rest, b_rest = pair.a_mean_ns - sum(p.a_ns for p in large), pair.b_mean_ns - sum(p.b_ns for p in large)
-    rest = [TextRow("all other parts", _cells(a_rest, b_rest))] if a_rest or b_rest else []
+    rest = [TextRow("all other parts", cells(a_rest, b_rest))] if a_rest or b_rest else []
     page.skip()
     page.line("Where the time went, per mean iteration", "bold")
-    draw_rows(page, HEADER, [*rows, *rest, TextRow("together", _cells(pair.a_mean_ns, pair.b_mean_ns), "bold")])
-
-
-def _cells(a_ns: int, b_ns: int) -> tuple[str, str, str]:
-    """Return the cells of two times and their difference."""
-    return format_duration(a_ns), format_duration(b_ns), format_difference(b_ns - a_ns)
+    draw_rows(page, HEADER, [*rows, *rest, TextRow("together", cells(pair.a_mean_ns, pair.b_mean_ns), "bold")])
 
 
 def _print_contexts(pair: LoopPair, page: TextPage, limit: int, words: Wording) -> None:
@@ -141,7 +138,7 @@ def _print_contexts(pair: LoopPair, page: TextPage, limit: int, words: Wording) 
         page.skip()
         page.line(f"{what}, by code (+ new, - gone), per mean iteration", "bold")
         draw_rows(page, HEADER, list(map(_describe_context, rows[:limit])))
-        _print_hidden(len(rows) - limit, page)
+        print_hidden(len(rows) - limit, page)
 
 
 def _describe_context(row: ContextChange) -> TextRow:
@@ -150,7 +147,7 @@ def _describe_context(row: ContextChange) -> TextRow:
     around = row.path[-2:-1] if place is None else (_describe_lines(place, row.b or place),)
     itself = row.kind == "python" and place is not None and own == place.function
     label = JOINT.join(around if itself else (*around, own))
-    return TextRow(f"{MARKS[row.status]} {label}", _cells(row.a_ns, row.b_ns))
+    return TextRow(f"{MARKS[row.status]} {label}", cells(row.a_ns, row.b_ns))
 
 
 def _describe_lines(a: CodeLine, b: CodeLine) -> str:
@@ -174,20 +171,14 @@ def _print_operations(pair: LoopPair, page: TextPage, limit: int, words: Wording
     where = "thread" if words.on_cpu else "main stream"
     page.line(f"{title(words)} of the {where} that changed (~ replaced, + added, - removed)", "bold")
     draw_rows(page, HEADER, list(map(_describe_operation, rows[:limit])))
-    _print_hidden(len(rows) - limit, page)
-
-
-def _print_hidden(hidden: int, page: TextPage) -> None:
-    """Print how many rows are not shown."""
-    if hidden > 0:
-        page.line(f"and {counted(hidden, 'more row')}; --top shows more", "dim", indent=2)
+    print_hidden(len(rows) - limit, page)
 
 
 def _describe_operation(row: OperationChange) -> TextRow:
     """Return the row of kernels that changed."""
     old, new = tell_apart(row.a[0], row.b[0]) if len(row.a) == len(row.b) == 1 else (name(row.a), name(row.b))
     became = new if row.kind == "replaced" else ""
-    return TextRow(f"{MARKS[row.kind]} {row.times:,} {TIMES} {old or new}", _cells(row.a_ns, row.b_ns), became=became)
+    return TextRow(f"{MARKS[row.kind]} {row.times:,} {TIMES} {old or new}", cells(row.a_ns, row.b_ns), became=became)
 
 
 def name(kernels: Sequence[str]) -> str:
@@ -222,8 +213,8 @@ def _print_kernels(pair: LoopPair, page: TextPage, limit: int, words: Wording) -
         return
     page.skip()
     page.line(f"{title(words)} by name, {'' if words.on_cpu else 'all streams, '}per iteration", "bold")
-    draw_rows(page, HEADER, [TextRow(_describe_kernel(row), _cells(row.a_ns, row.b_ns)) for row in rows[:limit]])
-    _print_hidden(len(rows) - limit, page)
+    draw_rows(page, HEADER, [TextRow(_describe_kernel(row), cells(row.a_ns, row.b_ns)) for row in rows[:limit]])
+    print_hidden(len(rows) - limit, page)
 
 
 def _describe_kernel(row: KernelChange) -> str:
@@ -253,7 +244,7 @@ def _describe_copies(pair: LoopPair) -> Iterator[TextRow]:
                 (format_bytes(row.a_nbytes), format_bytes(row.b_nbytes), sign + format_bytes(abs(difference))),
             )
         if abs(row.b_ns - row.a_ns) >= least:
-            yield TextRow(f"{row.direction}, time", _cells(row.a_ns, row.b_ns))
+            yield TextRow(f"{row.direction}, time", cells(row.a_ns, row.b_ns))
         if row.a_count != row.b_count:
             yield TextRow(f"{row.direction}, number", _compare_numbers(row.a_count, row.b_count))
 

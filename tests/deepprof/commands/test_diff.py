@@ -261,6 +261,7 @@ stream: 1 replaced, 1 added.
 rank 0, device 0: 1 iteration = 6 → 7 kernels
   median 900 µs → 1.08 ms, B/A = 1.197 (1.197 to 1.197 with 95 % confidence),
   over 7 and 7 iterations
+  not compared by stage: the stages of both runs are unknown
 
 Where the time went, per mean iteration
                         A        B  difference
