@@ -21,11 +21,11 @@ DOCUMENTS = [
     *(str(p.relative_to(ROOT)) for p in sorted((ROOT / "docs").rglob("*.md"))),
 ]
 README = (ROOT / "README.md").read_text()
-EXAMPLES = README + "".join((ROOT / "docs" / name).read_text() for name in ("examples.md", "contexts.md"))
+EXAMPLES = README + "".join((ROOT / "docs" / name).read_text() for name in ("examples.md", "contexts.md", "anatomy.md"))
 
 
 def blocks(language: str) -> list[str]:
-    """Return the fenced blocks of one language in the README and on the pages of examples and of contexts."""
+    """Return the fenced blocks of one language in the README and on the pages that are made of examples."""
     return re.findall(rf"^```{language}\n(.*?)^```$", EXAMPLES, re.DOTALL | re.MULTILINE)
 
 
@@ -37,13 +37,22 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture
+def folders(demo: Path, traces: Path, tmp_path: Path) -> dict[str, Path]:
+    """Return where a command that names a file runs: one directory has the layers of a model beside its trace."""
+    name = "tb-resnet50-nw0"
+    (tmp_path / name).symlink_to(traces / name)
+    (tmp_path / "resnet50.layers.json").symlink_to(ROOT / "docs" / "resnet50.layers.json")
+    return {"demo.json.gz": demo, ".layers.json": tmp_path, "": traces}
+
+
 @pytest.mark.parametrize("block", blocks("console"), ids=lambda b: b.splitlines()[0][2:60])
 def test_commands_print_what_the_documents_show(
-    block: str, demo: Path, traces: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    block: str, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command, expected = block.split("\n", 1)
     name, *words = shlex.split(command.removeprefix("$ "))
-    monkeypatch.chdir(demo if "demo.json.gz" in command else traces)
+    monkeypatch.chdir(next(folder for name, folder in folders.items() if name in command))
     monkeypatch.setenv("COLUMNS", "80")
     assert (name, main(words)) == ("deepprof", 0)
     assert capsys.readouterr().out.rstrip() == expected.rstrip()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
+import polars as pl
 
 from deepprof.plurals import counted
 from deepprof.render.rows import TextRow, draw_rows, fit_columns
@@ -13,8 +14,6 @@ from deepprof.render.units import ABSENT, format_confidence, format_duration, fo
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
-
-    import polars as pl
 
     from deepprof.analysis import Loop
     from deepprof.metrics.annotation.anatomy_tables import Anatomy
@@ -25,6 +24,7 @@ ROWS = 200  # layers in JSON, those that take most themselves
 NAME_LENGTH = 256  # characters of a path in JSON
 SMALL = 0.001  # of an iteration, and of the host's time: smaller stages are not shown
 UNKNOWN, MOSTLY = "unknown", 0.95  # where so much is unknown there is nothing to show
+ALIKE = 1.1  # times the median: blocks that all take as long are one line
 SURE = 0.85  # with less confidence a stage is marked
 WIDEST, BAR, ASCII_BAR = 12, "█", "#"
 INDENT = 4
@@ -161,6 +161,10 @@ def _print_layers(anatomy: Anatomy, page: TextPage) -> None:
         return
     whole = max(1.0, float(_times_of(anatomy.stages).sum()))
     page.skip()
+    if anatomy.source == "blocks" and (lines := _describe_blocks(layers)):
+        for line in lines:
+            page.line(line, "dim", indent=2, hang=2)
+        return
     source = SOURCES.get(anatomy.source or "", "")
     page.line(
         f"layers that take the most time of {counted(layers.height, 'layer')}, known by {source}",
@@ -171,6 +175,21 @@ def _print_layers(anatomy: Anatomy, page: TextPage) -> None:
     first = layers.sort("own_busy_ns", descending=True, maintain_order=True).head(SHOWN)
     rows = [_layer_row(row, whole) for row in first.iter_rows(named=True)]
     _draw(("time", "share", "forward", "backward"), rows, page)
+
+
+def _describe_blocks(layers: pl.DataFrame) -> list[str]:
+    """Return a line for the blocks of each kind; none if some take much longer than others of their kind."""
+    kinds = layers.with_columns(kind=layers["name"].str.extract(r"\((.*)\)$").fill_null(""))
+    groups = kinds.group_by("kind", maintain_order=True).agg(
+        blocks=pl.len(), median=pl.median("own_busy_ns"), longest=pl.max("own_busy_ns")
+    )
+    if (groups["longest"] > ALIKE * groups["median"]).any():
+        return []
+    lines = groups.sort("median", descending=True).head(SHOWN).iter_rows(named=True)
+    return [
+        f"{counted(row['blocks'], 'block')} that repeat, of {row['kind']} mostly: {format_duration(row['median'])} each"
+        for row in lines
+    ]
 
 
 def _layer_row(row: Mapping[str, Any], whole: float) -> TextRow:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from deepprof.collectors.names.short import shorten
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.annotation.event_stages import TraceStages
 from deepprof.metrics.annotation.layer_alignment import align_layers
@@ -36,6 +37,7 @@ NO_LAYER = (
     r"rematted_computation|custom_[jv][vj]p_call\w*|xla_call|main|named_computation)?(?:\(.*\))?$"
 )
 UNWRAPPED = 4  # such functions around each other
+LONGEST_NAME = 40  # characters of a kernel's name in that of a block
 FEWEST_REPEATS, SMALLEST_BLOCK = 3, 4  # of blocks that count as layers: how often, and of how many kernels
 
 
@@ -196,21 +198,31 @@ def _add_blocks(layers: TraceLayers, trace: Trace, loop: Loop, stages: TraceStag
     names, parent, of_events = list(layers.name), list(layers.parent), layers.of_events.copy()
     first: dict[int, int] = {}  # of each forward block of so many repetitions the first layer
     for block in sorted(large, key=lambda each: (stage.get(each) != FORWARD, loop.blocks[each].first)):
-        repeats = loop.blocks[block].repeats
-        mirrored = stage.get(block) == BACKWARD and repeats in first
-        if not mirrored:
-            first.setdefault(repeats, len(names)) if stage.get(block) == FORWARD else None
-            begin = len(names)
-            names += [f"block {number}" for number in range(1, repeats + 1)]
-            parent += [0] * repeats
+        repeats, mirrored = loop.blocks[block].repeats, False
+        spans = placed.filter(pl.col("block") == block).select("start_ns", "end_ns")
+        inside = [np.arange(*np.searchsorted(start, span)) for span in spans.iter_rows()]
+        if stage.get(block) == BACKWARD and repeats in first:
+            begin, mirrored = first[repeats], True
         else:
-            begin = first[repeats]
-        for repeat, begins, ends in (
-            placed.filter(pl.col("block") == block).select("repeat", "start_ns", "end_ns").iter_rows()
-        ):
-            inside = slice(*np.searchsorted(start, [begins, ends]))
-            of_events[rows[inside]] = begin + (repeats - repeat if mirrored else repeat - 1)
+            begin = len(names)
+            title = _name_longest(main[np.concatenate(inside)], trace) if inside else ""
+            names += [f"block {number} ({title})" for number in range(1, repeats + 1)]
+            parent += [0] * repeats
+        if stage.get(block) == FORWARD:
+            first.setdefault(repeats, begin)
+        for repeat, places in zip(placed.filter(pl.col("block") == block)["repeat"], inside, strict=True):
+            of_events[rows[places]] = begin + (repeats - repeat if mirrored else repeat - 1)
     return TraceLayers(tuple(names), np.array(parent), "blocks", of_events, layers.of_slices)
+
+
+def _name_longest(kernels: pl.DataFrame, trace: Trace) -> str:
+    """Return the short name of the kernels that take most of the time of some."""
+    times = kernels.group_by("name_id", maintain_order=True).agg(
+        (pl.col("end_ns") - pl.col("start_ns")).sum().alias("ns")
+    )
+    if times.is_empty():
+        return ""
+    return shorten(trace.name(int(times["name_id"][int(times["ns"].arg_max() or 0)])))[:LONGEST_NAME]
 
 
 def _stage_blocks(placed: pl.DataFrame, start: Int64s, stage: npt.NDArray[np.int8]) -> dict[int, int]:
