@@ -8,7 +8,7 @@ import msgspec
 import polars as pl
 
 from deepprof.plurals import counted
-from deepprof.render.rows import TextRow, draw_rows, fit_columns
+from deepprof.render.rows import MIN_LABEL_CHARS, TextRow, draw_rows, fit_columns
 from deepprof.render.units import ABSENT, format_confidence, format_duration, format_ratio
 
 if TYPE_CHECKING:
@@ -200,7 +200,8 @@ def _layer_row(row: Mapping[str, Any], whole: float) -> TextRow:
 
 
 def _draw(header: Sequence[str], rows: Sequence[TextRow], page: TextPage) -> None:
-    """Draw the rows with as many of their first columns as fit on the page."""
-    fitting = fit_columns(page, header, rows, indent=INDENT)
+    """Draw the rows with as many of their first columns as fit on the page beside the labels."""
+    label = min(MIN_LABEL_CHARS, max(len(row.label) for row in rows))
+    fitting = fit_columns(page, header, rows, indent=INDENT + label)
     short = [TextRow(row.label, row.values[:fitting], row.style) for row in rows]
     draw_rows(page, header[:fitting], short, indent=INDENT)

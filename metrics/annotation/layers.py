@@ -206,7 +206,7 @@ def _add_blocks(layers: TraceLayers, trace: Trace, loop: Loop, stages: TraceStag
         else:
             begin = len(names)
             title = _name_longest(main[np.concatenate(inside)], trace) if inside else ""
-            names += [f"block {number} ({title})" for number in range(1, repeats + 1)]
+            names += [f"block {number} ({title})" for number in range(begin, begin + repeats)]
             parent += [0] * repeats
         if stage.get(block) == FORWARD:
             first.setdefault(repeats, begin)
