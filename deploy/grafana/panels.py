@@ -52,9 +52,7 @@ def finish(panel: Any, title: str, description: str, unit: str) -> Any:
     return panel.span(WIDTH // 2).height(HEIGHT)
 
 
-def draw_lines(
-    title: str, description: str, unit: str, *queries: Query, top: float = 0, stacked: bool = False
-) -> Any:
+def draw_lines(title: str, description: str, unit: str, *queries: Query, top: float = 0, stacked: bool = False) -> Any:
     """Draw lines over time from zero up, or one above the other; `top` is the highest that the unit allows, 0: any."""
     legend = common.VizLegendOptions().display_mode(shapes.LegendDisplayMode.TABLE).show_legend(True)
     legend = legend.placement(shapes.LegendPlacement.BOTTOM).calcs(["mean", "lastNotNull"])

@@ -100,7 +100,7 @@ def sender(
     )
 
 
-def stage(name: str, meaning: str, value: Callable[[StageFigures], float | None]) -> MetricFamily[RankView]:
+def _stage(name: str, meaning: str, value: Callable[[StageFigures], float | None]) -> MetricFamily[RankView]:
     """Return a gauge with a series for each stage whose value is not None."""
     return _several(
         f"stage_{name}", "gauge", meaning, "stage", lambda view: ((each.stage, value(each)) for each in view.stages)
@@ -211,19 +211,19 @@ RANK: tuple[MetricFamily[RankView], ...] = (
         lambda view: [(finding, 1) for finding in view.findings.items()],
         ("finding", "severity"),
     ),
-    stage(
+    _stage(
         "seconds",
         "Time in which the device works or waits for the stage: the mean of an iteration, in the latest examined "
         "records; absent where they do not show it.",
         lambda each: each.device_ns / NS_PER_S,
     ),
-    stage(
+    _stage(
         "host_seconds",
         "Time for which the threads that launch are in the stage: the mean of an iteration, in the latest examined "
         "records; absent where they do not show it.",
         lambda each: None if each.host_ns is None else each.host_ns / NS_PER_S,
     ),
-    stage(
+    _stage(
         "confidence_ratio",
         "How sure the stage is, 0 to 1; absent where the device does no work for it.",
         lambda each: each.confidence_ratio,

@@ -212,7 +212,9 @@ views = st.builds(
     st.just(START_NS),
     st.builds(make_device, st.integers(0, 2), device=st.integers(0, 2)),
     findings=st.dictionaries(st.sampled_from(["x", "y"]), st.sampled_from(["info", "warning"])),
-    stages=st.lists(st.builds(StageFigures, st.sampled_from(["loss", "other"]), st.integers(0, 9)), max_size=1).map(tuple),
+    stages=st.lists(st.builds(StageFigures, st.sampled_from(["loss", "other"]), st.integers(0, 9)), max_size=1).map(
+        tuple
+    ),
     host=st.sampled_from(["", "h"]),
     account=st.builds(Account, dropped=st.dictionaries(st.sampled_from(["late", "full"]), st.integers(0, 3))),
 )
