@@ -139,11 +139,6 @@ def _times_of(stages: pl.DataFrame) -> pl.Series:
 def _stage_row(row: Mapping[str, Any], share: float, page: TextPage) -> TextRow:
     """Return the row of one stage, with a bar."""
     bar = (ASCII_BAR if page.ascii else BAR) * round(WIDEST * share)
-    doubt = (
-        ""
-        if row["confidence"] is None or row["confidence"] >= SURE
-        else f" ({format_confidence(row['confidence'])} sure)"
-    )
     values = (
         format_duration(row["mean_busy_ns"] + row["mean_idle_ns"]),
         format_ratio(share),
@@ -151,7 +146,12 @@ def _stage_row(row: Mapping[str, Any], share: float, page: TextPage) -> TextRow:
         ABSENT if row["mean_host_ns"] is None else format_duration(row["mean_host_ns"]),
         f"{bar:<{WIDEST}}",
     )
-    return TextRow(row["stage"] + doubt, values)
+    return TextRow(row["stage"] + describe_doubt(row["confidence"]), values)
+
+
+def describe_doubt(confidence: float | None) -> str:
+    """Return what follows the name of a stage that is not sure."""
+    return "" if confidence is None or confidence >= SURE else f" ({format_confidence(confidence)} sure)"
 
 
 def _print_layers(anatomy: Anatomy, page: TextPage) -> None:

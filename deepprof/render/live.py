@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from deepprof.plurals import counted
+from deepprof.render.anatomy import describe_doubt
 from deepprof.render.live_table import INDENT, Line, LiveColumn, cut, draw_table
 from deepprof.render.units import ABSENT, format_duration, format_ratio
 
 if TYPE_CHECKING:
-    from deepprof.live.client.values import Account, DeviceState, JobState, RankState
+    from deepprof.live.client.values import Account, DeviceState, JobState, RankState, StageFigures
 
-AROUND = 6  # lines of a job beside its rows
+AROUND = 7  # lines of a job beside its rows
 MIN_ROWS = 3  # rows of a job, however low the screen
 SILENT_NS = 300 * 10**9  # without a record, as in the alert CollectorSilent
 STYLES = {
@@ -190,10 +191,28 @@ def _draw_job(
     yield " " * INDENT + " · ".join(parts), ""
     if job.active_findings:
         yield f"{' ' * INDENT}▲ {', '.join(job.active_findings)}", "bold yellow"
+    yield from _draw_stages(ranks, width)
     rows = [_LiveRow(rank, device, now_unix_ns) for rank in ranks for device in rank.devices or (None,)]
     yield from _draw_rows(_choose_rows(rows, room), width)
     if room is not None and len(rows) > room:
         yield f"{' ' * INDENT}and {len(rows) - room:,} more", "dim"
+
+
+def _draw_stages(ranks: Sequence[RankState], width: int) -> Iterator[Line]:
+    """Yield a line with the stages of the first rank that has some; the shortest are left out where not all fit."""
+    rank = next((each for each in ranks if any(stage.device_ns for stage in each.stages)), None)
+    if rank is None:
+        return
+    shown = [stage for stage in rank.stages if stage.device_ns]
+    title = f"{' ' * INDENT}stages of rank {rank.rank}: " if len(ranks) > 1 else f"{' ' * INDENT}stages: "
+    while len(line := title + " · ".join(map(_show_stage, shown))) > width and len(shown) > 1:
+        shown.remove(min(shown, key=lambda stage: stage.device_ns))
+    yield line, ""
+
+
+def _show_stage(stage: StageFigures) -> str:
+    """Return a stage with its time on the device."""
+    return f"{stage.stage} {format_duration(stage.device_ns)}{describe_doubt(stage.confidence_ratio)}"
 
 
 def _describe_losses(job: JobState) -> Iterator[str]:

@@ -79,7 +79,7 @@ class DeviceState(_message.Message):
     def __init__(self, device: _Optional[int] = ..., stream: _Optional[int] = ..., state: _Optional[_Union[MinerState, str]] = ..., loop: _Optional[int] = ..., period: _Optional[int] = ..., confidence_ratio: _Optional[float] = ..., evidence: _Optional[str] = ..., boundary_source: _Optional[str] = ..., iterations: _Optional[int] = ..., last_iteration_start_ns: _Optional[int] = ..., last_iteration_ns: _Optional[int] = ..., last_interval_ns: _Optional[int] = ..., median_iteration_ns: _Optional[int] = ..., foreign_kernels: _Optional[int] = ..., resets: _Optional[int] = ...) -> None: ...
 
 class Rank(_message.Message):
-    __slots__ = ("job", "rank", "world_size", "host", "collector", "connected", "ended", "settled", "first_seen_unix_ns", "last_record_unix_ns", "clock_offset_ns", "account", "devices", "status")
+    __slots__ = ("job", "rank", "world_size", "host", "collector", "connected", "ended", "settled", "first_seen_unix_ns", "last_record_unix_ns", "clock_offset_ns", "account", "devices", "status", "stages")
     JOB_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -94,6 +94,7 @@ class Rank(_message.Message):
     ACCOUNT_FIELD_NUMBER: _ClassVar[int]
     DEVICES_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
+    STAGES_FIELD_NUMBER: _ClassVar[int]
     job: str
     rank: int
     world_size: int
@@ -108,7 +109,8 @@ class Rank(_message.Message):
     account: _records_pb2.Account
     devices: _containers.RepeatedCompositeFieldContainer[DeviceState]
     status: _records_pb2.Status
-    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., host: _Optional[str] = ..., collector: _Optional[str] = ..., connected: bool = ..., ended: bool = ..., settled: bool = ..., first_seen_unix_ns: _Optional[int] = ..., last_record_unix_ns: _Optional[int] = ..., clock_offset_ns: _Optional[int] = ..., account: _Optional[_Union[_records_pb2.Account, _Mapping]] = ..., devices: _Optional[_Iterable[_Union[DeviceState, _Mapping]]] = ..., status: _Optional[_Union[_records_pb2.Status, _Mapping]] = ...) -> None: ...
+    stages: _containers.RepeatedCompositeFieldContainer[StageMetrics]
+    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., host: _Optional[str] = ..., collector: _Optional[str] = ..., connected: bool = ..., ended: bool = ..., settled: bool = ..., first_seen_unix_ns: _Optional[int] = ..., last_record_unix_ns: _Optional[int] = ..., clock_offset_ns: _Optional[int] = ..., account: _Optional[_Union[_records_pb2.Account, _Mapping]] = ..., devices: _Optional[_Iterable[_Union[DeviceState, _Mapping]]] = ..., status: _Optional[_Union[_records_pb2.Status, _Mapping]] = ..., stages: _Optional[_Iterable[_Union[StageMetrics, _Mapping]]] = ...) -> None: ...
 
 class Loop(_message.Message):
     __slots__ = ("rank", "device", "loop", "period", "confidence_ratio", "evidence", "boundary_source", "iterations")
@@ -157,6 +159,20 @@ class LoopMetrics(_message.Message):
     p5_iteration_ns: int
     p95_iteration_ns: int
     def __init__(self, rank: _Optional[int] = ..., device: _Optional[int] = ..., loop: _Optional[int] = ..., iterations: _Optional[int] = ..., avg_interval_ns: _Optional[int] = ..., max_interval_ns: _Optional[int] = ..., avg_overlap_ratio: _Optional[float] = ..., avg_operation_ns: _Optional[int] = ..., avg_size_nbytes: _Optional[int] = ..., median_iteration_ns: _Optional[int] = ..., p5_iteration_ns: _Optional[int] = ..., p95_iteration_ns: _Optional[int] = ...) -> None: ...
+
+class StageMetrics(_message.Message):
+    __slots__ = ("stage", "busy_ns", "idle_ns", "host_ns", "confidence_ratio")
+    STAGE_FIELD_NUMBER: _ClassVar[int]
+    BUSY_NS_FIELD_NUMBER: _ClassVar[int]
+    IDLE_NS_FIELD_NUMBER: _ClassVar[int]
+    HOST_NS_FIELD_NUMBER: _ClassVar[int]
+    CONFIDENCE_RATIO_FIELD_NUMBER: _ClassVar[int]
+    stage: str
+    busy_ns: int
+    idle_ns: int
+    host_ns: int
+    confidence_ratio: float
+    def __init__(self, stage: _Optional[str] = ..., busy_ns: _Optional[int] = ..., idle_ns: _Optional[int] = ..., host_ns: _Optional[int] = ..., confidence_ratio: _Optional[float] = ...) -> None: ...
 
 class Finding(_message.Message):
     __slots__ = ("rule", "severity", "title", "summary", "advice", "rank", "confidence_ratio", "active_since_unix_ns")

@@ -117,6 +117,20 @@ def parts() -> list[Any]:
             (per_iteration("deepprof_iteration_interval_seconds_total", "job_id"), "interval"),
         ),
         draw_lines(
+            "Stages of an iteration",
+            "What the device works and waits for, mean of the chosen ranks, in the records that were examined last.",
+            "s",
+            (f"avg by (stage) (deepprof_stage_seconds{OF})", "{{stage}}"),
+            stacked=True,
+        ),
+        draw_lines(
+            "Stages of an iteration on the host",
+            "Where the threads are that launch, mean of the chosen ranks, in the records that were examined last.",
+            "s",
+            (f"avg by (stage) (deepprof_stage_host_seconds{OF})", "{{stage}}"),
+            stacked=True,
+        ),
+        draw_lines(
             "Interval overlap",
             "Copies from the host inside the pauses between iterations, over those pauses.",
             "percentunit",

@@ -34,6 +34,7 @@ Query = tuple[str, str]
 """An expression in PromQL, and the name of its series in the legend."""
 
 SOURCE = models.DataSourceRef(type_val="prometheus", uid="${datasource}")
+FILLED = 40  # per cent of opacity, where lines stand on each other
 WIDTH, HEIGHT = 24, 8  # of a row of panels, and of a panel with lines
 COLUMNS_OF_PROMETHEUS = ("Time", "__name__", "instance", "job", "Value")
 
@@ -51,8 +52,8 @@ def finish(panel: Any, title: str, description: str, unit: str) -> Any:
     return panel.span(WIDTH // 2).height(HEIGHT)
 
 
-def draw_lines(title: str, description: str, unit: str, *queries: Query, top: float = 0) -> Any:
-    """Draw lines over time from zero up; `top` is the highest that the unit allows, 0: any."""
+def draw_lines(title: str, description: str, unit: str, *queries: Query, top: float = 0, stacked: bool = False) -> Any:
+    """Draw lines over time from zero up, or one above the other; `top` is the highest that the unit allows, 0: any."""
     legend = common.VizLegendOptions().display_mode(shapes.LegendDisplayMode.TABLE).show_legend(True)
     legend = legend.placement(shapes.LegendPlacement.BOTTOM).calcs(["mean", "lastNotNull"])
     panel = timeseries.Panel().min(0).line_width(1).fill_opacity(8).show_points(shapes.VisibilityMode.NEVER)
@@ -60,6 +61,9 @@ def draw_lines(title: str, description: str, unit: str, *queries: Query, top: fl
     panel = panel.legend(legend).tooltip(tooltip)
     if top:
         panel = panel.max(top)
+    if stacked:
+        stacking = common.StackingConfig().mode(shapes.StackingMode.NORMAL)
+        panel = panel.stacking(stacking).fill_opacity(FILLED)
     for number, query in enumerate(queries):
         panel = panel.with_target(write_query(number, query))
     return finish(panel, title, description, unit)

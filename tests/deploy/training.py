@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+from deepprof.live.client.values import StageFigures
 from deepprof.live.service.config.sections import ShareSection
 from deepprof.live.service.exporter import DaemonSnapshot, Exporter
 from deepprof.live.service.senders import SenderView
@@ -18,6 +19,10 @@ __all__ = ["Training", "exported"]
 
 AGO_NS = 1800 * S
 DURATION_NS = 10_000_000
+STAGES = (
+    StageFigures("forward", 2_000_000, 1_000_000, 3_000_000, 0.9),
+    StageFigures("backward", 5_000_000, 500_000, 5_000_000, 0.8),
+)
 
 
 @dataclass
@@ -61,7 +66,7 @@ class Training:
         now_ns, number = time.time_ns(), int(self.iterations)
         device = make_device(number, duration_ns=DURATION_NS, resets_total=1, foreign_total=number // 100)
         made = make_rank(job, rank, now_ns, device, first_seen_unix_ns=now_ns - AGO_NS)
-        made = replace(made, status=CollectorView(overhead_ratio=0.01))
+        made = replace(made, status=CollectorView(overhead_ratio=0.01), stages=STAGES)
         if job == "healthy" or rank == 1:
             return made
         account = replace(made.account, received=made.account.received + 3, dropped={"late": 3})

@@ -133,8 +133,28 @@ class CollectorStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class StageFigures:
+    """What a stage of training takes of an iteration: means over the complete ones of a rank's longest loop.
+
+    The device works for it `busy_ns` and waits `idle_ns` for its first or next event; the threads that launch are in it
+    `host_ns`, None where that is not recorded. `confidence_ratio` is None where it has no work of the device.
+    """
+
+    stage: str
+    busy_ns: int = 0
+    idle_ns: int = 0
+    host_ns: int | None = None
+    confidence_ratio: float | None = None
+
+    @property
+    def device_ns(self) -> int:
+        """How long the device works or waits for it."""
+        return self.busy_ns + self.idle_ns
+
+
+@dataclass(frozen=True, slots=True)
 class RankState:
-    """A rank: the collector that sends its records, what became of them, and its devices."""
+    """A rank: the collector that sends its records, what became of them, its devices, and its examined stages."""
 
     job: str
     rank: int
@@ -150,6 +170,7 @@ class RankState:
     account: Account = field(default_factory=Account)
     devices: tuple[DeviceState, ...] = ()
     status: CollectorStatus | None = None
+    stages: tuple[StageFigures, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import polars as pl
 
-from deepprof.live.client.values import Account, KindAccount
+from deepprof.live.client.values import Account, KindAccount, StageFigures
 from deepprof.live.service.account import Accounts
 from deepprof.live.service.journal import JournalPlace
 from deepprof.live.service.session import RankSession
@@ -146,6 +146,7 @@ class DaemonRank:
     unsaved: bool = False  # more was mined than is saved
     failed: bool = False  # a bug occurred with its records: they are no longer mined
     findings: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    stages: tuple[StageFigures, ...] = ()
     status: CollectorView | None = None  # the collector's last status; not saved, because the collector sends it again
     view: RankView = field(init=False)
 
@@ -192,6 +193,7 @@ class DaemonRank:
             lag_ns=self.lag_ns,
             devices=self.session.devices,
             findings=self.findings,
+            stages=self.stages,
             status=self.status,
             sender=self.owner,
         )

@@ -9,14 +9,14 @@ from __future__ import annotations
 import argparse
 import io
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
 
-from deepprof.live.client.values import LoopFigures
+from deepprof.live.client.values import LoopFigures, StageFigures
 
 if TYPE_CHECKING:
     import polars as pl
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 LENGTH = 4  # bytes, little endian, before each message
 CPU_S = 600
+UNKNOWN_STAGE = "unknown"
 
 
 class FindingSummary(msgspec.Struct, frozen=True):
@@ -54,13 +55,17 @@ class FoundLoop(msgspec.Struct, frozen=True):
 
 
 class ExaminationResult(msgspec.Struct, frozen=True):
-    """The result of an examination: the report (JSON), findings, loops, and the iterations as an Arrow IPC stream."""
+    """The result of an examination: the report (JSON), findings, loops, and the iterations as an Arrow IPC stream.
+
+    `stages` has the known stages by rank, for the ranks whose records show them.
+    """
 
     report: str
     findings: list[FindingSummary]
     figures: list[LoopFigures]
     iterations: bytes
     loops: list[FoundLoop] = []
+    stages: dict[int, tuple[StageFigures, ...]] = {}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -125,6 +130,7 @@ def _examine(traces: list[Trace]) -> ExaminationResult:
             FoundLoop(loop.device, number, loop.period, loop.confidence, loop.evidence, loop.boundary_source)
             for number, loop in enumerate(analysis.loops)
         ],
+        stages=find_stages(analysis.loops),
     )
 
 
@@ -142,6 +148,37 @@ def _figures_of(number: int, loop: Loop) -> LoopFigures:
         "p95_iteration_ns": spread.p95 if spread else None,
     }
     return LoopFigures(**{each.name: known[each.name] for each in fields(LoopFigures)})
+
+
+def find_stages(loops: Iterable[Loop]) -> dict[int, tuple[StageFigures, ...]]:
+    """Return the known stages of each rank in the longest of its loops; ranks without any are left out.
+
+    The longest is the one whose complete iterations take the most time together.
+    """
+    longest: dict[int, Loop] = {}
+    for loop in sorted(loops, key=lambda loop: int(loop.usual["iteration_ns"].sum()), reverse=True):
+        longest.setdefault(loop.rank, loop)
+    found = {rank: _stages_of(loop) for rank, loop in longest.items()}
+    return {rank: stages for rank, stages in sorted(found.items()) if stages}
+
+
+def _stages_of(loop: Loop) -> tuple[StageFigures, ...]:
+    """Return the known stages of a loop, in their order."""
+    if loop.anatomy is None or not loop.usual.height:
+        return ()
+    rows = loop.anatomy.stages.iter_rows(named=True)
+    return tuple(_figures_of_stage(row) for row in rows if row["stage"] != UNKNOWN_STAGE)
+
+
+def _figures_of_stage(row: Mapping[str, Any]) -> StageFigures:
+    """Return the figures of a row of `STAGES_IN_LOOP`."""
+    return StageFigures(
+        stage=row["stage"],
+        busy_ns=round(row["mean_busy_ns"]),
+        idle_ns=round(row["mean_idle_ns"]),
+        host_ns=None if row["mean_host_ns"] is None else round(row["mean_host_ns"]),
+        confidence_ratio=row["confidence"],
+    )
 
 
 def _iterations_of(analysis: Analysis) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -148,6 +149,7 @@ def rank_of(rank: RankView) -> wire.Rank:
         account=account_of(rank.account),
         devices=[_device_of(device) for device in rank.devices],
         status=None if rank.status is None else _status_of(rank.status),
+        stages=[wire.StageMetrics(**asdict(each)) for each in rank.stages],
     )
 
 

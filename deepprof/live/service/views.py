@@ -9,7 +9,7 @@ from typing import Literal
 
 import polars as pl
 
-from deepprof.live.client.values import Account
+from deepprof.live.client.values import Account, StageFigures
 from deepprof.metrics.iteration import ITERATIONS
 
 State = Literal["learning", "locked", "lost"]
@@ -117,5 +117,6 @@ class RankView:
     lag_ns: int = 0  # from the arrival of the last mined batch until it was mined
     devices: tuple[DeviceView, ...] = ()
     findings: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))  # open ones: rule → severity
+    stages: tuple[StageFigures, ...] = ()  # the known ones of its latest examined records
     status: CollectorView | None = None  # None: the collector has sent no status
     sender: str = ""  # the name of the token that sent it, or of another proof; "": not known

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepprof.live.client.values import Account, CollectorStatus, DeviceState, JobState, RankState
+from deepprof.live.client.values import Account, CollectorStatus, DeviceState, JobState, RankState, StageFigures
 from deepprof.render.live import LiveScene, draw_scene
 
 NOW_NS = 1_700_000_000_000_000_000
@@ -75,6 +75,33 @@ def test_findings_and_losses_are_told():
     shown = text(draw_scene(job, 80))
     assert "  ▲ copy-bound, drift\n" in shown
     assert "2 dropped · 1 invalid · 9 lost on the way" in shown
+
+
+STAGES = (
+    StageFigures("data loading", 0, 0, 9_000_000),
+    StageFigures("forward", 11_000_000, 1_000_000, 14_000_000, 0.9),
+    StageFigures("backward", 30_000_000, 0, None, 0.6),
+    StageFigures("optimizer", 2_000_000, 0, None, 1.0),
+)
+
+
+@pytest.mark.parametrize(
+    ("width", "told"),
+    [
+        (80, "  stages: forward 12.0 ms · backward 30.0 ms (0.60 sure) · optimizer 2.00 ms"),
+        (60, "  stages: forward 12.0 ms · backward 30.0 ms (0.60 sure)"),
+        (45, "  stages: backward 30.0 ms (0.60 sure)"),
+        (30, "  stages: backward 30.0 ms (0…"),
+    ],
+)
+def test_stages_are_told_as_far_as_they_fit(width, told):
+    assert draw_scene(scene([rank(stages=STAGES)]), width)[-3] == (told, "")
+
+
+def test_of_several_ranks_the_first_that_has_stages_is_named():
+    ranks = [rank(), rank(1, stages=STAGES[:1]), rank(2, stages=STAGES[1:2]), rank(3, stages=STAGES)]
+    assert "\n  stages of rank 2: forward 12.0 ms\n" in text(draw_scene(scene(ranks), 80))
+    assert "stages" not in text(draw_scene(scene(ranks[:2]), 80))
 
 
 @pytest.mark.parametrize(
@@ -184,6 +211,7 @@ RANKS = st.builds(
     ended=st.booleans(),
     last_record_unix_ns=NUMBERS,
     devices=st.lists(DEVICE_STATES, max_size=3).map(tuple),
+    stages=st.lists(st.builds(StageFigures, st.text(max_size=30), NUMBERS, NUMBERS), max_size=9).map(tuple),
 )
 
 

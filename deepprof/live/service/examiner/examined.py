@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from deepprof.live.client.values import LoopFigures
+from deepprof.live.client.values import LoopFigures, StageFigures
 from deepprof.live.service.examination import ExaminationResult, FindingSummary
 from deepprof.v1 import query_pb2 as wire
 
@@ -26,12 +26,14 @@ class LatestExamination(msgspec.Struct):
     unix_ns: int = 0
     at_ns: int = 0
     records: int = 0
+    stages: dict[int, tuple[StageFigures, ...]] = {}
 
     def learn(self, result: ExaminationResult, now_unix_ns: int) -> None:
         """Store the result of an examination."""
         before = {(f.rule, f.rank): since for f, since in zip(self.found, self.since, strict=True)}
         self.since = [before.get((f.rule, f.rank), now_unix_ns) for f in result.findings]
         self.found, self.loops, self.report, self.unix_ns = result.findings, result.figures, result.report, now_unix_ns
+        self.stages = result.stages
 
     def active(self, rank: int) -> Mapping[str, str]:
         """Return the open findings that concern a rank: rule → severity."""
@@ -65,7 +67,7 @@ class LatestExamination(msgspec.Struct):
 
     def encode(self) -> str:
         """Return all fields as JSON, except those that are valid only in this run of the daemon."""
-        kept = LatestExamination(self.found, self.since, self.loops, self.report, self.unix_ns)
+        kept = LatestExamination(self.found, self.since, self.loops, self.report, self.unix_ns, stages=self.stages)
         return msgspec.json.encode(kept).decode()
 
     @classmethod

@@ -117,8 +117,7 @@ class Examiner:
         known = self.known.setdefault(job, LatestExamination())
         known.learn(result, self.engine.clock.unix_ns())
         for rank in ranks:
-            rank.findings = known.active(rank.hello.rank)
-            rank.show()
+            _show(rank, known)
         content = known.encode()
         self.note(lambda: self.engine.history.save_text(f"{EXAMINED}{job}", content, job))
 
@@ -141,8 +140,7 @@ class Examiner:
                 self.known[key.removeprefix(EXAMINED)] = known
         for rank in self.engine.roster:
             if rank.hello.job in self.known:
-                rank.findings = self.known[rank.hello.job].active(rank.hello.rank)
-                rank.show()
+                _show(rank, self.known[rank.hello.job])
 
     # -- ranks that have ended --
 
@@ -327,6 +325,13 @@ async def _collect(process: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
     output, problem = await asyncio.gather(process.stdout.read(), process.stderr.read())
     await process.wait()
     return output, problem
+
+
+def _show(rank: DaemonRank, known: LatestExamination) -> None:
+    """Show the findings and the stages of a rank."""
+    rank.findings = known.active(rank.hello.rank)
+    rank.stages = known.stages.get(rank.hello.rank, ())
+    rank.show()
 
 
 def _accepted(ranks: Iterable[DaemonRank]) -> int:

@@ -1,17 +1,19 @@
 """Every metric that is exposed: its name, type, labels, meaning, and how its values are read from a view.
 
 Base units throughout (seconds, bytes, ratios), `_total` on counters and nothing else, no means and no quantiles: both
-parts of a quotient are exported as counters. No label holds the name of a kernel or a file, or anything else that a job
+parts of a quotient are exported as counters. Stages alone are means: they are known of the records that were examined,
+and not of all that came. No label holds the name of a kernel or a file, or anything else that a job
 has many of.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Generic, Literal, TypeVar
 
+from deepprof.live.client.values import StageFigures
 from deepprof.live.service.exporter.snapshot import DaemonSnapshot
 from deepprof.live.service.senders import SenderView
 from deepprof.live.service.views import CollectorView, DeviceView, RankView
@@ -93,23 +95,32 @@ def sender(
     name: str, meaning: str, value: Callable[[SenderView], float | None], kind: Kind = "gauge"
 ) -> MetricFamily[DaemonSnapshot]:
     """Return a metric with a series for each sender whose value is not None."""
+    return _several(
+        f"sender_{name}", kind, meaning, "token", lambda view: ((each.sender, value(each)) for each in view.senders)
+    )
 
-    def samples(view: DaemonSnapshot) -> list[tuple[Labels, float]]:
-        numbers = ((each.sender, value(each)) for each in view.senders)
-        return [((token,), number) for token, number in numbers if number is not None]
 
-    return MetricFamily(f"deepprof_sender_{name}", kind, meaning, samples, ("token",))
+def _stage(name: str, meaning: str, value: Callable[[StageFigures], float | None]) -> MetricFamily[RankView]:
+    """Return a gauge with a series for each stage whose value is not None."""
+    return _several(
+        f"stage_{name}", "gauge", meaning, "stage", lambda view: ((each.stage, value(each)) for each in view.stages)
+    )
+
+
+def _several(
+    name: str, kind: Kind, meaning: str, key: str, numbers: Callable[[V], Iterable[tuple[str, float | None]]]
+) -> MetricFamily[V]:
+    """Return a metric with a series for each of the numbers that is not None, after the value of the label `key`."""
+
+    def samples(view: V) -> list[tuple[Labels, float]]:
+        return [((value,), number) for value, number in numbers(view) if number is not None]
+
+    return MetricFamily(f"deepprof_{name}", kind, meaning, samples, (key,))
 
 
 def _tally(name: str, meaning: str, key: str, counts: Callable[[V], Mapping[str, int]]) -> MetricFamily[V]:
     """Return a counter with a series for each key of a mapping, which is the value of the label `key`."""
-    return MetricFamily(
-        f"deepprof_{name}_total",
-        "counter",
-        meaning,
-        lambda view: [((value,), count) for value, count in counts(view).items()],
-        (key,),
-    )
+    return _several(f"{name}_total", "counter", meaning, key, lambda view: counts(view).items())
 
 
 def _one_of(values: Sequence[str], present: str) -> list[tuple[Labels, float]]:
@@ -199,6 +210,23 @@ RANK: tuple[MetricFamily[RankView], ...] = (
         "1 while the latest records show the finding; no series when they do not.",
         lambda view: [(finding, 1) for finding in view.findings.items()],
         ("finding", "severity"),
+    ),
+    _stage(
+        "seconds",
+        "Time in which the device works or waits for the stage: the mean of an iteration, in the latest examined "
+        "records; absent where they do not show it.",
+        lambda each: each.device_ns / NS_PER_S,
+    ),
+    _stage(
+        "host_seconds",
+        "Time for which the threads that launch are in the stage: the mean of an iteration, in the latest examined "
+        "records; absent where they do not show it.",
+        lambda each: None if each.host_ns is None else each.host_ns / NS_PER_S,
+    ),
+    _stage(
+        "confidence_ratio",
+        "How sure the stage is, 0 to 1; absent where the device does no work for it.",
+        lambda each: each.confidence_ratio,
     ),
 )
 

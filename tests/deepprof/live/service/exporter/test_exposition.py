@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from deepprof.live.client.values import Account
+from deepprof.live.client.values import Account, StageFigures
 from deepprof.live.service.exporter import DaemonSnapshot
 from deepprof.live.service.exporter.exposition import SERIES_DROPPED, Exposition, measure_process
 from deepprof.live.service.exporter.families import DAEMON, DEVICE, JOB, RANK
@@ -59,7 +59,8 @@ def text() -> str:
         "a", 3, START_NS + 5 * S, device, account=account, findings={"copy-bound": "warning"}, clock_offset_ns=-S
     )
     told = CollectorView(level="duty", duty_ratio=0.25, overhead_ratio=0.02, spool_nbytes=512, level_changes=7)
-    rank = replace(rank, status=told)
+    stages = (StageFigures("data loading", 0, 1_000_000), StageFigures("forward", 2_000_000, 500_000, 3_000_000, 0.9))
+    rank = replace(rank, status=told, stages=stages)
     return draw(make_snapshot(rank, now_ns=START_NS + 5 * S, refused_messages_total=6))
 
 
@@ -88,6 +89,15 @@ def test_a_rank_s_numbers_stand_where_they_belong(text: str) -> None:
     assert value(text, "records_dropped_total", **OWN, reason="full") == 3
     assert value(text, "rank_info", **OWN, host="node0") == 1
     assert value(text, "diagnosis_active", **OWN, finding="copy-bound", severity="warning") == 1
+
+
+def test_stages_have_series_where_they_are_known(text: str) -> None:
+    assert value(text, "stage_seconds", **OWN, stage="data loading") == 0.001
+    assert value(text, "stage_seconds", **OWN, stage="forward") == 0.0025
+    assert value(text, "stage_host_seconds", **OWN, stage="forward") == 0.003
+    assert value(text, "stage_confidence_ratio", **OWN, stage="forward") == 0.9
+    assert sum(1 for name, _ in read(text) if "_stage_" in name) == 4
+    assert "_stage_seconds{" not in draw(make_snapshot(make_rank("a", 0, START_NS, make_device(1))))
 
 
 def test_one_level_holds(text: str) -> None:
@@ -202,6 +212,9 @@ views = st.builds(
     st.just(START_NS),
     st.builds(make_device, st.integers(0, 2), device=st.integers(0, 2)),
     findings=st.dictionaries(st.sampled_from(["x", "y"]), st.sampled_from(["info", "warning"])),
+    stages=st.lists(st.builds(StageFigures, st.sampled_from(["loss", "other"]), st.integers(0, 9)), max_size=1).map(
+        tuple
+    ),
     host=st.sampled_from(["", "h"]),
     account=st.builds(Account, dropped=st.dictionaries(st.sampled_from(["late", "full"]), st.integers(0, 3))),
 )
