@@ -28,6 +28,8 @@ ALIKE = 1.1  # times the median: blocks that all take as long are one line
 SURE = 0.85  # with less confidence a stage is marked
 WIDEST, BAR, ASCII_BAR = 12, "█", "#"
 INDENT = 4
+STAGE_COLUMNS = ("device", "share", "of it idle", "host", "")
+ON_CPU = ("time", "share", "of it between operators", "", "")
 SOURCES = {
     "modules": "modules",
     "scopes": "name scopes",
@@ -106,16 +108,16 @@ def _describe_layer(row: Mapping[str, Any]) -> _LayerBlock:
     return _LayerBlock(**(known | {"path": path, "kernels": round(row["kernels"], 3)}))
 
 
-def print_anatomy(loop: Loop, page: TextPage) -> None:
-    """Print the stages of a loop's iterations and its most expensive layers."""
+def print_anatomy(loop: Loop, page: TextPage, *, on_cpu: bool = False) -> None:
+    """Print the stages of a loop's iterations and its most expensive layers; `on_cpu` speaks of no device."""
     anatomy = loop.anatomy
     if anatomy is None or not loop.usual.height:
         return
-    _print_stages(anatomy, loop, page)
+    _print_stages(anatomy, loop, page, on_cpu=on_cpu)
     _print_layers(anatomy, page)
 
 
-def _print_stages(anatomy: Anatomy, loop: Loop, page: TextPage) -> None:
+def _print_stages(anatomy: Anatomy, loop: Loop, page: TextPage, *, on_cpu: bool) -> None:
     """Print the stages in their order; nothing where hardly any is known."""
     time = _times_of(anatomy.stages)
     whole = float(time.sum())
@@ -128,7 +130,10 @@ def _print_stages(anatomy: Anatomy, loop: Loop, page: TextPage) -> None:
     large = anatomy.stages.filter((time >= SMALL * whole) | (anatomy.stages["mean_host_ns"] >= SMALL * whole))
     shares = [each / whole for each in _times_of(large)]
     rows = [_stage_row(row, share, page) for row, share in zip(large.iter_rows(named=True), shares, strict=True)]
-    _draw(("device", "share", "of it idle", "host", ""), rows, page)
+    kept = [column for column in range(len(STAGE_COLUMNS)) if not on_cpu or column != STAGE_COLUMNS.index("host")]
+    header = ON_CPU if on_cpu else STAGE_COLUMNS
+    shown = [TextRow(row.label, tuple(row.values[column] for column in kept)) for row in rows]
+    _draw([header[column] for column in kept], shown, page)
 
 
 def _times_of(stages: pl.DataFrame) -> pl.Series:

@@ -211,7 +211,7 @@ def _print_loop(loop: Loop, page: TextPage, words: Wording) -> None:
     if means:
         over = counted(loop.usual.height, "iteration")
         print_breakdown(f"where the time goes, mean of {over}", means, page, words.parts)
-    print_anatomy(loop, page)
+    print_anatomy(loop, page, on_cpu=words.on_cpu)
     print_top(loop.top, page, words.work)
 
 

@@ -23,7 +23,7 @@ from tests.deepprof.render.test_lanes import drops
 from tests.tables import copy, event, launch, make_trace, span
 from tests.widening import first_of_each
 
-FOUND = ("finding", "iteration", "nested", "idle")
+FOUND = ("finding", "iteration", "stage", "layer", "section", "nested", "idle")
 
 
 def export(analysis, **options):
@@ -180,7 +180,16 @@ def test_tracks_of_a_job_stand_in_order():
     document = check(analysis)
     order = {e["tid"]: e["args"]["sort_index"] for e in document["traceEvents"] if e.get("name") == "thread_sort_index"}
     names = [name for _, name in sorted((order[tid], name) for tid, name in names_of(document).items())]
-    wanted = ["iterations", "nested loops", "idle causes", "stream 7 main", "stream 20 copy", "thread 1"]
+    wanted = [
+        "iterations",
+        "stages",
+        "layers",
+        "nested loops",
+        "idle causes",
+        "stream 7 main",
+        "stream 20 copy",
+        "thread 1",
+    ]
     assert [name for name in names if name in wanted] == wanted
     assert names_of(document, "process_name") == {1: "rank 0 GPU 0", 2: "rank 0 host"}
 
@@ -198,6 +207,20 @@ def test_iterations_carry_their_numbers():
             v for k, v in e["args"].items() if k.startswith(("idle_", "exposed_", "compute")) and k != "idle_ns"
         )
         assert parts == e["end"] - e["start"]
+
+
+def test_stages_and_layers_lie_in_their_iterations():
+    analysis = deepprof.analyze(job())
+    slices = slices_of(check(analysis))
+    (loop,) = analysis.loops
+    stages = [e for e in slices if e["cat"] == "stage"]
+    assert {e["name"] for e in stages} <= {*loop.anatomy.stages["stage"], "unknown"}
+    iterations = [(e["start"], e["end"]) for e in slices if e["cat"] == "iteration"]
+    for e in stages:
+        assert any(start <= e["start"] and e["end"] <= end for start, end in iterations)
+    assert sum(e["args"]["busy_ns"] for e in stages) == loop.table["busy_ns"].sum()
+    blocks = [e for e in slices if e["cat"] == "layer"]
+    assert {e["name"] for e in blocks} == set(loop.anatomy.layers["name"]) - {""}
 
 
 def test_every_repetition_of_a_layer_is_in_its_iteration():
