@@ -16,16 +16,23 @@ import polars as pl
 import pytest
 
 import deepprof
+from benchmarks.accuracy.stage_jobs import without
+from deepprof.collectors.layers.given_layers import give_layers
 from deepprof.collectors.layers.layers_file import read_layers
+from deepprof.collectors.trace import Trace
+from deepprof.metrics.annotation.event_stages import RECORDED
 from deepprof.metrics.annotation.layer_alignment import align_layers
+from deepprof.metrics.annotation.stage_names import STAGES
+from deepprof.metrics.annotation.trace_annotation import TraceAnnotation, annotate
 from deepprof.metrics.contexts.backward import NODE
 from deepprof.metrics.contexts.paths import find_nearest, measure_depths, spread
 from deepprof.metrics.contexts.slices import read_slices
+from deepprof.metrics.contexts.tree import build_tree
 from deepprof.metrics.names import are_named
 from tests.once import make_once
 
 ROOT = Path(__file__).parents[1]
-PROGRAMS = ("resnet50", "vit", "tied", "checkpoint", "reentrant", "lstm", "shared", "autocast", "micro")
+PROGRAMS = ("resnet18", "resnet50", "vit", "tied", "checkpoint", "reentrant", "lstm", "shared", "autocast", "micro")
 MARKS = ("profiler::_record_function_enter_new", "profiler::_record_function_exit._RecordFunction")
 OF_CHECKPOINTS = ("aten::detach",)
 Int64s = npt.NDArray[np.int64]
@@ -113,3 +120,45 @@ def test_what_a_checkpoint_runs_again_has_its_layer(recordings: Path, name: str)
     right, wrong = told.count_right(again, 2)
     assert not wrong, wrong.most_common(12)
     assert right == 3 * 4 * 6  # steps, layers, modules of a layer
+
+
+REAL = (
+    "more_traces/tl-ddp-resnet18-nopool/train_resnet18.json.gz",
+    "traces/tl-resnet-ckpt/resnet_act_checkpoint.json.gz",
+)
+LEAST = 0.97
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_a_dry_run_says_of_real_kernels_what_functions_of_modules_say(
+    recordings: Path, traces: Path, name: str
+) -> None:
+    """Forward and backward, with these functions hidden; instances of classes and paths stand for each other."""
+    trace = deepprof.read(traces.parent / name)
+    told = annotate_all(trace)
+    (given,) = give_layers([hide_functions(trace)], read_layers(recordings / "resnet18.layers.json"))
+    found = annotate_all(given)
+    assert told.layers is not None
+    assert found.layers is not None
+    assert (told.layers.source, found.layers.source) == ("modules", "operators")
+    modules, paths = told.layers.write_paths(), found.layers.write_paths()
+    for stage in ("forward", "backward"):
+        kernels = (told.stages.stage == STAGES.index(stage)) & (told.stages.evidence == RECORDED)
+        wanted = np.flatnonzero(kernels & (told.layers.of_events > 0))
+        pairs = Counter((modules[told.layers.of_events[row]], paths[found.layers.of_events[row]]) for row in wanted)
+        best = {own: max((p for each, p in pairs if each == own), key=lambda p: pairs[own, p]) for own, _ in pairs}
+        right = sum(pairs[own, path] for own, path in best.items())
+        assert right >= LEAST * pairs.total() > 500, pairs.most_common(5)
+        innermost = {
+            own: path for own, path in best.items() if own.split("/")[-1].startswith(("Conv2d", "BatchNorm2d"))
+        }
+        assert len(set(innermost.values())) == len(innermost) == 40
+
+
+def annotate_all(trace: Trace) -> TraceAnnotation:
+    return annotate(trace, (), build_tree(trace))
+
+
+def hide_functions(trace: Trace) -> Trace:
+    kept = trace.host_events.filter(pl.col("category") != "python")
+    return without(trace, host_events=kept)

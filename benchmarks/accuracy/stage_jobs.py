@@ -25,7 +25,8 @@ from deepprof.simulation.models import Model, draw_model
 from deepprof.simulation.plan import RankPlan
 from deepprof.simulation.steps import Close, Copy, Open, Pause, Step
 
-ITERATIONS, SEEDS = 16, range(3)
+ITERATIONS = 16
+SEEDS, UNSEEN = range(3), range(100, 103)
 MICRO_BATCHES, EVALUATED_EVERY, EVALUATION_BATCHES = 4, 4, 3
 MARK = "§"
 RECOMPUTED = "autograd::engine::evaluate_function: CheckpointFunctionBackward"

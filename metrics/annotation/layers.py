@@ -19,7 +19,7 @@ from deepprof.collectors.trace import Trace
 from deepprof.metrics.annotation.event_stages import TraceStages
 from deepprof.metrics.annotation.layer_alignment import align_layers
 from deepprof.metrics.annotation.stage_names import STAGES
-from deepprof.metrics.contexts.paths import find_nearest, measure_depths, number_paths, read_places
+from deepprof.metrics.contexts.paths import find_nearest, measure_depths, read_places
 from deepprof.metrics.contexts.tree import ContextTree
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.template.blocks import place_blocks
@@ -147,29 +147,39 @@ def _number_layers(tree: ContextTree, names: pl.Series, layer: Bools, source: st
     """Return one layer for all contexts with the same layers around them, by name."""
     parent, depth = read_places(tree.contexts)
     nearest = find_nearest(layer, parent, depth)
-    rows = np.flatnonzero(layer)
-    place = np.full(len(layer) + 1, -1, np.int64)  # the last: no layer is around
-    place[rows] = np.arange(len(rows))
-    around = place[np.where(parent[rows] == rows, -1, nearest[parent[rows]])]
-    texts = names.gather(rows).unique(maintain_order=True)
-    numbers = (
-        names.gather(rows)
-        .to_frame("name")
-        .join(pl.DataFrame({"name": texts}).with_row_index("number"), on="name", how="left", maintain_order="left")[
-            "number"
-        ]
-        .cast(pl.Int64)
-        .to_numpy()
-    )
-    paths = number_paths(around, numbers, np.zeros(len(rows), np.int64), 1)
-    of_contexts = np.append(paths.context, 0)[place[nearest]]
-    return TraceLayers(
-        ("", *texts.gather(paths.frame).to_list()),
-        np.append(-1, paths.parent),
-        source,
-        of_contexts[tree.of_events],
-        of_contexts[tree.of_slices],
-    )
+    found = _LayerNodes()
+    of_contexts = np.zeros(len(layer), np.int64)
+    for row in np.flatnonzero(layer).tolist():  # few, the outer ones first
+        above = int(nearest[parent[row]]) if row else -1
+        of_contexts[row] = found.enter(
+            int(of_contexts[above]) if above >= 0 else 0, names[row], again=source == "modules"
+        )
+    of_contexts = np.where(nearest >= 0, of_contexts[nearest], 0)
+    parents = np.array(found.parents)
+    return TraceLayers(tuple(found.names), parents, source, of_contexts[tree.of_events], of_contexts[tree.of_slices])
+
+
+class _LayerNodes:
+    """Layers as they are met, each once for the path to it."""
+
+    def __init__(self) -> None:
+        self.names, self.parents, self.children = [""], [-1], dict[tuple[int, str], int]()
+
+    def enter(self, around: int, name: str, *, again: bool) -> int:
+        """Return the layer of a name within another one; with `again` that one, or one around it, of the same name.
+
+        Modules have names of their own: one that is around itself is run once more, by a checkpoint.
+        """
+        outer = around
+        while again and outer > 0:
+            if self.names[outer] == name:
+                return outer
+            outer = self.parents[outer]
+        number = self.children.setdefault((around, name), len(self.names))
+        if number == len(self.names):
+            self.names.append(name)
+            self.parents.append(around)
+        return number
 
 
 def _read_blocks(trace: Trace, loops: Sequence[Loop], stages: TraceStages) -> TraceLayers | None:

@@ -70,6 +70,46 @@ class ResNet50(nn.Module):
         return self.fc(torch.flatten(self.avgpool(x), 1))
 
 
+class ResidualBlock(nn.Module):
+    """Two convolutions beside a shortcut, with one ReLU that is called twice."""
+
+    def __init__(self, inputs: int, width: int, stride: int) -> None:
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(inputs, width, 3, stride, 1, bias=False), nn.BatchNorm2d(width)
+        self.relu = nn.ReLU(inplace=True)
+        self.conv2, self.bn2 = nn.Conv2d(width, width, 3, 1, 1, bias=False), nn.BatchNorm2d(width)
+        self.downsample = None
+        if stride > 1 or inputs != width:
+            down = nn.Conv2d(inputs, width, 1, stride, bias=False)
+            self.downsample = nn.Sequential(down, nn.BatchNorm2d(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
+        out += x if self.downsample is None else self.downsample(x)
+        return self.relu(out)
+
+
+class ResidualNet(nn.Module):
+    """The 18 layers at an eighth of their width, named and called as the common ones are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(3, 8, 7, 2, 3, bias=False), nn.BatchNorm2d(8)
+        self.relu, self.maxpool = nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)
+        inputs = 8
+        for stage, width in enumerate((8, 16, 32, 64), 1):
+            first = ResidualBlock(inputs, width, 2 if stage > 1 else 1)
+            self.add_module(f"layer{stage}", nn.Sequential(first, ResidualBlock(width, width, 1)))
+            inputs = width
+        self.avgpool, self.fc = nn.AdaptiveAvgPool2d(1), nn.Linear(inputs, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
+        for stage in range(1, 5):
+            x = self.get_submodule(f"layer{stage}")(x)
+        return self.fc(torch.flatten(self.avgpool(x), 1))
+
+
 class VisionBlock(nn.Module):
     """Attention by PyTorch's own module, and two matrices."""
 
@@ -175,6 +215,7 @@ class Shared(nn.Module):
 
 Draw = Callable[[], Tensor]
 PROGRAMS: dict[str, tuple[Callable[[], nn.Module], Draw]] = {
+    "resnet18": (ResidualNet, lambda: torch.rand(2, 3, 32, 32)),
     "resnet50": (ResNet50, lambda: torch.rand(2, 3, 32, 32)),
     "vit": (VisionTransformer, lambda: torch.rand(2, 3, 32, 32)),
     "tied": (TiedTransformer, lambda: torch.randint(100, (2, 8))),

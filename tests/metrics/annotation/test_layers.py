@@ -8,7 +8,7 @@ import pytest
 
 import deepprof
 from deepprof.analysis import Analysis
-from deepprof.metrics.annotation.layers import TraceLayers, _name_layers
+from deepprof.metrics.annotation.layers import TraceLayers, _LayerNodes, _name_layers
 from tests.metrics.annotation.test_event_stages import ADAM, GEMM, GEMM_BACK, LOSS, NAMES, PLAIN, US, play
 from tests.metrics.contexts.test_slices import op
 from tests.tables import event, launch, make_trace
@@ -126,3 +126,14 @@ def test_paths_are_names_within_names() -> None:
 @pytest.mark.parametrize("steps", [0, 1])
 def test_nothing_and_one_iteration(steps: int) -> None:
     assert train(steps).layers.is_empty()
+
+
+def test_a_module_that_is_run_again_below_itself_is_the_same_layer() -> None:
+    nodes = _LayerNodes()
+    net = nodes.enter(0, "Net_0", again=True)
+    block = nodes.enter(net, "Block_0", again=True)
+    relu = nodes.enter(block, "ReLU_0", again=True)
+    assert nodes.enter(nodes.enter(relu, "Block_0", again=True), "ReLU_0", again=True) == relu
+    assert nodes.enter(relu, "Net_0", again=True) == net
+    assert nodes.enter(relu, "Net_0", again=False) not in {net, block, relu}  # scopes have no names of their own
+    assert nodes.enter(net, "Block_0", again=True) == block
