@@ -146,7 +146,7 @@ def stage_tables(traces: Path = real.TRACES, workers: int = 0) -> list[Table]:
         Table("Stages of simulated jobs", again, jobs, [_cells(each) for each in made_scores(SEEDS, workers)]),
         Table(
             "Stages of simulated jobs that nobody looked at",
-            "The same of jobs that were drawn when all else was done. No real trace was scored that nobody had looked at.",
+            "The same of jobs drawn when all else was done. No real trace was scored that nobody had looked at.",
             jobs,
             [_cells(each) for each in made_scores(UNSEEN, workers)],
         ),
