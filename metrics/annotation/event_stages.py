@@ -41,7 +41,7 @@ COMMUNICATION, FORWARD, BACKWARD, OPTIMIZER, LOSS, LOADING, EVALUATION = (
 )
 PASS = 0.5  # of the kernels of a forward pass: with as many behind the optimizer there is another one
 FEW_KNOWN = 0.1  # of a loop's events: with fewer their order rests on the names of kernels
-BESIDE_KNOWN = 0.1  # what names of kernels weigh where more is known
+BESIDE_KNOWN = 0.1  # what names of kernels weigh where autograd's operators are known
 UNDIFFERENTIATED = 0.1  # what it costs then to be anything but an update: autograd does not know the operator
 LOOP, COPY_IN = "loop over parameters", "copy in"
 DOUBTED = 3.0  # what it costs to leave what only the name of an operator says
@@ -127,11 +127,13 @@ def _label_in_iterations(found: TraceStages, trace: Trace, loop: Loop, tree: Con
         _label_inference(found, rows, trace, tree)
         return
     between = known.mean() > FEW_KNOWN
+    differentiated = tree is not None and bool(tree.contexts["backward"].any())
     kinds = _number_kinds(found.stage[rows], found.evidence[rows], families)
-    stage = fill(kinds, *_find_rows(loop, start), _weigh_kinds(BESIDE_KNOWN if between else 1.0))
+    weights = _weigh_kinds(BESIDE_KNOWN if between and differentiated else 1.0)
+    stage = fill(kinds, *_find_rows(loop, start), weights)
     new = (stage >= 0) & ~known
     found.stage[rows[new]] = stage[new]
-    found.evidence[rows[new]] = BETWEEN if between else KERNELS
+    found.evidence[rows[new]] = BETWEEN if between and differentiated else KERNELS
     _find_evaluation(found, rows, *_find_rows(loop, start))
     _label_beside(found, work, rows, start)
 
