@@ -13,9 +13,10 @@ from deepprof.metrics.annotation.anatomy_tables import Anatomy
 from deepprof.metrics.annotation.stage_names import STAGES
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.series.statistics import bootstrap_change
-from deepprof.render.anatomy import SURE, UNKNOWN
+from deepprof.render.anatomy import UNKNOWN
 from deepprof.render.units import format_confidence
 
+COMPARABLE = 0.75  # with less confidence stages are not compared
 MOST_UNKNOWN = 0.5  # of a run's time: with more, what its stages take is not what they take in the other run
 MOSTLY = 0.8  # of all that stages gained and lost: so much of it is one stage's change
 NAMELESS = {UNKNOWN, "other"}
@@ -43,7 +44,7 @@ def _find_doubt(anatomy: Anatomy | None) -> str:
     known = stages.filter(~unknown & stages["confidence"].is_not_null())
     busy = float(known["mean_busy_ns"].sum())
     sure = float((known["confidence"] * known["mean_busy_ns"]).sum()) / busy if busy else 1.0
-    return "" if sure >= SURE else f"only {format_confidence(sure)} sure"
+    return "" if sure >= COMPARABLE else f"only {format_confidence(sure)} sure"
 
 
 def _describe_doubts(a: str, b: str) -> str:
@@ -116,7 +117,7 @@ def find_main_stage(stages: StagesInBoth, a: Loop, b: Loop) -> tuple[str, float]
         return None
     main = max(stages.rows, key=lambda row: abs(row.difference_ns))
     known = [each for each in (main.a_confidence, main.b_confidence) if each is not None]
-    named = main.stage not in NAMELESS and min(known, default=1.0) >= SURE
+    named = main.stage not in NAMELESS and min(known, default=1.0) >= COMPARABLE
     if not named or abs(main.difference_ns) < MOSTLY * moved or not _surely_changed(main, a, b):
         return None
     return main.stage, main.difference_ns / change

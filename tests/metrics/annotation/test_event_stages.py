@@ -115,6 +115,21 @@ def test_a_kernel_belongs_to_the_range_that_launched_it_however_late_it_runs() -
     assert set(found) == {("forward", "recorded")}
 
 
+def test_a_backward_pass_that_another_thread_launches_outside_of_ranges_is_told_by_its_kernels() -> None:
+    """As Nsight Systems records PyTorch: ranges of the main thread, no operators."""
+    kernels = play([ITERATION] * 8)
+    device, host, ranges = [], [], []
+    for number, row in enumerate(kernels, 1):
+        at, inside = number * US, number % len(ITERATION) in range(1, 9)
+        device.append(row | {"correlation": number})
+        host.append(launch(number, at + 200, at + 300, PLAIN) | {"thread": 1 if inside else 2})
+        ranges += [span(FORWARD, at + 100, at + 400)] if inside else []
+    found = told(make_trace(device, host, ranges, names=NAMES), code=True)[19:-19]
+    assert [stage for stage, _ in found] == TRUTH * 6
+    assert {evidence for stage, evidence in found if stage == "forward"} == {"recorded"}
+    assert {evidence for stage, evidence in found if stage == "backward"} == {"kernels"}
+
+
 def test_evaluations_between_trainings_are_told_from_forward_passes() -> None:
     validation = ITERATION[:8]
     iterations = [ITERATION, ITERATION, ITERATION, [*ITERATION, *validation, *validation]] * 4
