@@ -307,7 +307,8 @@ def unwrap(model: Any) -> Any:
 def list_modules(model: Any) -> list[tuple[Any, str, str]]:
     """Return each module once, with its path, of the model itself its class, and its class.
 
-    A DistributedDataParallel around the model is none of them. Raises `ForwardError` for what is no module, is compiled or has too many modules.
+    A DistributedDataParallel around the model is none of them. Raises `ForwardError` for what is no module, is compiled
+    or has too many modules.
     """
     import torch
 
