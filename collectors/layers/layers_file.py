@@ -16,6 +16,7 @@ from deepprof.collectors.live.model_forward import EMBEDDED_NBYTES, MODULES, NAM
 from deepprof.collectors.trace import LAYERS
 
 LIMIT_NBYTES = 128 * 1024**2
+PARTS = 1_000_000  # of the paths of all modules: each may become a layer
 UNDECODABLE = (msgspec.DecodeError, ValueError, RecursionError)
 WRITE_AGAIN = "write it with `deepprof layers`"
 
@@ -68,6 +69,8 @@ def decode_layers(content: bytes | msgspec.Raw, path: Path) -> pl.DataFrame:
     if last >= len(document.modules):
         problem = f"is no file of layers (an operator of module {last}, of {len(document.modules):,})"
         raise TraceError(path, problem, WRITE_AGAIN)
+    if sum(1 + each.path.count(".") for each in document.modules) > PARTS:
+        raise TraceError(path, f"is no file of layers (paths of more than {PARTS:,} parts in all)", WRITE_AGAIN)
     return _tabulate(document)
 
 

@@ -93,7 +93,18 @@ def _load(path: Path) -> Any:
         raise TraceError(path, "is no ONNX model", EXPORT) from error
     if not model.graph.node:
         raise TraceError(path, "is no ONNX model: it has no nodes", EXPORT)
+    if not all(isinstance(text, str) for text in _list_texts(model.graph)):
+        raise TraceError(path, "is a damaged ONNX model: its names are not UTF-8", EXPORT)
     return model
+
+
+def _list_texts(graph: Any) -> Iterator[object]:
+    """Yield what is read of a graph as text; protobuf gives bytes where it is none."""
+    yield graph.name
+    yield from (each.name for each in graph.initializer)
+    for node in graph.node:
+        yield from (node.name, node.op_type, *node.input, *node.output)
+        yield from (text for each in node.metadata_props for text in (each.key, each.value))
 
 
 def _find_module(node: Any) -> tuple[str, str | None]:
@@ -114,7 +125,8 @@ def _read_list(text: str | None) -> list[str]:
         found = ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return []
-    return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
+    texts = [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
+    return [each.encode("utf-8", "replace").decode() for each in texts]
 
 
 def join_scopes(name: str) -> str:

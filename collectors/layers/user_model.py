@@ -7,6 +7,7 @@ import importlib.util
 import os
 import re
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,11 +47,14 @@ def record_user_model(place: str, inputs: Sequence[ModelInput], device: str) -> 
     """
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # before torch is loaded: it speaks of every record
     found = PLACE.fullmatch(place)
+    twice = [name for name, count in Counter(each.name for each in inputs).items() if name and count > 1]
+    if twice:
+        raise UsageError(f"--input: {twice[0]} is given more than once; give each argument one shape")
     if found is None:
         raise UsageError(f"{place!r} names no model; give file.py:NAME, package.module:NAME or a file that ends .onnx")
     try:
         import torch
-    except ImportError as error:
+    except (ImportError, OSError) as error:  # OSError: a library that it loads itself
         raise UsageError(f"{place}: torch is not installed here; {INSTALL}") from error
     from deepprof.collectors.live.model_forward import record_forward
 
@@ -61,7 +65,7 @@ def record_user_model(place: str, inputs: Sequence[ModelInput], device: str) -> 
             tensors = [(each.name, _make_tensor(each)) for each in inputs]
             named = {name: tensor for name, tensor in tensors if name is not None}
             forward = record_forward(model, [tensor for name, tensor in tensors if name is None], named)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise UsageError(f"{place}: its forward pass failed ({_tell(error)}); see --input") from error
     return forward.to_json()
 
@@ -114,5 +118,8 @@ def _make_tensor(each: ModelInput) -> Any:
 
 def _tell(error: BaseException) -> str:
     """Return an error of a user's code in a few words."""
-    text = str(error).strip().partition("\n")[0][:SHOWN_CHARS]
+    try:
+        text = str(error).strip().partition("\n")[0][:SHOWN_CHARS]
+    except Exception:
+        text = ""
     return escaped(f"{type(error).__name__}: {text}" if text else type(error).__name__)

@@ -9,6 +9,7 @@ from deepprof.collectors.live.model_forward import ForwardRecorder, RecordedForw
 from deepprof.collectors.live.writer import warn
 
 KEY = "deepprof_layers"  # in the header of a trace
+UNSEEN = "the layers of the model are not noted in the trace: it was not called until detach, or is compiled"
 
 
 class LayerNotes:
@@ -28,8 +29,10 @@ class LayerNotes:
         self.noted = True
 
     def stop(self) -> None:
-        """Wait no longer."""
+        """Wait no longer; say so where no forward pass was seen."""
         try:
+            if not self.recorder.over:
+                warn(UNSEEN)
             self.recorder.remove()
         except Exception as error:
             _report(error)

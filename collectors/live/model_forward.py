@@ -18,7 +18,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ HEAD = re.compile(rb'^\s*"id": (\d+), "name": "(.*)", "ctrl_deps": (\d+),')
 SCOPE = re.compile(rb'"name": "scope", "type": "uint64", "value": (\d+)')
 THREAD = re.compile(rb'"name": "tid", "type": "uint64", "value": (\d+)')
 FUNCTION, BACKWARD, RANGE = 0, 1, 7  # of at::RecordScope
-WRAPPERS = ("DistributedDataParallel", "OptimizedModule")  # around a model whose paths its user knows without them
+PARALLEL, COMPILED = "DistributedDataParallel", "OptimizedModule"  # around a model whose user knows its paths without
 WRAPPED = frozenset({"_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod"})  # in paths
 LIMIT_NBYTES = 2 * 1024**3  # of torch's record
 MODULES, OPERATORS, NAME_CHARS = 100_000, 1_000_000, 1_000  # that a file of layers may have
@@ -70,7 +70,7 @@ class ForwardRecorder:
         self, model: Any, done: Callable[[RecordedForward], None], failed: Callable[[Exception], None]
     ) -> None:
         self.done, self.failed = done, failed
-        self.modules = list_modules(unwrap(model))
+        self.modules = list_modules(model)
         self.over = False
         self.pass_: _Pass | None = None
         self.hooks: list[Any] = []
@@ -85,12 +85,7 @@ class ForwardRecorder:
     def _hook(self, number: int, module: Any) -> None:
         """Put hooks on a module: before all others, and behind them."""
 
-        def enter(*_: object) -> None:
-            self._try(self._enter, number)
-
-        def leave(*_: object) -> None:
-            self._try(self._leave, number)
-
+        enter, leave = (_ForwardHook(self._try, step, number) for step in (self._enter, self._leave))
         self.hooks.append(module.register_forward_pre_hook(enter, prepend=True))
         self.hooks.append(module.register_forward_hook(leave, always_call=True))
 
@@ -119,7 +114,7 @@ class ForwardRecorder:
         self.pass_.leave()
         if number or self.pass_.open:
             return
-        whole = sys.exc_info()[0] is None
+        whole = sys.exc_info()[1] is self.pass_.raised
         nodes = self._stop()
         if whole:  # else torch iterates over the hooks, which must stay
             self.remove()
@@ -140,6 +135,26 @@ class ForwardRecorder:
         self.hooks = []
 
 
+class _ForwardHook:
+    """A hook on a module; in a copy of the module, and in its pickle, it is one that does nothing and needs no library.
+
+    A job may save its model, or copy it for an average, while a forward pass is waited for.
+    """
+
+    def __init__(
+        self, attempt: Callable[[Callable[[int], None], int], None], step: Callable[[int], None], number: int
+    ) -> None:
+        self.attempt, self.step, self.number = attempt, step, number
+
+    def __call__(self, *_: object) -> None:
+        """Take the step."""
+        self.attempt(self.step, self.number)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return a method of the standard library that takes all arguments and does nothing."""
+        return getattr, (nullcontext(), "__exit__")
+
+
 @dataclass(frozen=True, slots=True)
 class _ExecutionNode:
     """A row of torch's record: an operator or a range, within the `parent` with that number."""
@@ -158,6 +173,7 @@ class _Pass:
         from torch.profiler import ExecutionTraceObserver
 
         self.thread, self.open, self.calls = threading.get_ident(), list[tuple[int, int]](), Counter[int]()
+        self.raised = sys.exc_info()[1]  # what the caller handles, maybe by calling the model again
         if _is_observed():
             raise ForwardError("another execution trace of torch is being recorded")
         self.folder = tempfile.TemporaryDirectory(prefix="deepprof-", ignore_cleanup_errors=True)
@@ -283,7 +299,7 @@ def _find_parents(rows: Sequence[_ExecutionNode]) -> set[int]:
 
 def unwrap(model: Any) -> Any:
     """Return the user's own model in DistributedDataParallel or what torch.compile returned."""
-    while type(model).__name__ in WRAPPERS:
+    while type(model).__name__ in (PARALLEL, COMPILED):
         model = getattr(model, "_orig_mod", None) or model.module
     return model
 
@@ -291,17 +307,20 @@ def unwrap(model: Any) -> Any:
 def list_modules(model: Any) -> list[tuple[Any, str, str]]:
     """Return each module once, with its path, of the model itself its class, and its class.
 
-    Raises `ForwardError` for what is no module, is compiled or has too many modules.
+    A DistributedDataParallel around the model is none of them. Raises `ForwardError` for what is no module, is compiled
+    or has too many modules.
     """
     import torch
 
     if not isinstance(model, torch.nn.Module):
         raise ForwardError(f"a {type(model).__name__} is no torch.nn.Module")
+    while type(model).__name__ == PARALLEL:
+        model = model.module
     found = []
     for name, module in model.named_modules():
         path = ".".join(part for part in name.split(".") if part not in WRAPPED) or type(model).__name__
         found.append((module, path[:NAME_CHARS], type(module).__name__[:NAME_CHARS]))
-        if getattr(module, "_compiled_call_impl", None) is not None or type(module).__name__ in WRAPPERS:
+        if getattr(module, "_compiled_call_impl", None) is not None or type(module).__name__ == COMPILED:
             raise ForwardError(f"{path} is compiled, so that its operators are not run one by one")
     if len(found) > MODULES:
         raise ForwardError(f"the model has {len(found):,} modules, more than {MODULES:,}")
@@ -319,14 +338,17 @@ def _find_compiling() -> Callable[[], bool]:
 def record_forward(
     model: Any, inputs: Sequence[object] = (), named: Mapping[str, object] | None = None
 ) -> RecordedForward:
-    """Run a forward pass of a model and return its operators, layer by layer.
+    """Run a forward pass of a model, uncompiled, and return its operators, layer by layer.
 
-    Whether it trains, its parameters, buffers and the states of random generators are as before afterwards; what else
-    it keeps (a count in an attribute) is as the pass leaves it. Takes the memory of the parameters again, and what
-    the forward pass takes with gradients. Raises `ForwardError`, and what the model itself raises.
+    What creates its parameters only when it runs (`torch.nn.LazyLinear`) is run once before. Whether it trains, its
+    parameters, buffers and the states of random generators are as before afterwards; what else it keeps (a count in an
+    attribute) is as the pass leaves it. Takes the memory of the parameters again, and what the forward pass takes with
+    gradients. Raises `ForwardError`, and what the model itself raises.
     """
     ended: list[RecordedForward] = []
     failures: list[Exception] = []
+    model = unwrap(model)
+    _create_parameters(model, inputs, named or {})
     recorder = ForwardRecorder(model, ended.append, failures.append)
     try:
         with _restored(model):
@@ -338,6 +360,15 @@ def record_forward(
     if not ended:
         raise ForwardError("its forward pass was not recorded; is it called on another thread, or compiled?")
     return ended[0]
+
+
+def _create_parameters(model: Any, inputs: Sequence[object], named: Mapping[str, object]) -> None:
+    """Run a model that has not created all its parameters yet."""
+    from torch.nn.parameter import is_lazy
+
+    if any(is_lazy(each) for module, _, _ in list_modules(model) for each in module.parameters(recurse=False)):
+        with _restored(model):
+            model(*inputs, **named)
 
 
 @contextmanager
@@ -353,8 +384,8 @@ def _restored(model: Any) -> Iterator[None]:
         with torch.no_grad():
             for owner, name, tensor, copy in tensors:
                 owner[name] = tensor
-                if tensor is not None and not tensor.is_meta:
-                    tensor.data.copy_(copy)
+                if copy is not None and not tensor.is_meta:
+                    _restore(tensor, copy)
         random.setstate(states[0])
         np.random.set_state(states[1])
         torch.set_rng_state(states[2])
@@ -362,13 +393,27 @@ def _restored(model: Any) -> Iterator[None]:
             torch.cuda.set_rng_state_all(devices)
 
 
+def _restore(tensor: Any, copy: Any) -> None:
+    """Give a tensor the values of its copy; one that cannot take them in place gets the memory of the copy."""
+    if tensor.shape == copy.shape and tensor.dtype == copy.dtype:
+        with suppress(RuntimeError):  # it repeats itself in memory
+            tensor.data.copy_(copy)
+            return
+    tensor.data = copy
+
+
 def _list_tensors(model: Any) -> Iterator[tuple[dict[str, Any], str, Any, Any]]:
-    """Yield the parameters and buffers of a model: what holds each, its name there, itself, and a copy."""
+    """Yield the parameters and buffers of a model: what holds each, its name there, itself, and a copy if it has any.
+
+    There is none of parameters that have not been created.
+    """
+    from torch.nn.parameter import is_lazy
+
     copies: dict[int, Any] = {}
     for module in model.modules():
         for owner in (module._parameters, module._buffers):
             for name, tensor in owner.items():
-                if tensor is not None and id(tensor) not in copies:
+                if tensor is not None and not is_lazy(tensor) and id(tensor) not in copies:
                     copies[id(tensor)] = tensor.detach().clone()
                 yield owner, name, tensor, copies.get(id(tensor))
 

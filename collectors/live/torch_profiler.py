@@ -115,7 +115,8 @@ def attach(  # noqa: PLR0913  options by name
 
     With `model`, a `torch.nn.Module`, its next forward pass tells which layer runs which operators, and the profiler
     writes that into its trace files, from the cycle on in which it has run: no agent is needed for that, and nothing
-    runs twice. Torch prints two lines on it. A compiled model has no such layers: one line is logged.
+    runs twice. Torch prints two lines on it. A compiled model has no such layers: one line is logged. Until that pass
+    the modules have hooks, which `torch.jit.script` and CUDA graphs refuse: attach behind them.
     """
     noting = None if model is None else note_layers(profiler, model)
     attachment = _attach(profiler, describe(job, rank, world_size), socket)

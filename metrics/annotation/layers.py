@@ -109,20 +109,13 @@ def _read_operators(trace: Trace, tree: ContextTree) -> TraceLayers:
 def _number_paths(layers: pl.DataFrame) -> tuple[Int64s, tuple[str, ...], Int64s]:
     """Return the layer of each row of `LAYERS`, and the names and parents of layers; the model itself is layer 0."""
     own = (layers["layer"] == layers["layer_class"]).fill_null(value=False) & ~layers["layer"].str.contains(r"\.")
-    numbers: dict[str, int] = {"": 0}
-    names, parents = [""], [-1]
+    numbers, found = {"": 0}, _LayerNodes()
     for path in layers["layer"].filter(~own).unique(maintain_order=True):
-        around = ""
         for name in path.split("."):
-            whole = f"{around}.{name}" if around else name
-            if whole not in numbers:
-                numbers[whole] = len(names)
-                names.append(name)
-                parents.append(numbers[around])
-            around = whole
+            numbers[path] = found.enter(numbers.get(path, 0), name, again=False)
     places = pl.select(pl.when(own).then(pl.lit("")).otherwise(layers["layer"])).to_series()
     of_rows = places.replace_strict(numbers, return_dtype=pl.Int64).to_numpy()
-    return of_rows, tuple(names), np.array(parents)
+    return of_rows, tuple(found.names), np.array(found.parents)
 
 
 def _hold_others(found: Bools, parent: Int64s, depth: Int64s) -> Bools:

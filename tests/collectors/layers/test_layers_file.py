@@ -64,3 +64,11 @@ def test_what_is_no_such_file_is_refused_in_one_line(tmp_path: Path, content: by
         read_layers(path)
     with pytest.raises(TraceError, match="no such file"):
         read_layers(tmp_path / "none.json")
+
+
+def test_paths_that_would_make_millions_of_layers_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "layers.json"
+    modules = [{"path": f"{number}.{'a.' * 480}b", "class": None} for number in range(2100)]
+    path.write_bytes(write_layers(CONTENT | {"modules": modules}))
+    with pytest.raises(TraceError, match="1,000,000 parts"):
+        read_layers(path)

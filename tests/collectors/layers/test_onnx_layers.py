@@ -124,6 +124,20 @@ def test_what_cannot_be_used_is_said_in_one_line(onnx: Any, tmp_path: Path) -> N
         read_layers(tmp_path / "none.onnx")
 
 
+@pytest.mark.parametrize("text", [b"/aaaa", b"Relu", b"Net", b"wwww", b"xxxx"])
+def test_names_that_are_no_text_are_refused_in_one_line(onnx: Any, tmp_path: Path, text: bytes) -> None:
+    path = save(onnx, tmp_path / "m.onnx", [("/aaaa/Relu", "Relu", ["xxxx"], ["a"], {})], ["wwww"], {})
+    path.write_bytes(path.read_bytes().replace(text, b"\xff" * len(text), 1))
+    with pytest.raises(TraceError, match="names are not UTF-8"):
+        read_layers(path)
+
+
+def test_a_scope_that_cannot_be_written_is_shown_with_a_question_mark(onnx: Any, tmp_path: Path) -> None:
+    said = {"pkg.torch.onnx.name_scopes": r"['', 'b\ud800', 'relu']"}
+    path = save(onnx, tmp_path / "m.onnx", [("node_relu", "Relu", ["x"], ["a"], {})], [], {"node_relu": said})
+    assert read(path) == [("aten::relu", "b?", None)]
+
+
 def test_without_the_library_the_line_that_installs_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(TraceError, match=r"pip install 'deepprof\[model\]'"):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
+import pickle
 import random
 import threading
 from pathlib import Path
@@ -13,6 +15,7 @@ import numpy as np
 import pytest
 
 import deepprof
+from deepprof.collectors.live.layer_notes import UNSEEN
 from deepprof.collectors.live.model_forward import (
     ForwardError,
     ForwardRecorder,
@@ -219,6 +222,62 @@ def test_wrappers_are_not_part_of_paths() -> None:
         list_modules(compiled)
 
 
+def test_a_model_that_waits_can_be_copied_and_saved() -> None:
+    model, ended = Net(), list[RecordedForward]()
+    ForwardRecorder(model, ended.append, pytest.fail)
+    average = copy.deepcopy(model)
+    average(draw())
+    assert not ended
+    content = pickle.dumps((model, average))
+    assert b"deepprof" not in content.replace(__name__.encode(), b"")
+    for each in pickle.loads(content):  # noqa: S301  our own
+        each(draw())
+    model(draw())
+    assert [describe(each) for each in ended] == [OPERATORS]
+    assert count_hooks(model) == 0
+
+
+def test_a_pass_in_the_handler_of_an_error_is_recorded() -> None:
+    model, ended = Net(), list[RecordedForward]()
+    ForwardRecorder(model, ended.append, pytest.fail)
+    try:
+        raise MemoryError
+    except MemoryError:
+        model(draw())
+    assert [describe(each) for each in ended] == [OPERATORS]
+
+
+def test_parameters_that_the_first_pass_creates_are_no_part_of_it() -> None:
+    model = torch.nn.Sequential(torch.nn.LazyLinear(3), torch.nn.ReLU())
+    state = torch.get_rng_state()
+    found = describe(record_forward(model, [torch.ones(2, 4)]))
+    assert found == [("aten::linear", "0", "Linear", 0), ("aten::relu", "1", "ReLU", 0)]
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_buffers_that_repeat_themselves_or_change_their_shape_are_as_before() -> None:
+    class Odd(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("repeated", torch.ones(1).expand(4))
+            self.register_buffer("grown", torch.ones(1))
+
+        def forward(self, x: Any) -> Any:
+            self.grown.resize_(8).zero_()
+            return x + self.repeated
+
+    model = Odd()
+    assert describe(record_forward(model, [torch.ones(4)]))[-1][0] == "aten::add"
+    assert (model.repeated.tolist(), model.grown.tolist()) == ([1] * 4, [1])
+
+
+def test_a_compiled_model_is_told_and_its_dry_run_is_not_compiled() -> None:
+    compiled = torch.compile(Net(), backend="eager")
+    with pytest.raises(ForwardError, match="OptimizedModule is compiled"):
+        ForwardRecorder(compiled, pytest.fail, pytest.fail)
+    assert describe(record_forward(compiled, [draw()])) == OPERATORS
+
+
 @pytest.fixture
 def nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("DEEPPROF_SOCKET", str(tmp_path / "nobody.sock"))
@@ -293,9 +352,12 @@ def test_a_model_that_cannot_be_recorded_is_told_once_and_trains(
     assert deepprof.read(nobody).layers.is_empty()
 
 
-def test_a_model_that_never_runs_keeps_no_hooks(nobody: Path) -> None:
+def test_a_model_that_never_runs_is_told_and_keeps_no_hooks(nobody: Path, caplog: pytest.LogCaptureFixture) -> None:
     model = Net()
     attachment = deepprof.attach(torch.profiler.profile(), model=model)
     assert count_hooks(model) > 0
-    attachment.detach()
+    with caplog.at_level(logging.WARNING, "deepprof"):
+        attachment.detach()
+        attachment.detach()
     assert count_hooks(model) == 0
+    assert [record.getMessage().endswith(UNSEEN) for record in caplog.records].count(True) == 1

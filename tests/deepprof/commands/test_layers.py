@@ -38,6 +38,17 @@ def broken():
 def other():
     return 3
 
+class Quits(Net):
+    def forward(self, tokens):
+        raise SystemExit(3)
+
+class WordlessError(Exception):
+    def __str__(self):
+        raise ValueError
+
+def wordless():
+    raise WordlessError
+
 net = Net()
 """
 LAYERS = ["aten::embedding", "aten::linear", "aten::relu"]
@@ -73,6 +84,8 @@ def test_a_model_in_a_file_is_written_and_nothing_else_is_said(folder: Path) -> 
         (("net.py:net",), "forward pass failed (TypeError"),
         (("net.py:build", "--input", "2x3"), "forward pass failed (RuntimeError"),
         (("net.py:broken",), "broken() failed (ValueError: two)"),
+        (("net.py:Quits", "--input", "2x3"), "forward pass failed (SystemExit: 3)"),
+        (("net.py:wordless",), "wordless() failed (WordlessError)"),
         (("net.py:other",), "a int is no torch.nn.Module"),
         (("net.py:none",), "net has no none"),
         (("none.py:net",), "there is no file"),
@@ -97,6 +110,7 @@ def test_what_fails_is_said_in_one_line(
         (["net", "-o", "a.json"], "names no model"),
         (["net.py:net", "--input", "2y3", "-o", "a.json"], "is not a shape"),
         (["net.py:net", "--input", "2x3:complex", "-o", "a.json"], "is not a shape"),
+        (["net.py:net", "--input", "a=1", "--input", "a=2", "-o", "a.json"], "--input: a is given more than once"),
         (["net.onnx", "--input", "2x3", "-o", "a.json"], "--input: an ONNX file is read"),
         (["net.py:net", "-o", "no/folder/a.json"], "there is no directory"),
     ],
