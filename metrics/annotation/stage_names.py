@@ -18,7 +18,9 @@ STAGES = (
 STAGE = pl.Enum(STAGES)
 
 # As a collective; broadcast_in_dim and broadcast_to give an array another shape.
-BROADCAST = r"broadcast(?:$|ing|_(?:coalesced|params?|parameters?|weights|buffers?|model|grads?|gradients?|object|state))"
+BROADCAST = (
+    r"broadcast(?:$|ing|_(?:coalesced|params?|parameters?|weights|buffers?|model|grads?|gradients?|object|state))"
+)
 # Words of names that are written by people: `## forward ##`, `TrainStep.zero_grad`, `val_epoch`.
 WORDS: Mapping[str, str] = MappingProxyType(
     {
@@ -39,7 +41,7 @@ WORDS: Mapping[str, str] = MappingProxyType(
         r"|update_(?:params|parameters|weights|ema)|(?:param|parameter|weight)s?_update|apply_(?:gradients|updates)",
         "communication": rf"all_?reduce|all_?gather|reduce_?scatter|all_?(?:to|2)_?all|{BROADCAST}|nccl|rccl|gloo"
         r"|sync_grads?|grad(?:ient)?_sync|c10_?d",
-        "other": r"metrics?|log$|log(?:ging|ger)|log_(?:metrics?|stats?|step|scalars?|losse?s?|progress|info|dict|images?)"
+        "other": r"metrics?|log$|log(?:ging|ger)|log_(?:metrics?|stats?|step|scalars?|losse?s?|progress|info|dict)"
         r"|training_log|accuracy|publish|tensor_?board|wandb",
     }
 )
@@ -75,9 +77,7 @@ LOSS_CLASS = r"(?:Loss|Criterion|CrossEntropy)(?:_\d+)?$"
 NODE = r"^autograd::engine::evaluate_function|Backward\d*(?:, seq = .*)?$|^torch::autograd::AccumulateGrad"
 BACKWARD_OPERATOR = r"_backward(?:_\w+)?$"
 LOSS_OPERATOR = rf"(?i)^(?:aten::)?_?{LOSS_FUNCTIONS}"
-OPTIMIZER_OPERATOR = (
-    r"^(?:aten::)?_(?:fused_(?:adam|sgd|adagrad)|amp_(?:foreach_non_finite|update_scale)|foreach_)"
-)
+OPTIMIZER_OPERATOR = r"^(?:aten::)?_(?:fused_(?:adam|sgd|adagrad)|amp_(?:foreach_non_finite|update_scale)|foreach_)"
 NUMBERED_RANGE = r"^nccl:|^gloo:|^mpi:|^ucc:|^record_param_comms|^c10d::"
 # What emit_nvtx writes behind an operator's name, and ranges that are operators in other recordings.
 NUMBERED_OPERATOR = r"(?:, (?:seq|op_id|sizes|input_op_ids) = .*)+$"
