@@ -113,7 +113,7 @@ def _close_unknown(costs: Floats) -> Floats:
 
     Only those of every iteration are found without that: a short one would be cheapest as an evaluation.
     """
-    closed = (costs > 0).all(axis=0)
+    closed = np.array((costs > 0).all(axis=0))
     closed[USUAL] = False
     return np.where(closed, np.float32(KEPT), costs)
 
