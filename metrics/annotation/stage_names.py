@@ -75,6 +75,7 @@ OF_FRAMEWORKS = (
 DATA_FILE = r"(?i)(?:^|[/_])data_?(?:loader|set|module)s?\.py$"
 LOSS_CLASS = r"(?:Loss|Criterion|CrossEntropy)(?:_\d+)?$"
 NODE = r"^autograd::engine::evaluate_function|Backward\d*(?:, seq = .*)?$|^torch::autograd::AccumulateGrad"
+# Of ranges only: operators lie in a node that says so for certain.
 BACKWARD_OPERATOR = r"_backward(?:_\w+)?$"
 LOSS_OPERATOR = rf"(?i)^(?:aten::)?_?{LOSS_FUNCTIONS}"
 OPTIMIZER_OPERATOR = r"^(?:aten::)?_(?:fused_(?:adam|sgd|adagrad)|amp_(?:foreach_non_finite|update_scale)|foreach_)"
@@ -127,7 +128,7 @@ def _meant_by_file() -> pl.Expr:
 def _meant_by_operator(name: pl.Expr) -> pl.Expr:
     """Return the stage that an operator of a name is part of, null where it may be of several."""
     return (
-        pl.when(name.str.contains(NODE) | name.str.contains(BACKWARD_OPERATOR))
+        pl.when(name.str.contains(NODE))
         .then(pl.lit("backward"))
         .when(name.str.contains(NUMBERED_RANGE))
         .then(pl.lit("communication"))
@@ -175,7 +176,7 @@ def name_stages(frames: pl.DataFrame) -> pl.DataFrame:
         .when(kind == "scope")
         .then(of_scope)
         .when((kind == "range") & name.str.contains(OPERATOR_RANGE))
-        .then(of_operator)
+        .then(pl.when(name.str.contains(BACKWARD_OPERATOR)).then(pl.lit("backward")).otherwise(of_operator))
         .when(kind == "range")
         .then(_meant_by_words())
         .when(kind == "operator")
