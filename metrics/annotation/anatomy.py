@@ -40,7 +40,7 @@ def _summarize(times: pl.DataFrame, loop: Loop) -> pl.DataFrame:
         pl.col("busy_ns", "idle_ns", "kernels").fill_null(0)
     )
     device = (pl.col("busy_ns") + pl.col("idle_ns")).cast(pl.Float64)
-    recorded = usual["host_ns"].count() > 0
+    recorded = usual.filter(pl.col("host_ns").is_not_null())["iteration"].n_unique()
     weight = pl.col("busy_ns").filter(pl.col("confidence").is_not_null()) + 1
     table = rows.group_by("stage").agg(
         device_ns=device.median().round(),
@@ -48,7 +48,7 @@ def _summarize(times: pl.DataFrame, loop: Loop) -> pl.DataFrame:
         high_ns=device.quantile(0.95, "linear").round(),
         mean_busy_ns=pl.col("busy_ns").sum() / many,
         mean_idle_ns=pl.col("idle_ns").sum() / many,
-        mean_host_ns=pl.col("host_ns").fill_null(0).sum() / many if recorded else None,
+        mean_host_ns=pl.col("host_ns").fill_null(0).sum() / recorded if recorded else None,
         kernels=pl.col("kernels").sum() / many,
         confidence=(pl.col("confidence").drop_nulls() * weight).sum() / weight.sum(),
     )

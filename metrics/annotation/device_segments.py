@@ -95,15 +95,28 @@ def find_window(begin: Int64s, end: Int64s, times: Int64s) -> Int64s:
 
 def _find_running(work: pl.DataFrame, main: int, times: Int64s) -> Int64s:
     """Return the row of `work` that runs at each time: on the main stream, else on the one with most events; or -1."""
-    running = np.full(len(times), -1, np.int64)
-    rows = work.with_row_index("row").select("row", "stream", "start_ns", "end_ns")
-    order = work.group_by("stream").len().sort(pl.col("stream") != main, -pl.col("len").cast(pl.Int64), "stream")
-    for stream in order["stream"]:
-        mine = rows.filter(pl.col("stream") == stream)
-        free = np.flatnonzero(running < 0)
-        found = find_open(mine["start_ns"].to_numpy(), mine["end_ns"].to_numpy(), times[free])
-        running[free] = np.append(mine["row"].to_numpy().astype(np.int64), -1)[found]
+    running, start, end = np.full(len(times), -1, np.int64), work["start_ns"].to_numpy(), work["end_ns"].to_numpy()
+    for mine in _split_streams(work["stream"].to_numpy(), main):
+        within = _list_within(np.searchsorted(times, start[mine]), np.searchsorted(times, end[mine]))
+        free = within[running[within] < 0]
+        running[free] = np.append(mine, -1)[find_open(start[mine], end[mine], times[free])]
     return running
+
+
+def _split_streams(stream: Int64s, main: int) -> list[Int64s]:
+    """Return the rows of each stream: the main one, then those with most rows."""
+    rows = np.argsort(stream, kind="stable")
+    parts = np.split(rows, np.flatnonzero(np.diff(stream[rows])) + 1) if len(rows) else []
+    return sorted(parts, key=lambda part: (stream[part[0]] != main, -len(part), stream[part[0]]))
+
+
+def _list_within(first: Int64s, last: Int64s) -> Int64s:
+    """Return the places in the stretches [`first`, `last`), sorted by their first one, each once."""
+    reach = np.append(0, np.maximum.accumulate(last))[:-1]
+    first = np.maximum(first, reach)
+    count = np.maximum(last - first, 0)
+    places: Int64s = np.arange(int(count.sum())) + np.repeat(first - np.cumsum(count) + count, count)
+    return places
 
 
 def find_open(start: Int64s, end: Int64s, times: Int64s) -> Int64s:

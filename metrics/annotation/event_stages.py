@@ -132,6 +132,8 @@ def _label_in_iterations(found: TraceStages, trace: Trace, loop: Loop, tree: Con
     weights = _weigh_kinds(BESIDE_KNOWN if between and differentiated else 1.0)
     stage = fill(kinds, *_find_rows(loop, start), weights)
     new = (stage >= 0) & ~known
+    if not between:
+        new &= (main["activity"] != "graph").to_numpy()  # which may be of several stages
     found.stage[rows[new]] = stage[new]
     found.evidence[rows[new]] = BETWEEN if between and differentiated else KERNELS
     _find_evaluation(found, rows, *_find_rows(loop, start))
@@ -143,27 +145,28 @@ def _find_evaluation(found: TraceStages, rows: Int64s, first: Int64s, end: Int64
 
     Where most iterations end so, they begin at another place than people say.
     """
-    ends: list[Int64s] = []
-    for begin, until in zip(first.tolist(), end.tolist(), strict=True):
-        mine = rows[begin:until]
-        stage = found.stage[mine]
-        last = np.flatnonzero(np.isin(stage, [BACKWARD, OPTIMIZER]))
-        behind = mine[last[-1] + 1 :] if len(last) else mine[:0]
-        forward = (found.stage[behind] == FORWARD).sum()
-        long = len(last) and forward >= PASS * (stage[: last[-1]] == FORWARD).sum() > 0
-        ends.append(behind if long else mine[:0])
-    some = [each for each in ends if len(each)]
-    if some and len(some) <= len(ends) / 2:
-        events = np.concatenate(some)
-        events = events[np.isin(found.stage[events], [FORWARD, LOSS, LOADING, NONE])]
-        found.stage[events] = EVALUATION
-        found.evidence[events] = np.maximum(found.evidence[events], BETWEEN)
+    stage = found.stage[rows]
+    places = np.where(np.isin(stage, [BACKWARD, OPTIMIZER]), np.arange(len(rows)), -1)
+    last = np.append(np.maximum.accumulate(places), -1)[end - 1]  # the very last: of no event
+    until = np.maximum(last + 1, first)
+    passed = np.append(0, np.cumsum(stage == FORWARD))
+    forward = passed[until] - passed[first]
+    long = (last >= first) & (forward > 0) & (passed[end] - passed[until] >= PASS * forward)
+    if not 0 < long.sum() <= len(long) / 2:
+        return
+    behind = _mark(until[long], end[long], len(rows)) & np.isin(stage, [FORWARD, LOSS, LOADING, NONE])
+    found.stage[rows[behind]] = EVALUATION
+    found.evidence[rows[behind]] = np.maximum(found.evidence[rows[behind]], BETWEEN)
 
 
 def _in_iterations(loop: Loop, start: Int64s) -> Bools:
     """Return which of the sorted times `start` lie in an iteration."""
-    inside = np.zeros(len(start) + 1, np.int64)
-    first, end = _find_rows(loop, start)
+    return _mark(*_find_rows(loop, start), len(start))
+
+
+def _mark(first: Int64s, end: Int64s, many: int) -> Bools:
+    """Return which of `many` rows lie in one of the stretches [`first`, `end`)."""
+    inside = np.zeros(many + 1, np.int64)
     np.add.at(inside, first, 1)
     np.add.at(inside, end, -1)
     return np.cumsum(inside)[:-1] > 0

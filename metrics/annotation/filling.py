@@ -43,6 +43,7 @@ KEPT = 50.0  # what it costs to leave what is known
 TURNS = 3  # an iteration is read between two like itself; the middle one counts
 MOST_STEPS = 60_000  # of one iteration: a longer one is read alone
 CELLS = 4_000_000  # of one array
+USUAL = [STAGES.index(stage) for stage in ("data loading", "forward", "loss", "backward", "optimizer")]
 FORWARD, BACKWARD = STAGES.index("forward"), STAGES.index("backward")
 WHOLE = 0.9  # of the kernels of a forward pass: a shorter one inside a backward pass is a part of it, run again
 
@@ -97,7 +98,7 @@ def _decide(rows: list[Int64s], costs: Floats) -> list[Int8s]:
     long = max(len(kind) for kind, _ in runs) * turns
     cost = np.zeros((len(runs), long, len(STAGES)), np.float32)  # nothing speaks against anything past an end
     for number, (kind, length) in enumerate(runs):
-        weighed = costs[kind] * length[:, None]
+        weighed = _close_unknown(costs[kind]) * length[:, None]
         cost[number, : len(kind) * turns] = np.tile(weighed, (turns, 1))
     path = _cheapest(cost)
     found = []
@@ -105,6 +106,16 @@ def _decide(rows: list[Int64s], costs: Floats) -> list[Int8s]:
         begin = len(kind) * (turns // 2)
         found.append(_join_recomputed(np.repeat(path[number, begin : begin + len(kind)], length)))
     return found
+
+
+def _close_unknown(costs: Floats) -> Floats:
+    """Return the costs of an iteration's kernels with stages as dear as can be that no kernel is known to be part of.
+
+    Only those of every iteration are found without that: a short one would be cheapest as an evaluation.
+    """
+    closed = np.array((costs > 0).all(axis=0))
+    closed[USUAL] = False
+    return np.where(closed, np.float32(KEPT), costs)
 
 
 def _join_recomputed(stage: Int8s) -> Int8s:

@@ -45,13 +45,23 @@ def cut_host(known: TraceAnnotation, loop: Loop) -> StageSegments | None:
     bounds = join_bounds(*(edge for each in cut for edge in (each.start, each.end)))
     if len(bounds) <= 1:
         return None
+    of_slices = _add_launches(slices.stage, tree.sites.row, known.stages.stage)
     stage, row = np.full(len(bounds) - 1, -1, np.int8), np.full(len(bounds) - 1, -1, np.int64)
     for each in cut:
         found = np.append(each.row, -1)[find_open(each.start, each.end, bounds[:-1])]
-        of_thread = np.append(slices.stage, -1)[found]
+        of_thread = np.append(of_slices, -1)[found]
         better = (stage < 0) & ((of_thread >= 0) | (row < 0))
         stage[better], row[better] = of_thread[better], found[better]
     return StageSegments(bounds, _close(stage), row)
+
+
+def _add_launches(of_slices: Int8s, site: Int64s, of_events: Int8s) -> Int8s:
+    """Return the stages of slices; a call of none is part of that of the event that it launched (`site`: its row)."""
+    found = of_slices.copy()
+    known = (site >= 0) & (of_events >= 0)
+    known[known] = of_slices[site[known]] < 0
+    found[site[known]] = of_events[known]
+    return found
 
 
 def _find_threads(tree: ContextTree, loop: Loop, trace: Trace) -> list[int]:
@@ -77,6 +87,7 @@ def _close(stage: Int8s) -> Int8s:
 def find_host_windows(trace: Trace, loop: Loop, host: StageSegments) -> tuple[Int64s, Int64s]:
     """Return begin and end of iterations on the host: from where it begins to load data, or else to launch.
 
+    One that the recording of the host does not have to its end is empty; only of the last one the end is not known.
     An iteration without a launch that is known begins when its first kernel does.
     """
     start, until = find_windows(loop)
@@ -87,7 +98,10 @@ def find_host_windows(trace: Trace, loop: Loop, host: StageSegments) -> tuple[In
     begin = np.where(first < begin, first, begin)
     length = until - start
     end = np.append(begin, np.iinfo(np.int64).max)[1:]
-    return begin, np.maximum(np.minimum(np.minimum(end, host.bounds[-1]), begin + LONGEST * length), begin)
+    recorded = (begin >= host.bounds[0]) & (begin < host.bounds[-1])
+    recorded[:-1] &= end[:-1] <= host.bounds[-1]
+    end = np.minimum(np.minimum(end, host.bounds[-1]), begin + LONGEST * length)
+    return begin, np.where(recorded, np.maximum(end, begin), begin)
 
 
 def _find_launches(trace: Trace, loop: Loop, start: Int64s) -> Int64s:

@@ -36,6 +36,7 @@ NO_LAYER = (
     r"^(?:p?jit|pmap|xmap|shard_map|while|body|cond|branch_\d+_fun|scan|closed_call|core_call|remat|checkpoint|"
     r"rematted_computation|custom_[jv][vj]p_call\w*|xla_call|main|named_computation)?(?:\(.*\))?$"
 )
+DEEPEST = 64  # layers within each other; what lies deeper belongs to the one there
 UNWRAPPED = 4  # such functions around each other
 LONGEST_NAME = 40  # characters of a kernel's name in that of a block
 FEWEST_REPEATS, SMALLEST_BLOCK = 3, 4  # of blocks that count as layers: how often, and of how many kernels
@@ -156,7 +157,8 @@ class _LayerNodes:
     """Layers as they are met, each once for the path to it."""
 
     def __init__(self) -> None:
-        self.names, self.parents, self.children = [""], [-1], dict[tuple[int, str], int]()
+        self.names, self.parents, self.depths = [""], [-1], [0]
+        self.children: dict[tuple[int, str], int] = {}
 
     def enter(self, around: int, name: str, *, again: bool) -> int:
         """Return the layer of a name within another one; with `again` that one, or one around it, of the same name.
@@ -168,10 +170,13 @@ class _LayerNodes:
             if self.names[outer] == name:
                 return outer
             outer = self.parents[outer]
+        if self.depths[around] >= DEEPEST:
+            return around
         number = self.children.setdefault((around, name), len(self.names))
         if number == len(self.names):
             self.names.append(name)
             self.parents.append(around)
+            self.depths.append(self.depths[around] + 1)
         return number
 
 

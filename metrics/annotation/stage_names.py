@@ -17,6 +17,10 @@ STAGES = (
 )
 STAGE = pl.Enum(STAGES)
 
+# As a collective; broadcast_in_dim and broadcast_to give an array another shape.
+BROADCAST = (
+    r"broadcast(?:$|ing|_(?:coalesced|params?|parameters?|weights|buffers?|model|grads?|gradients?|object|state))"
+)
 # Words of names that are written by people: `## forward ##`, `TrainStep.zero_grad`, `val_epoch`.
 WORDS: Mapping[str, str] = MappingProxyType(
     {
@@ -35,12 +39,15 @@ WORDS: Mapping[str, str] = MappingProxyType(
         "optimizer": r"optim(?:izer|iser)?s?|zero_grads?|clip_grads?(?:_\w+)?|grad(?:ient)?_clip(?:ping)?|unscale"
         r"|lr_scheduler|scheduler_step|(?:fused_)?adamw?|sgd|lamb|lion|muon|adagrad|adafactor|ema_update"
         r"|update_(?:params|parameters|weights|ema)|(?:param|parameter|weight)s?_update|apply_(?:gradients|updates)",
-        "communication": r"all_?reduce|all_?gather|reduce_?scatter|all_?(?:to|2)_?all|broadcast|nccl|rccl|gloo"
+        "communication": rf"all_?reduce|all_?gather|reduce_?scatter|all_?(?:to|2)_?all|{BROADCAST}|nccl|rccl|gloo"
         r"|sync_grads?|grad(?:ient)?_sync|c10_?d",
-        "other": r"metrics?|log(?:ging|ger)?|accuracy|publish|tensor_?board|wandb",
+        "other": r"metrics?|log$|log(?:ging|ger)|log_(?:metrics?|stats?|step|scalars?|losse?s?|progress|info|dict)"
+        r"|training_log|accuracy|publish|tensor_?board|wandb",
     }
 )
 CAMEL = r"([a-z0-9])([A-Z])"
+BETWEEN_WORDS = r"[\s-]+"  # the same as an underscore is
+PERHAPS = r"(?i)(?:^|_)maybe_"  # a function that looks in each step whether there is something to do
 LOSS_FUNCTIONS = (
     r"(?:cross_entropy|nll_loss|mse_loss|l1_loss|bce|binary_cross_entropy|kl_div|ctc_loss|huber_loss|hinge_embedding_loss|"
     r"margin_ranking_loss|multi_margin_loss|multilabel|triplet_margin|cosine_embedding_loss|poisson_nll|gaussian_nll|soft_margin)"
@@ -67,18 +74,23 @@ OF_FRAMEWORKS = (
 )
 DATA_FILE = r"(?i)(?:^|[/_])data_?(?:loader|set|module)s?\.py$"
 LOSS_CLASS = r"(?:Loss|Criterion|CrossEntropy)(?:_\d+)?$"
-NODE = r"^autograd::engine::evaluate_function|Backward\d*$|^torch::autograd::AccumulateGrad"
-LOSS_OPERATOR = rf"(?i)^aten::_?{LOSS_FUNCTIONS}"
-OPTIMIZER_OPERATOR = (
-    r"^aten::_fused_(?:adam|sgd|adagrad)|^aten::_amp_(?:foreach_non_finite|update_scale)|^aten::_foreach_"
-)
+NODE = r"^autograd::engine::evaluate_function|Backward\d*(?:, seq = .*)?$|^torch::autograd::AccumulateGrad"
+# Of ranges only: operators lie in a node that says so for certain.
+BACKWARD_OPERATOR = r"_backward(?:_\w+)?$"
+LOSS_OPERATOR = rf"(?i)^(?:aten::)?_?{LOSS_FUNCTIONS}"
+OPTIMIZER_OPERATOR = r"^(?:aten::)?_(?:fused_(?:adam|sgd|adagrad)|amp_(?:foreach_non_finite|update_scale)|foreach_)"
 NUMBERED_RANGE = r"^nccl:|^gloo:|^mpi:|^ucc:|^record_param_comms|^c10d::"
+# What emit_nvtx writes behind an operator's name, and ranges that are operators in other recordings.
+NUMBERED_OPERATOR = r"(?:, (?:seq|op_id|sizes|input_op_ids) = .*)+$"
+OPERATOR_RANGE = (
+    rf"{NUMBERED_OPERATOR}|^(?:aten|prims?|torchvision|torch_scatter|torch|autograd|_?quantized|mkldnn|inductor)::"
+)
 LINEARIZED = r"jvp\("
 
 
 def _have_word(words: str) -> pl.Expr:
     """Return whether a `name` has one of the words, separated by anything but letters or by capitals."""
-    plain = pl.col("name").str.replace_all(CAMEL, "${1}_${2}").str.to_lowercase()
+    plain = pl.col("name").str.replace_all(CAMEL, "${1}_${2}").str.replace_all(BETWEEN_WORDS, "_").str.to_lowercase()
     return plain.str.contains(f"(?:^|[^a-z])(?:{words})(?:[^a-z]|$)").fill_null(value=False)
 
 
@@ -113,6 +125,20 @@ def _meant_by_file() -> pl.Expr:
     )
 
 
+def _meant_by_operator(name: pl.Expr) -> pl.Expr:
+    """Return the stage that an operator of a name is part of, null where it may be of several."""
+    return (
+        pl.when(name.str.contains(NODE))
+        .then(pl.lit("backward"))
+        .when(name.str.contains(NUMBERED_RANGE))
+        .then(pl.lit("communication"))
+        .when(name.str.contains(LOSS_OPERATOR))
+        .then(pl.lit("loss"))
+        .when(name.str.contains(OPTIMIZER_OPERATOR))
+        .then(pl.lit("optimizer"))
+    )
+
+
 def name_stages(frames: pl.DataFrame) -> pl.DataFrame:
     """Return `stage` (with "loss module" for what is loss as a whole, null for nothing) and whether it is `certain`.
 
@@ -130,22 +156,18 @@ def name_stages(frames: pl.DataFrame) -> pl.DataFrame:
         .then(_meant_by_file())
         .when(file.is_null() | internal)
         .then(None)
+        .when(name.str.contains(PERHAPS))
+        .then(None)
         .when(file.str.contains(DATA_FILE))
         .then(pl.lit("data loading"))
         .otherwise(_meant_by_words())
     )
     of_module = pl.when(name.str.contains(LOSS_CLASS)).then(pl.lit("loss module")).otherwise(pl.lit("forward"))
-    of_scope = pl.coalesce(_meant_by_words(), pl.when(name.str.contains(LINEARIZED)).then(pl.lit("forward")))
-    of_operator = (
-        pl.when(name.str.contains(NODE))
-        .then(pl.lit("backward"))
-        .when(name.str.contains(NUMBERED_RANGE))
-        .then(pl.lit("communication"))
-        .when(name.str.contains(LOSS_OPERATOR))
-        .then(pl.lit("loss"))
-        .when(name.str.contains(OPTIMIZER_OPERATOR))
-        .then(pl.lit("optimizer"))
+    of_scope = pl.coalesce(
+        pl.when(name != "log").then(_meant_by_words()),  # the innermost one is what is computed
+        pl.when(name.str.contains(LINEARIZED)).then(pl.lit("forward")),
     )
+    of_operator = _meant_by_operator(pl.col("name").str.replace(NUMBERED_OPERATOR, ""))
     stage = (
         pl.when(kind == "python")
         .then(of_function)
@@ -153,6 +175,8 @@ def name_stages(frames: pl.DataFrame) -> pl.DataFrame:
         .then(of_module)
         .when(kind == "scope")
         .then(of_scope)
+        .when((kind == "range") & name.str.contains(OPERATOR_RANGE))
+        .then(pl.when(name.str.contains(BACKWARD_OPERATOR)).then(pl.lit("backward")).otherwise(of_operator))
         .when(kind == "range")
         .then(_meant_by_words())
         .when(kind == "operator")
@@ -162,12 +186,9 @@ def name_stages(frames: pl.DataFrame) -> pl.DataFrame:
         .when((kind == "kernel") & name.str.contains(OPTIMIZER) & ~name.str.contains("(?i)backward"))
         .then(pl.lit("optimizer"))
     )
-    certain = (
-        ~kind.is_in(["operator", "kernel"])
-        | name.str.contains(NODE)
-        | name.str.contains(NUMBERED_RANGE)
-        | ~name.str.contains("::")
-    )
+    operator = kind.is_in(["operator", "kernel"]) | ((kind == "range") & name.str.contains(OPERATOR_RANGE))
+    plain = ~name.str.contains("::") & ~name.str.contains(NUMBERED_OPERATOR)
+    certain = ~operator | name.str.contains(NODE) | name.str.contains(NUMBERED_RANGE) | plain
     known = words.select(*keys, stage=stage, certain=certain.fill_null(value=False))
     return (
         frames.select(keys)

@@ -76,7 +76,9 @@ def _measure_host(trace: Trace, loop: Loop, host: StageSegments | None, many: in
     bounds = join_bounds(host.bounds, begin, end)
     stage, iteration = _find_stages(host, bounds[:-1]), find_window(begin, end, bounds[:-1])
     kept = iteration >= 0
-    return pl.Series(_add_up(iteration[kept], np.where(stage < 0, OTHER, stage)[kept], np.diff(bounds)[kept], many))
+    times = _add_up(iteration[kept], np.where(stage < 0, OTHER, stage)[kept], np.diff(bounds)[kept], many)
+    recorded = pl.Series(np.repeat(end > begin, len(STAGES)))
+    return pl.select(pl.when(recorded).then(pl.Series(times))).to_series()
 
 
 def _count_kernels(trace: Trace, loop: Loop, stages: TraceStages, of_events: Int64s) -> tuple[Int64s, Floats]:

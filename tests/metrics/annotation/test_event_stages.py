@@ -145,6 +145,15 @@ def test_nothing_and_one_event(events: int) -> None:
     assert np.array(told(trace, code=True)).size == 2 * events
 
 
+@pytest.mark.parametrize("activity", ["graph", "kernel"])
+def test_short_iterations_are_no_evaluations_and_graphs_of_no_stage_by_themselves(activity: str) -> None:
+    rows = [
+        row | ({"activity": activity} if row["name_id"] == PLAIN else {}) for row in play([[PLAIN, ADAM, ADAM]] * 20)
+    ]
+    found = told(make_trace(rows, names=NAMES))[3:-3]
+    assert {stage for stage, _ in found} == ({None, "optimizer"} if activity == "graph" else {"optimizer"})
+
+
 def test_the_names_of_stages_are_in_the_order_of_an_iteration() -> None:
     assert list(STAGES)[:5] == ["data loading", "forward", "loss", "backward", "optimizer"]
     assert pl.Series(["optimizer", "forward"], dtype=pl.Enum(STAGES)).sort().to_list() == ["forward", "optimizer"]

@@ -8,7 +8,7 @@ import pytest
 
 import deepprof
 from deepprof.analysis import Analysis
-from deepprof.metrics.annotation.layers import TraceLayers, _LayerNodes, _name_layers
+from deepprof.metrics.annotation.layers import DEEPEST, TraceLayers, _LayerNodes, _name_layers
 from tests.metrics.annotation.test_event_stages import ADAM, GEMM, GEMM_BACK, LOSS, NAMES, PLAIN, US, play
 from tests.metrics.contexts.test_slices import op
 from tests.tables import event, launch, make_trace
@@ -137,3 +137,10 @@ def test_a_module_that_is_run_again_below_itself_is_the_same_layer() -> None:
     assert nodes.enter(relu, "Net_0", again=True) == net
     assert nodes.enter(relu, "Net_0", again=False) not in {net, block, relu}  # scopes have no names of their own
     assert nodes.enter(net, "Block_0", again=True) == block
+
+
+def test_what_lies_deeper_than_models_do_belongs_to_the_layer_there() -> None:
+    nodes, at = _LayerNodes(), 0
+    for number in range(DEEPEST + 3):
+        at = nodes.enter(at, f"Block_{number}", again=True)
+    assert at == DEEPEST == len(nodes.names) - 1

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepprof.metrics.annotation.device_segments import find_open, find_window
+from deepprof.metrics.annotation.device_segments import _find_running, find_open, find_window
 from deepprof.metrics.annotation.host_segments import cut_thread
 from deepprof.metrics.contexts.slices import read_slices
 from tests.metrics.contexts.test_slices import op
@@ -38,6 +39,22 @@ def test_the_last_begun_event_runs_or_else_the_longest(drawn: list[tuple[int, in
         else:
             assert spans[found][0] <= time < spans[found][1]
             assert found == begun[-1] or spans[begun[-1]][1] <= time
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 12), st.integers(0, 3)), max_size=12))
+def test_the_main_stream_runs_before_those_with_most_events(drawn: list[tuple[int, int, int]]) -> None:
+    rows = sorted((start, start + length, stream) for start, length, stream in drawn)
+    work = pl.DataFrame(rows, dict.fromkeys(("start_ns", "end_ns", "stream"), pl.Int64), orient="row")
+    many = [stream for *_, stream in rows]
+    for time, found in enumerate(_find_running(work, 2, np.arange(45)).tolist()):
+        streams = {stream for start, end, stream in rows if start <= time < end}
+        if not streams:
+            assert found == -1
+            continue
+        first = min(streams, key=lambda each: (each != 2, -many.count(each), each))
+        start, end, stream = rows[found]
+        assert stream == first
+        assert start <= time < end
 
 
 def test_times_lie_in_windows_that_do_not_overlap() -> None:

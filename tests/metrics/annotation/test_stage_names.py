@@ -36,6 +36,10 @@ FUNCTIONS = [
     ("all_reduce", "torch/distributed/distributed_c10d.py", "communication"),
     ("get_rank", "torch/distributed/distributed_c10d.py", None),
     ("dumps", "json/__init__.py", None),
+    ("_maybe_log_save_evaluate", "site-packages/transformers/trainer.py", None),
+    ("get_log_probs", "train.py", None),
+    ("log_metrics", "train.py", "other"),
+    ("broadcast_to", "model.py", None),
 ]
 RANGES = [
     ("## forward ##", "forward"),
@@ -66,8 +70,30 @@ RANGES = [
     ("value", None),
     ("metrics:publish", "other"),
     ("catalog", None),
+    ("log_softmax", None),
+    ("broadcast_in_dim", None),
+    ("broadcast", "communication"),
+    ("broadcast parameters", "communication"),
+    ("Data Loading", "data loading"),
+    ("zero-grad", "optimizer"),
+    ("save checkpoint", "checkpoint"),
+    ("backward-params-all-reduce", "communication"),
+    ("val loop", "evaluation"),
     ("ProfilerStep#12", None),
     ("", None),
+]
+# As PyTorch's emit_nvtx and RPD write operators: as ranges.
+OPERATOR_RANGES = [
+    ("add_, seq = 12", None, False),
+    ("log, seq = 3", None, False),
+    ("aten::log", None, False),
+    ("aten::broadcast_to, op_id = 5", None, False),
+    ("aten::nll_loss_forward", "loss", False),
+    ("nll_loss, seq = 3, sizes = [[8, 10], [8]]", "loss", False),
+    ("aten::nll_loss_backward", "backward", False),
+    ("aten::_foreach_add_", "optimizer", False),
+    ("MulBackward0, seq = 3, op_id = 4", "backward", True),
+    ("autograd::engine::evaluate_function: MmBackward0", "backward", True),
 ]
 OPERATORS = [
     ("autograd::engine::evaluate_function: AddmmBackward0", "backward", True),
@@ -99,6 +125,15 @@ def test_functions_tell_by_file_and_words() -> None:
 def test_ranges_tell_by_words_alone(kind: str) -> None:
     found = stages_of(kind, [name for name, _ in RANGES])
     assert dict(zip([name for name, _ in RANGES], found["stage"], strict=True)) == dict(RANGES)
+
+
+def test_ranges_that_are_operators_tell_what_operators_do() -> None:
+    found = stages_of("range", [name for name, *_ in OPERATOR_RANGES])
+    assert found.rows() == [(stage, certain) for _, stage, certain in OPERATOR_RANGES]
+
+
+def test_a_logarithm_of_a_compiled_program_is_no_stage() -> None:
+    assert stages_of("scope", ["log", "jit(log)"])["stage"].to_list() == [None, None]
 
 
 def test_operators_tell_little_for_certain() -> None:
