@@ -59,6 +59,8 @@ def judge_slices(tree: ContextTree, contexts: JudgedStages) -> JudgedStages:
     Equal operators of one context may be of several passes; which of them went backward is known of each.
     """
     stage, certain = contexts.stage[tree.of_slices], contexts.certain[tree.of_slices]
+    if not (tree.forward >= 0).any():
+        return JudgedStages(stage, certain)
     differentiated = np.zeros(len(stage), np.bool_)
     differentiated[tree.forward[tree.forward >= 0]] = True
     differentiated &= (tree.slices.rows["kind"] == "operator").to_numpy()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 import polars as pl
@@ -145,53 +145,99 @@ def name_stages(frames: pl.DataFrame) -> pl.DataFrame:
     `frames` have `kind`, `name` and `file` as in `FRAMES`, a row each; equal ones are read once.
     """
     keys = ["kind", "name", "file"]
-    distinct = frames.select(keys).unique(maintain_order=True)
-    words = distinct.with_columns(_have_word(words).alias(f"has {stage}") for stage, words in WORDS.items())
+    distinct = frames.select(keys).unique(maintain_order=True).with_columns(pl.col("kind").cast(pl.String))
+    schema = {**distinct.schema, "stage": pl.String(), "certain": pl.Boolean()}
+    found = [pl.DataFrame(schema=schema)]
+    for (kind,), rows in distinct.group_by("kind", maintain_order=True):
+        named = rows.with_columns(_READERS[str(kind)](rows).alias("stage")) if kind in _READERS else rows
+        known = named.with_columns(certain=_is_certain(str(kind)).fill_null(value=False))
+        found.append(known.with_columns(stage=pl.col("stage") if kind in _READERS else pl.lit(None, pl.String)))
+    known = pl.concat([each.select(list(schema)).cast(schema) for each in found])  # type: ignore[arg-type]
+    texts = frames.select(pl.col("kind").cast(pl.String), "name", "file")
+    return texts.join(known, on=keys, how="left", nulls_equal=True, maintain_order="left").select("stage", "certain")
+
+
+def _is_certain(kind: str) -> pl.Expr:
+    """Return whether the stage of a frame of a kind is certain by its `name`: those of most operators are not."""
+    name = pl.col("name")
+    plain = ~name.str.contains("::") & ~name.str.contains(NUMBERED_OPERATOR)
+    told = name.str.contains(NODE) | name.str.contains(NUMBERED_RANGE) | plain
+    if kind == "range":
+        return ~name.str.contains(OPERATOR_RANGE) | told
+    return told if kind in {"operator", "kernel"} else pl.lit(value=True)
+
+
+def _read_words(rows: pl.DataFrame, wanted: pl.Expr) -> pl.Series:
+    """Return the stage that the words of the `wanted` names mean; words are looked for in few of all names."""
+    numbered = rows.with_row_index("row").filter(wanted)
+    has = numbered.with_columns(_have_word(words).alias(f"has {stage}") for stage, words in WORDS.items())
+    meant = has.select("row", stage=_meant_by_words())
+    return rows.with_row_index("row").join(meant, on="row", how="left", maintain_order="left")["stage"]
+
+
+def _read_functions(rows: pl.DataFrame) -> pl.Series:
+    """Return the stages of Python functions: a framework's by their files, others by their words."""
     file = pl.col("file").str.replace_all("\\", "/", literal=True)
     internal = file.str.contains(FRAMEWORKS) | file.str.contains(NO_FILE)
     internal |= file.str.contains(STANDARD_LIBRARY) & ~file.str.contains(INSTALLED)
-    name, kind = pl.col("name"), pl.col("kind").cast(pl.String)
-    of_function = (
-        pl.when(_meant_by_file().is_not_null())
-        .then(_meant_by_file())
-        .when(file.is_null() | internal)
-        .then(None)
-        .when(name.str.contains(PERHAPS))
-        .then(None)
-        .when(file.str.contains(DATA_FILE))
-        .then(pl.lit("data loading"))
-        .otherwise(_meant_by_words())
+    own = file.is_not_null() & ~internal & ~pl.col("name").str.contains(PERHAPS)
+    data = file.str.contains(DATA_FILE)
+    words = _read_words(rows, own & ~data)
+    of_data = pl.when(own & data).then(pl.lit("data loading"))
+    return rows.select(pl.coalesce(_meant_by_file(), of_data, words)).to_series()
+
+
+def _read_modules(rows: pl.DataFrame) -> pl.Series:
+    """Return the stages of modules."""
+    loss = pl.col("name").str.contains(LOSS_CLASS)
+    return rows.select(pl.when(loss).then(pl.lit("loss module")).otherwise(pl.lit("forward"))).to_series()
+
+
+def _read_scopes(rows: pl.DataFrame) -> pl.Series:
+    """Return the stages of name scopes."""
+    words = _read_words(rows, pl.col("name") != "log")  # the innermost one is what is computed
+    linear = pl.when(pl.col("name").str.contains(LINEARIZED)).then(pl.lit("forward"))
+    return rows.select(pl.coalesce(words, linear)).to_series()
+
+
+def _read_ranges(rows: pl.DataFrame) -> pl.Series:
+    """Return the stages of ranges; some are operators, as recorders of other formats write them."""
+    operator, backward = (pl.col("name").str.contains(pattern) for pattern in (OPERATOR_RANGE, BACKWARD_OPERATOR))
+    words, of_operator = _read_words(rows, ~operator), _meant_by_operator(_without_number())
+    whole = pl.when(backward).then(pl.lit("backward")).otherwise(of_operator)
+    return rows.select(pl.when(operator).then(whole).otherwise(words)).to_series()
+
+
+def _read_operators(rows: pl.DataFrame) -> pl.Series:
+    """Return the stages of operators; older recorders have ranges among them."""
+    words = _read_words(rows, ~pl.col("name").str.contains("::"))
+    return rows.select(pl.coalesce(_meant_by_operator(_without_number()), words)).to_series()
+
+
+def _read_kernels(rows: pl.DataFrame) -> pl.Series:
+    """Return the stages of kernels that run in one only."""
+    name = pl.col("name")
+    collective, updates = (
+        name.str.contains(COLLECTIVE),
+        name.str.contains(OPTIMIZER) & ~name.str.contains("(?i)backward"),
     )
-    of_module = pl.when(name.str.contains(LOSS_CLASS)).then(pl.lit("loss module")).otherwise(pl.lit("forward"))
-    of_scope = pl.coalesce(
-        pl.when(name != "log").then(_meant_by_words()),  # the innermost one is what is computed
-        pl.when(name.str.contains(LINEARIZED)).then(pl.lit("forward")),
-    )
-    of_operator = _meant_by_operator(pl.col("name").str.replace(NUMBERED_OPERATOR, ""))
-    stage = (
-        pl.when(kind == "python")
-        .then(of_function)
-        .when(kind == "module")
-        .then(of_module)
-        .when(kind == "scope")
-        .then(of_scope)
-        .when((kind == "range") & name.str.contains(OPERATOR_RANGE))
-        .then(pl.when(name.str.contains(BACKWARD_OPERATOR)).then(pl.lit("backward")).otherwise(of_operator))
-        .when(kind == "range")
-        .then(_meant_by_words())
-        .when(kind == "operator")
-        .then(pl.coalesce(of_operator, pl.when(~name.str.contains("::")).then(_meant_by_words())))
-        .when((kind == "kernel") & name.str.contains(COLLECTIVE))
-        .then(pl.lit("communication"))
-        .when((kind == "kernel") & name.str.contains(OPTIMIZER) & ~name.str.contains("(?i)backward"))
-        .then(pl.lit("optimizer"))
-    )
-    operator = kind.is_in(["operator", "kernel"]) | ((kind == "range") & name.str.contains(OPERATOR_RANGE))
-    plain = ~name.str.contains("::") & ~name.str.contains(NUMBERED_OPERATOR)
-    certain = ~operator | name.str.contains(NODE) | name.str.contains(NUMBERED_RANGE) | plain
-    known = words.select(*keys, stage=stage, certain=certain.fill_null(value=False))
-    return (
-        frames.select(keys)
-        .join(known, on=keys, how="left", nulls_equal=True, maintain_order="left")
-        .select("stage", "certain")
-    )
+    return rows.select(
+        pl.when(collective).then(pl.lit("communication")).when(updates).then(pl.lit("optimizer"))
+    ).to_series()
+
+
+def _without_number() -> pl.Expr:
+    """Return the name of an operator without the number that a recorder adds."""
+    return pl.col("name").str.replace(NUMBERED_OPERATOR, "")
+
+
+_READERS: Mapping[str, Callable[[pl.DataFrame], pl.Series]] = MappingProxyType(
+    {
+        "python": _read_functions,
+        "module": _read_modules,
+        "scope": _read_scopes,
+        "range": _read_ranges,
+        "operator": _read_operators,
+        "kernel": _read_kernels,
+    }
+)
