@@ -45,7 +45,9 @@ def cut_host(known: TraceAnnotation, loop: Loop) -> StageSegments | None:
     bounds = join_bounds(*(edge for each in cut for edge in (each.start, each.end)))
     if len(bounds) <= 1:
         return None
-    of_slices = _add_launches(slices.stage, tree.sites.row, known.stages.stage)
+    events = known.trace.device_events
+    back = (events["copy_kind"] == "DtoH").fill_null(value=False).to_numpy()  # their calls wait for all work before
+    of_slices = _add_launches(slices.stage, np.where(back, -1, tree.sites.row), known.stages.stage)
     stage, row = np.full(len(bounds) - 1, -1, np.int8), np.full(len(bounds) - 1, -1, np.int64)
     for each in cut:
         found = np.append(each.row, -1)[find_open(each.start, each.end, bounds[:-1])]
