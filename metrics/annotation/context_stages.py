@@ -47,7 +47,8 @@ def judge_contexts(contexts: pl.DataFrame) -> JudgedStages:
         around = parent[rows]
         taken = np.where(certain[rows], STRONG[state[around], own[rows]], WEAK[state[around], own[rows]])
         inherited = taken != own[rows]
-        certain[rows] = np.where(inherited, certain[around], certain[rows])
+        same = certain[around] & (state[around] == taken)  # what is part of a stage is no less so by its own name
+        certain[rows] = np.where(inherited, certain[around], certain[rows] | same)
         state[rows] = taken
     stage = np.where(state == _NUMBERS["loss module"], _NUMBERS["loss"], state)
     return JudgedStages(np.where(stage == _NUMBERS["none"], NONE, stage).astype(np.int8), certain)

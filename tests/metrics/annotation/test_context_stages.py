@@ -67,6 +67,22 @@ def test_a_context_is_part_of(path: list[Frame], stage: str | None) -> None:
     assert stage_of(*path) == stage
 
 
+def test_an_operator_is_no_less_certain_than_the_range_that_says_the_same() -> None:
+    contexts = pl.DataFrame(
+        {
+            "parent": [None, 0, 1],
+            "depth": [0, 1, 2],
+            "kind": ["all", "range", "operator"],
+            "name": ["all", "Optimizer.step#SGD.step", "aten::_foreach_add_"],
+            "file": pl.Series([None] * 3, dtype=pl.String),
+            "backward": [False] * 3,
+        }
+    )
+    judged = judge_contexts(contexts)
+    assert [STAGES[each] for each in judged.stage[1:]] == ["optimizer", "optimizer"]
+    assert judged.certain[1:].tolist() == [True, True]
+
+
 def test_backward_operators_leave_the_stage_of_their_forward_one() -> None:
     node = named("autograd::engine::evaluate_function: LinearBackward0", "operator")
     assert stage_of(MODEL, LINEAR, node, named("aten::mm", "operator"), backward=2) == "backward"
