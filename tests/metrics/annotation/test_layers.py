@@ -144,3 +144,45 @@ def test_what_lies_deeper_than_models_do_belongs_to_the_layer_there() -> None:
     for number in range(DEEPEST + 3):
         at = nodes.enter(at, f"Block_{number}", again=True)
     assert at == DEEPEST == len(nodes.names) - 1
+
+
+def test_compiled_regions_are_of_the_module_that_was_compiled_and_their_backward_too() -> None:
+    names = (
+        *("triton_poi_fused_relu_0", "nn.Module: OptimizedModule_0", "Torch-Compiled Region: 0/0"),
+        *("CompiledFunction", "autograd::engine::evaluate_function: CompiledFunctionBackward", "cuLaunchKernel"),
+        "multi_tensor_apply<Adam>",
+    )
+    device, host = [], []
+    for step in range(6):
+        at, first = step * STEP, 10 * step + 1
+        host += [
+            op(1, at, at + 90 * US, 1, category="python"),
+            op(1, at + 5, at + 80 * US, 2),
+            op(1, at + 10, at + 70 * US, 3, sequence=step, forward_thread=0),
+            *(launch(first + k, at + (10 + k) * US, at + (11 + k) * US, 5) for k in range(3)),
+            op(2, at + 100 * US, at + 190 * US, 4, sequence=step, forward_thread=1),
+            *(launch(first + k, at + (100 + k) * US, at + (101 + k) * US, 5) | {"thread": 2} for k in range(3, 6)),
+            launch(first + 6, at + 200 * US, at + 201 * US, 5),
+        ]
+        device += [event(0, at + (20 + 9 * k) * US, at + (28 + 9 * k) * US, correlation=first + k) for k in range(3)]
+        device += [
+            event(0, at + (110 + 9 * k) * US, at + (118 + 9 * k) * US, correlation=first + k) for k in range(3, 6)
+        ]
+        device += [event(6, at + 210 * US, at + 219 * US, correlation=first + 6)]
+    rows = sorted(host, key=lambda row: int(str(row["start_ns"])))
+    events = deepprof.analyze(make_trace(device, rows, names=names)).events
+    assert events["stage"].to_list()[7:14] == ["forward"] * 3 + ["backward"] * 3 + ["optimizer"]
+    assert events["layer"].to_list()[7:14] == ["OptimizedModule_0"] * 6 + [None]
+
+
+def test_kernels_of_a_graph_are_of_what_launched_it_and_else_of_nothing() -> None:
+    names = ("gemm", "norm", "cudaGraphLaunch", "nn.Module: Net_0", "train.py(3): step")
+    device, host = [], []
+    for step in range(6):
+        at = step * STEP
+        host.append(op(1, at, at + 90 * US, 3 if step % 2 else 4, category="python"))
+        host.append(launch(step + 1, at + 5, at + 9, 2))
+        device += [event(k % 2, at + (10 + 9 * k) * US, at + (18 + 9 * k) * US, correlation=step + 1) for k in range(8)]
+    events = deepprof.analyze(make_trace(device, host, names=names)).events
+    assert events["layer"].to_list() == ([None] * 8 + ["Net_0"] * 8) * 3
+    assert set(events["stage"].to_list()[8:16]) == {"forward"}
