@@ -47,14 +47,19 @@ def before(starts: Int64s, ends: Int64s) -> Int64s:
     return np.maximum(gaps, 0)
 
 
+def main_kernels(trace: Trace, device: int, stream: int) -> pl.DataFrame:
+    """Return the kernels (and graph launches) of one stream, with their `row` in the table of device events."""
+    on_stream = (pl.col("device") == device) & (pl.col("stream") == stream)
+    kernels = on_stream & pl.col("activity").is_in(["kernel", "graph"])
+    return trace.device_events.lazy().with_row_index("row").filter(kernels).collect()
+
+
 def main_sequence(trace: Trace, device: int, stream: int, host: HostSide | None = None) -> Sequence:
     """Return the kernels of (device, stream) as symbols; copies, memsets and waits are no part of the sequence.
 
     `host` is the trace's host side, if the caller already has it.
     """
-    work = trace.device_events.filter(
-        (pl.col("device") == device) & (pl.col("stream") == stream) & pl.col("activity").is_in(["kernel", "graph"])
-    )
+    work = main_kernels(trace, device, stream)
     launches = (host or read_host(trace)).launches
     linked = work.select("correlation").join(launches, on="correlation", how="left", maintain_order="left")
     start_ns = work["start_ns"].to_numpy()

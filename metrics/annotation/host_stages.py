@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.annotation.device_segments import find_open, find_windows
@@ -14,7 +13,9 @@ from deepprof.metrics.annotation.host_segments import cut_thread, join_bounds
 from deepprof.metrics.annotation.stage_names import STAGES
 from deepprof.metrics.annotation.trace_annotation import TraceAnnotation
 from deepprof.metrics.contexts.tree import ContextTree
+from deepprof.metrics.host import read_launches
 from deepprof.metrics.loop import Loop
+from deepprof.metrics.sequence import main_kernels
 
 Int8s = npt.NDArray[np.int8]
 Int64s = npt.NDArray[np.int64]
@@ -108,14 +109,11 @@ def find_host_windows(trace: Trace, loop: Loop, host: StageSegments) -> tuple[In
 
 def _find_launches(trace: Trace, loop: Loop, start: Int64s) -> Int64s:
     """Return when the first kernel of each iteration was launched, where that is known, else when it began."""
-    own = (pl.col("device") == loop.device) & (pl.col("stream") == loop.stream)
-    main = trace.device_events.filter(own & pl.col("activity").is_in(["kernel", "graph"]))
+    main = main_kernels(trace, loop.device, loop.stream)
     if main.is_empty():
         return start
     first = main[np.minimum(np.searchsorted(main["start_ns"].to_numpy(), start), main.height - 1)]
-    calls = trace.host_events.filter((pl.col("category") == "runtime") & pl.col("correlation").is_not_null())
-    calls = calls.unique("correlation", keep="first").select("correlation", launched="start_ns")
-    known = first.select("correlation").join(calls, on="correlation", how="left", maintain_order="left")
-    launched = known["launched"]
+    launches = read_launches(trace).select("correlation", "launch_ns")
+    launched = first.join(launches, on="correlation", how="left", maintain_order="left")["launch_ns"]
     found = np.where(launched.is_null().to_numpy(), start, launched.fill_null(0).to_numpy())
     return np.minimum(np.maximum.accumulate(found), start)

@@ -9,6 +9,7 @@ import polars as pl
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.names import coarse_ids
+from deepprof.metrics.sequence import main_kernels
 from deepprof.mining.nesting import NestedBlock
 
 Int64s = npt.NDArray[np.int64]
@@ -25,11 +26,7 @@ def place_blocks(loop: Loop, trace: Trace) -> pl.DataFrame:
     there on, because kernels were added or left out before, has no row for it.
     """
     whole = loop.iterations.filter("complete")
-    work = trace.device_events.filter(
-        (pl.col("device") == loop.device)
-        & (pl.col("stream") == loop.stream)
-        & pl.col("activity").is_in(["kernel", "graph"])
-    )
+    work = main_kernels(trace, loop.device, loop.stream)
     if not loop.blocks or not whole.height:
         return pl.DataFrame(schema=BLOCKS)
     symbols = coarse_ids(trace.names).gather(work["name_id"]).to_numpy()

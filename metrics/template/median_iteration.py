@@ -11,6 +11,7 @@ import polars as pl
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.names import coarse_ids
+from deepprof.metrics.sequence import main_kernels
 from deepprof.mining.nesting import NestedBlock
 
 Int64s = npt.NDArray[np.int64]
@@ -44,7 +45,7 @@ def find_median_iteration(loop: Loop, trace: Trace) -> MedianIteration | None:
     follows are used, or all complete ones where there are none.
     """
     rows = loop.usual if loop.usual.height else loop.table.filter("complete")
-    work = _main_kernels(loop, trace)
+    work = main_kernels(trace, loop.device, loop.stream)
     if not rows.height or not work.height:
         return None
     rows = rows.filter(pl.col("kernels") == pl.col("kernels").mode().min())
@@ -63,21 +64,6 @@ def find_median_iteration(loop: Loop, trace: Trace) -> MedianIteration | None:
         interval_ns=round(rows.filter(pl.Series(same))["interval_ns"].median() or 0),  # type: ignore[arg-type]
         iterations=int(same.sum()),
         blocks=tuple(block for block in loop.blocks if shows(names[reference], block)),
-    )
-
-
-def _main_kernels(loop: Loop, trace: Trace) -> pl.DataFrame:
-    """Return the kernels of a loop's main stream with their `row` in the table of device events."""
-    return (
-        trace.device_events.lazy()
-        .with_row_index("row")
-        .filter(
-            (pl.col("device") == loop.device)
-            & (pl.col("stream") == loop.stream)
-            & pl.col("activity").is_in(["kernel", "graph"])
-        )
-        .select("row", "start_ns", "end_ns", "name_id")
-        .collect()
     )
 
 
