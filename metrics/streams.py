@@ -30,6 +30,8 @@ COLLECTIVE_RANGE = r"^(?:nccl|gloo|mpi|ucc):"
 COLLECTIVE_OPERATOR = (
     r"^c10d::"  # their calls; ranges of a backend, if any, last until the collective is done, calls do not
 )
+# Of what the host recorded: all of these, and the range that PyTorch puts around them.
+HOST_COLLECTIVE = rf"{COLLECTIVE_RANGE}|{COLLECTIVE_OPERATOR}|^record_param_comms"
 # XLA's own names, where a recorder gives the operations of its programs instead of kernels (nsys-jax).
 COLLECTIVE_HLO = (
     r"^(?:all-gather|all-reduce|reduce-scatter|(?:ragged-)?all-to-all|collective-(?:permute|broadcast))"

@@ -12,6 +12,7 @@ from deepprof.collectors.trace import Trace
 from deepprof.metrics.annotation.host_segments import join_bounds
 from deepprof.metrics.breakdown.parts import BUSY_PARTS, PART_NAMES
 from deepprof.metrics.breakdown.timeline import Timeline
+from deepprof.metrics.contexts.stacks import expand
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.sharing.work import WORK
 
@@ -114,9 +115,7 @@ def _list_within(first: Int64s, last: Int64s) -> Int64s:
     """Return the places in the stretches [`first`, `last`), sorted by their first one, each once."""
     reach = np.append(0, np.maximum.accumulate(last))[:-1]
     first = np.maximum(first, reach)
-    count = np.maximum(last - first, 0)
-    places: Int64s = np.arange(int(count.sum())) + np.repeat(first - np.cumsum(count) + count, count)
-    return places
+    return expand(first, np.maximum(first, last))
 
 
 def find_open(start: Int64s, end: Int64s, times: Int64s) -> Int64s:

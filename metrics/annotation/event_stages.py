@@ -15,9 +15,19 @@ import polars as pl
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.annotation.context_stages import NONE, JudgedStages, judge_contexts, judge_slices
+from deepprof.metrics.annotation.device_segments import find_windows
 from deepprof.metrics.annotation.filling import KEPT, fill
 from deepprof.metrics.annotation.kernel_families import FAMILY_NAMES, NO_FAMILY, find_families, weigh_families
-from deepprof.metrics.annotation.stage_names import STAGES
+from deepprof.metrics.annotation.stage_names import (
+    BACKWARD,
+    COMMUNICATION,
+    EVALUATION,
+    FORWARD,
+    LOADING,
+    LOSS,
+    OPTIMIZER,
+    STAGES,
+)
 from deepprof.metrics.contexts.tree import ContextTree
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.names import are_named
@@ -35,10 +45,6 @@ Bools = npt.NDArray[np.bool_]
 EVIDENCE = ("recorded", "named", "between", "kernels", "nothing")
 CONFIDENCES = (1.0, 0.95, 0.9, 0.8, 0.0)  # the shares that are right, about: docs/generated/accuracy.md
 RECORDED, NAMED, BETWEEN, KERNELS, NOTHING = range(len(EVIDENCE))
-COMMUNICATION, FORWARD, BACKWARD, OPTIMIZER, LOSS, LOADING, EVALUATION = (
-    STAGES.index(stage)
-    for stage in ("communication", "forward", "backward", "optimizer", "loss", "data loading", "evaluation")
-)
 PASS = 0.5  # of the kernels of a forward pass: with as many behind the optimizer there is another one
 FEW_KNOWN = 0.1  # of a loop's events: with fewer their order rests on the names of kernels
 BESIDE_KNOWN = 0.1  # what names of kernels weigh where autograd's operators are known
@@ -235,11 +241,9 @@ def _repeat(names: npt.NDArray[np.uint32], times: int) -> Bools:
 
 def _find_rows(loop: Loop, start: Int64s) -> tuple[Int64s, Int64s]:
     """Return the first row of each iteration in sorted `start`, and the row after its last."""
-    table = loop.table
-    begin = table["start_ns"].to_numpy()
-    until = begin + (table["busy_ns"] + table["idle_ns"]).to_numpy()
+    begin, until = find_windows(loop)
     first = np.searchsorted(start, begin)
-    end = np.searchsorted(start, np.maximum(until, table["end_ns"].to_numpy()))
+    end = np.searchsorted(start, np.maximum(until, loop.table["end_ns"].to_numpy()))
     return first, np.maximum(np.minimum(end, np.append(first[1:], len(start))), first)
 
 

@@ -13,7 +13,7 @@ from types import MappingProxyType
 import numpy as np
 import numpy.typing as npt
 
-from deepprof.metrics.annotation.stage_names import STAGES
+from deepprof.metrics.annotation.stage_names import BACKWARD, FORWARD, STAGES
 
 Int8s = npt.NDArray[np.int8]
 Int64s = npt.NDArray[np.int64]
@@ -44,7 +44,6 @@ TURNS = 3  # an iteration is read between two like itself; the middle one counts
 MOST_STEPS = 60_000  # of one iteration: a longer one is read alone
 CELLS = 4_000_000  # of one array
 USUAL = [STAGES.index(stage) for stage in ("data loading", "forward", "loss", "backward", "optimizer")]
-FORWARD, BACKWARD = STAGES.index("forward"), STAGES.index("backward")
 WHOLE = 0.9  # of the kernels of a forward pass: a shorter one inside a backward pass is a part of it, run again
 
 

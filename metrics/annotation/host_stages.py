@@ -10,7 +10,7 @@ import numpy.typing as npt
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.annotation.device_segments import find_open, find_windows
 from deepprof.metrics.annotation.host_segments import cut_thread, join_bounds
-from deepprof.metrics.annotation.stage_names import STAGES
+from deepprof.metrics.annotation.stage_names import LOADING, OTHER
 from deepprof.metrics.annotation.trace_annotation import TraceAnnotation
 from deepprof.metrics.contexts.tree import ContextTree
 from deepprof.metrics.host import read_launches
@@ -20,7 +20,6 @@ from deepprof.metrics.sequence import main_kernels
 Int8s = npt.NDArray[np.int8]
 Int64s = npt.NDArray[np.int64]
 
-OTHER, LOADING = STAGES.index("other"), STAGES.index("data loading")
 THREADS = 4  # that are read: those that launch most, the main one of the loop first
 LONGEST = 2  # times as long as on the device: an iteration's time on the host counts up to there
 

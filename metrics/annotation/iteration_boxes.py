@@ -15,7 +15,7 @@ from deepprof.metrics.annotation.device_segments import DeviceSegments, find_win
 from deepprof.metrics.annotation.host_segments import join_bounds
 from deepprof.metrics.annotation.host_stages import StageSegments, find_host_windows
 from deepprof.metrics.annotation.layers import TraceLayers
-from deepprof.metrics.annotation.stage_names import STAGES
+from deepprof.metrics.annotation.stage_names import STAGES, UNKNOWN
 from deepprof.metrics.annotation.titles import shorten_host, shorten_kernels
 from deepprof.metrics.annotation.trace_annotation import TraceAnnotation
 from deepprof.metrics.contexts.code_lines import find_lines
@@ -25,7 +25,6 @@ from deepprof.metrics.loop import Loop
 Int64s = npt.NDArray[np.int64]
 
 NOT_RECORDED = "not recorded"
-UNKNOWN = STAGES.index("unknown")
 _KINDS = ("iteration", "stage", "layer", "operator", "line", "kernel", "nothing")
 _BOXED = (
     "iteration",

@@ -8,8 +8,9 @@ import polars as pl
 
 from deepprof.metrics.annotation.anatomy_tables import LAYER_TIMES
 from deepprof.metrics.annotation.device_segments import DeviceSegments
-from deepprof.metrics.annotation.event_stages import BACKWARD, FORWARD, TraceStages
+from deepprof.metrics.annotation.event_stages import TraceStages
 from deepprof.metrics.annotation.layers import TraceLayers
+from deepprof.metrics.annotation.stage_names import BACKWARD, FORWARD
 from deepprof.metrics.contexts.paths import add_up
 from deepprof.metrics.loop import Loop
 

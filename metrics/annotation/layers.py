@@ -18,7 +18,7 @@ from deepprof.collectors.names.short import shorten
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.annotation.event_stages import TraceStages
 from deepprof.metrics.annotation.layer_alignment import align_layers
-from deepprof.metrics.annotation.stage_names import STAGES
+from deepprof.metrics.annotation.stage_names import BACKWARD, FORWARD
 from deepprof.metrics.contexts.paths import find_nearest, measure_depths, read_places
 from deepprof.metrics.contexts.tree import ContextTree
 from deepprof.metrics.loop import Loop
@@ -29,7 +29,6 @@ Bools = npt.NDArray[np.bool_]
 
 SOURCES = ("operators", "modules", "scopes", "blocks")
 SEPARATORS = {"operators": "."}  # as the user writes them; others are separated by a slash
-FORWARD, BACKWARD = STAGES.index("forward"), STAGES.index("backward")
 # How JAX writes what it did with a function: jvp(ResNet), transpose(jvp(ResNet)); and scopes that are no layer.
 WRAPPED = r"^(?:transpose|jvp|vmap|pmap|remat|checkpoint|custom_jvp|custom_vjp)\((.*)\)$"
 NO_LAYER = (

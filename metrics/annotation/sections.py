@@ -16,6 +16,7 @@ import polars as pl
 from deepprof.metrics.annotation.boxes import BOXES, RECORDED_KINDS
 from deepprof.metrics.contexts.frames import number_distinct
 from deepprof.metrics.contexts.paths import add_up, measure_depths
+from deepprof.metrics.contexts.stacks import expand
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -54,9 +55,7 @@ class _BoxStretches:
 
     def places(self) -> Int64s:
         """Return the places of all siblings in them, stretch after stretch."""
-        before = np.cumsum(self.count) - self.count
-        places: Int64s = np.arange(int(self.count.sum())) + np.repeat(self.first - before, self.count)
-        return places
+        return expand(self.first, self.first + self.count)
 
 
 def count_annotations(boxes: pl.DataFrame) -> int:

@@ -7,15 +7,16 @@ from types import MappingProxyType
 
 import polars as pl
 
-from deepprof.metrics.contexts.code_lines import FRAMEWORKS, INSTALLED, NO_FILE, STANDARD_LIBRARY
-from deepprof.metrics.host import OPTIMIZER
-from deepprof.metrics.streams import COLLECTIVE
+from deepprof.metrics.contexts.code_lines import is_internal
+from deepprof.metrics.host import OPTIMIZER as OPTIMIZER_KERNEL
+from deepprof.metrics.streams import COLLECTIVE, HOST_COLLECTIVE
 
 STAGES = (
     *("data loading", "forward", "loss", "backward", "optimizer", "communication", "evaluation", "checkpoint"),
     *("other", "unknown"),
 )
 STAGE = pl.Enum(STAGES)
+LOADING, FORWARD, LOSS, BACKWARD, OPTIMIZER, COMMUNICATION, EVALUATION, CHECKPOINT, OTHER, UNKNOWN = range(len(STAGES))
 
 # As a collective; broadcast_in_dim and broadcast_to give an array another shape.
 BROADCAST = (
@@ -79,7 +80,6 @@ NODE = r"^autograd::engine::evaluate_function|Backward\d*(?:, seq = .*)?$|^torch
 BACKWARD_OPERATOR = r"_backward(?:_\w+)?$"
 LOSS_OPERATOR = rf"(?i)^(?:aten::)?_?{LOSS_FUNCTIONS}"
 OPTIMIZER_OPERATOR = r"^(?:aten::)?_(?:fused_(?:adam|sgd|adagrad)|amp_(?:foreach_non_finite|update_scale)|foreach_)"
-NUMBERED_RANGE = r"^nccl:|^gloo:|^mpi:|^ucc:|^record_param_comms|^c10d::"
 # What emit_nvtx writes behind an operator's name, and ranges that are operators in other recordings.
 NUMBERED_OPERATOR = r"(?:, (?:seq|op_id|sizes|input_op_ids) = .*)+$"
 OPERATOR_RANGE = (
@@ -130,7 +130,7 @@ def _meant_by_operator(name: pl.Expr) -> pl.Expr:
     return (
         pl.when(name.str.contains(NODE))
         .then(pl.lit("backward"))
-        .when(name.str.contains(NUMBERED_RANGE))
+        .when(name.str.contains(HOST_COLLECTIVE))
         .then(pl.lit("communication"))
         .when(name.str.contains(LOSS_OPERATOR))
         .then(pl.lit("loss"))
@@ -161,7 +161,7 @@ def _is_certain(kind: str) -> pl.Expr:
     """Return whether the stage of a frame of a kind is certain by its `name`: those of most operators are not."""
     name = pl.col("name")
     plain = ~name.str.contains("::") & ~name.str.contains(NUMBERED_OPERATOR)
-    told = name.str.contains(NODE) | name.str.contains(NUMBERED_RANGE) | plain
+    told = name.str.contains(NODE) | name.str.contains(HOST_COLLECTIVE) | plain
     if kind == "range":
         return ~name.str.contains(OPERATOR_RANGE) | told
     return told if kind in {"operator", "kernel"} else pl.lit(value=True)
@@ -177,11 +177,8 @@ def _read_words(rows: pl.DataFrame, wanted: pl.Expr) -> pl.Series:
 
 def _read_functions(rows: pl.DataFrame) -> pl.Series:
     """Return the stages of Python functions: a framework's by their files, others by their words."""
-    file = pl.col("file").str.replace_all("\\", "/", literal=True)
-    internal = file.str.contains(FRAMEWORKS) | file.str.contains(NO_FILE)
-    internal |= file.str.contains(STANDARD_LIBRARY) & ~file.str.contains(INSTALLED)
-    own = file.is_not_null() & ~internal & ~pl.col("name").str.contains(PERHAPS)
-    data = file.str.contains(DATA_FILE)
+    own = pl.col("file").is_not_null() & ~is_internal() & ~pl.col("name").str.contains(PERHAPS)
+    data = pl.col("file").str.replace_all("\\", "/", literal=True).str.contains(DATA_FILE)
     words = _read_words(rows, own & ~data)
     of_data = pl.when(own & data).then(pl.lit("data loading"))
     return rows.select(pl.coalesce(_meant_by_file(), of_data, words)).to_series()
@@ -219,7 +216,7 @@ def _read_kernels(rows: pl.DataFrame) -> pl.Series:
     name = pl.col("name")
     collective, updates = (
         name.str.contains(COLLECTIVE),
-        name.str.contains(OPTIMIZER) & ~name.str.contains("(?i)backward"),
+        name.str.contains(OPTIMIZER_KERNEL) & ~name.str.contains("(?i)backward"),
     )
     return rows.select(
         pl.when(collective).then(pl.lit("communication")).when(updates).then(pl.lit("optimizer"))

@@ -17,14 +17,13 @@ from deepprof.metrics.annotation.device_segments import DeviceSegments, find_win
 from deepprof.metrics.annotation.event_stages import CONFIDENCES, TraceStages
 from deepprof.metrics.annotation.host_segments import join_bounds
 from deepprof.metrics.annotation.host_stages import StageSegments, find_host_windows
-from deepprof.metrics.annotation.stage_names import STAGE, STAGES
+from deepprof.metrics.annotation.stage_names import LOADING, OTHER, STAGE, STAGES, UNKNOWN
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.sharing.work import WORK
 
 Int64s = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-UNKNOWN, OTHER, LOADING = (STAGES.index(stage) for stage in ("unknown", "other", "data loading"))
 
 AMOUNTS = ("busy_ns", "idle_ns", "host_ns", "kernels")
 

@@ -18,12 +18,12 @@ import polars as pl
 from deepprof.metrics.contexts.paths import measure_depths, spread
 from deepprof.metrics.contexts.slices import HostSlices
 from deepprof.metrics.names import are_named
+from deepprof.metrics.streams import HOST_COLLECTIVE
 
 Int64s = npt.NDArray[np.int64]
 
 ENGINE = "autograd::engine::evaluate_function"
 ADDING = f"{ENGINE}: torch::autograd::AccumulateGrad"
-COLLECTIVES = r"^(?:c10d::|nccl:|gloo:|ucc:|record_param_comms)"
 NODE = r"^autograd::engine::evaluate_function: |Backwards?\d*$"  # around what a node is named after
 NODES = r"Backward\d*$"  # how nodes are called where the engine is not recorded
 NAMESPACE = r"^[\w:]*::|_"  # aten::_log_softmax is named as LogSoftmaxBackward0 is
@@ -76,7 +76,7 @@ def _find_adding(slices: HostSlices, names: pl.Series) -> tuple[Int64s, Int64s]:
 
 def _hold_collectives(slices: HostSlices, names: pl.Series) -> npt.NDArray[np.bool_]:
     """Return which slices have a collective in them."""
-    held = are_named(names, slices.rows["name_id"], COLLECTIVES)
+    held = are_named(names, slices.rows["name_id"], HOST_COLLECTIVE)
     inner = np.flatnonzero(held)
     while (inner := np.unique(slices.parent[inner])).size and inner[-1] >= 0:
         inner = inner[inner >= 0]

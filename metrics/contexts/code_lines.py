@@ -31,12 +31,12 @@ def find_lines(contexts: pl.DataFrame) -> Int64s:
     """
     parent, depth = read_places(contexts)
     python = (pl.col("kind") == "python") & pl.col("file").is_not_null() & pl.col("line").is_not_null()
-    flags = contexts.select(python=python, code=python & ~_is_internal()).fill_null(value=False)
+    flags = contexts.select(python=python, code=python & ~is_internal()).fill_null(value=False)
     code, framework = (find_nearest(flags[name].to_numpy(), parent, depth) for name in ("code", "python"))
     return np.where(code >= 0, code, framework)
 
 
-def _is_internal() -> pl.Expr:
+def is_internal() -> pl.Expr:
     """Return whether a `file` is of the framework or of Python's own library, whose modules may have no folder."""
     file = pl.col("file").str.replace_all("\\", "/", literal=True)
     top = file.str.extract(r"^([^/.]+)")
