@@ -214,7 +214,8 @@ def _are_operators(tree: ContextTree, events: Int64s) -> Bools:
 
 def _families_of(trace: Trace, main: pl.DataFrame, loop: Loop) -> Int8s:
     """Return the family of each event of a main stream; loops over parameters are one of their own."""
-    families: Int8s = find_families(trace.names)[main["name_id"].to_numpy()]
+    ids, place = np.unique(main["name_id"].to_numpy(), return_inverse=True)
+    families: Int8s = find_families(trace.names.gather(ids))[place]
     copy = (main["activity"] == "memcpy").to_numpy()
     families[copy | (main["activity"] == "memset").to_numpy()] = FAMILY_NAMES.index("copy")
     families[copy & (main["copy_kind"] == "HtoD").fill_null(value=False).to_numpy()] = FAMILY_NAMES.index(COPY_IN)
@@ -223,9 +224,10 @@ def _families_of(trace: Trace, main: pl.DataFrame, loop: Loop) -> Int8s:
     start = main["start_ns"].to_numpy()
     small = [k for k, block in enumerate(loop.blocks) if block.events <= SMALL_BODY and block.repeats >= MANY_REPEATS]
     placed = place_blocks(loop, trace).filter(pl.col("block").is_in(small), pl.col("repeat") == 0)
-    for begin, end in placed.select("start_ns", "end_ns").iter_rows():
-        inside = slice(*np.searchsorted(start, [begin, end]))
-        looped[inside] |= light[inside].all()
+    first, end = (np.searchsorted(start, placed[name].to_numpy()) for name in ("start_ns", "end_ns"))
+    heavy = np.append(0, np.cumsum(~light))
+    whole = heavy[end] == heavy[first]  # nothing in them is heavy
+    looped |= _mark(first[whole], end[whole], len(start))
     families[looped] = FAMILY_NAMES.index(LOOP)
     return families
 

@@ -64,7 +64,7 @@ _AGAINST: Mapping[str, tuple[float, ...]] = MappingProxyType(
 
 
 def find_families(names: pl.Series) -> Int8s:
-    """Return for each name of a trace the number of its family in `FAMILY_NAMES`, as if it were a kernel's."""
+    """Return for each name of a kernel the number of its family in `FAMILY_NAMES`."""
     name = pl.col("name").fill_null("")
     chosen = pl.coalesce(
         *(pl.when(name.str.contains(pattern)).then(pl.lit(family)) for family, pattern in FAMILIES.items()),

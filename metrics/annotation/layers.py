@@ -7,7 +7,7 @@ network, forward and backward.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,8 +20,10 @@ from deepprof.metrics.annotation.event_stages import TraceStages
 from deepprof.metrics.annotation.layer_alignment import align_layers
 from deepprof.metrics.annotation.stage_names import BACKWARD, FORWARD
 from deepprof.metrics.contexts.paths import find_nearest, measure_depths, read_places
+from deepprof.metrics.contexts.stacks import expand
 from deepprof.metrics.contexts.tree import ContextTree
 from deepprof.metrics.loop import Loop
+from deepprof.metrics.sequence import main_kernels
 from deepprof.metrics.template.blocks import place_blocks
 
 Int64s = npt.NDArray[np.int64]
@@ -181,45 +183,57 @@ class _LayerNodes:
 
 def _read_blocks(trace: Trace, loops: Sequence[Loop], stages: TraceStages) -> TraceLayers | None:
     """Return as layers the blocks that repeat within iterations; a block of the backward pass is the forward one's."""
-    found = TraceLayers(
-        ("",), np.array([-1]), "blocks", np.zeros(trace.device_events.height, np.int64), np.empty(0, np.int64)
-    )
+    nodes, of_events = _LayerNodes(), np.zeros(trace.device_events.height, np.int64)
     for loop in loops:
-        found = _add_blocks(found, trace, loop, stages)
-    return found if len(found.name) > 1 else None
+        first: dict[int, int] = {}  # of each forward block of so many repetitions the first layer
+        for block in _find_blocks(trace, loop, stages):
+            backward = block.stage == BACKWARD and block.repeats in first
+            begin = first[block.repeats] if backward else _enter_block(nodes, block.title, block.repeats)
+            if block.stage == FORWARD:
+                first.setdefault(block.repeats, begin)
+            of_events[block.event] = begin + (block.repeats - 1 - block.repeat if backward else block.repeat)
+    nothing = np.empty(0, np.int64)
+    found = TraceLayers(tuple(nodes.names), np.array(nodes.parents), "blocks", of_events, nothing)
+    return found if len(nodes.names) > 1 else None
 
 
-def _add_blocks(layers: TraceLayers, trace: Trace, loop: Loop, stages: TraceStages) -> TraceLayers:
-    """Return the layers with the blocks of one loop."""
-    main = trace.device_events.with_row_index("event").filter(
-        (pl.col("device") == loop.device)
-        & (pl.col("stream") == loop.stream)
-        & pl.col("activity").is_in(["kernel", "graph"])
-    )
-    start, rows = main["start_ns"].to_numpy(), main["event"].to_numpy()
-    large = [
-        k for k, block in enumerate(loop.blocks) if block.events >= SMALLEST_BLOCK and block.repeats >= FEWEST_REPEATS
-    ]
-    placed = place_blocks(loop, trace).filter(pl.col("block").is_in(large), pl.col("repeat") > 0)
-    stage = _stage_blocks(placed, start, stages.stage[rows])
-    names, parent, of_events = list(layers.name), list(layers.parent), layers.of_events.copy()
-    first: dict[int, int] = {}  # of each forward block of so many repetitions the first layer
-    for block in sorted(large, key=lambda each: (stage.get(each) != FORWARD, loop.blocks[each].first)):
-        repeats, mirrored = loop.blocks[block].repeats, False
-        spans = placed.filter(pl.col("block") == block).select("start_ns", "end_ns")
-        inside = [np.arange(*np.searchsorted(start, span)) for span in spans.iter_rows()]
-        if stage.get(block) == BACKWARD and repeats in first:
-            begin, mirrored = first[repeats], True
-        else:
-            begin = len(names)
-            title = _name_longest(main[np.concatenate(inside)], trace) if inside else ""
-            names += [f"block {number} ({title})" for number in range(begin, begin + repeats)]
-            parent += [0] * repeats
-        if stage.get(block) == FORWARD:
-            first.setdefault(repeats, begin)
-        for repeat, places in zip(placed.filter(pl.col("block") == block)["repeat"], inside, strict=True):
-            of_events[rows[places]] = begin + (repeats - repeat if mirrored else repeat - 1)
-    return TraceLayers(tuple(names), np.array(parent), "blocks", of_events, layers.of_slices)
+@dataclass(frozen=True, slots=True)
+class _BlockEvents:
+    """A block of a loop: the `event` rows of its kernels, and in which of its `repeats` each lies, from 0 on."""
+
+    repeats: int
+    stage: int  # that of most of its kernels, -1 for none
+    title: str
+    event: Int64s
+    repeat: Int64s
+
+
+def _find_blocks(trace: Trace, loop: Loop, stages: TraceStages) -> Iterator[_BlockEvents]:
+    """Yield the large blocks of a loop, forward ones first, then as they run."""
+    main = main_kernels(trace, loop.device, loop.stream)
+    start, rows = main["start_ns"].to_numpy(), main["row"].to_numpy().astype(np.int64)
+    placed = place_blocks(loop, trace).filter(pl.col("repeat") > 0)
+    found = []
+    for number, block in enumerate(loop.blocks):
+        spans = placed.filter(pl.col("block") == number)
+        if block.events < SMALLEST_BLOCK or block.repeats < FEWEST_REPEATS or spans.is_empty():
+            continue
+        begin, end = (np.searchsorted(start, spans[name].to_numpy()) for name in ("start_ns", "end_ns"))
+        places = expand(begin, end)
+        known = stages.stage[rows[places]]
+        stage = int(np.bincount(known[known >= 0]).argmax()) if (known >= 0).any() else -1
+        repeat = np.repeat(spans["repeat"].to_numpy() - 1, end - begin)
+        title = _name_longest(main[places], trace)
+        found.append((stage != FORWARD, block.first, _BlockEvents(block.repeats, stage, title, rows[places], repeat)))
+    return (block for *_, block in sorted(found, key=lambda each: each[:2]))
+
+
+def _enter_block(nodes: _LayerNodes, title: str, repeats: int) -> int:
+    """Return the first of as many new layers as a block repeats; all blocks of a trace are numbered."""
+    begin = len(nodes.names)
+    for number in range(begin, begin + repeats):
+        nodes.enter(0, f"block {number} ({title})", again=False)
+    return begin
 
 
 def _name_longest(kernels: pl.DataFrame, trace: Trace) -> str:
@@ -230,15 +244,3 @@ def _name_longest(kernels: pl.DataFrame, trace: Trace) -> str:
     if times.is_empty():
         return ""
     return shorten(trace.name(int(times["name_id"][int(times["ns"].arg_max() or 0)])))[:LONGEST_NAME]
-
-
-def _stage_blocks(placed: pl.DataFrame, start: Int64s, stage: npt.NDArray[np.int8]) -> dict[int, int]:
-    """Return the stage that most kernels of each block are part of."""
-    found = {}
-    for block, rows in placed.group_by("block"):
-        inside = [stage[slice(*np.searchsorted(start, pair))] for pair in rows.select("start_ns", "end_ns").iter_rows()]
-        known = np.concatenate(inside)
-        known = known[known >= 0]
-        if len(known):
-            found[int(block[0])] = int(np.bincount(known).argmax())
-    return found
