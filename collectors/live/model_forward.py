@@ -3,7 +3,7 @@
 Torch's execution trace observer sees the operators that its profiler sees, with their nesting, whether a profiler runs
 or not. Hooks on the modules write into the same record which module is open from then on. They do so on a thread of
 their own: a profiler that the job runs meanwhile records its own threads, and its trace stays as it would be.
-Needs torch 2.2 or later, and no other library.
+Tried with torch 2.13; needs no other library.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from argparse import ArgumentTypeError
 from typing import TYPE_CHECKING
 
 from deepprof.commands.arguments import parse_count, quote
-from deepprof.commands.inputs import add_inputs, analyze_paths
+from deepprof.commands.inputs import add_inputs, add_layers, analyze_paths
 from deepprof.commands.output import add_output, capture, check_output, deliver
 from deepprof.commands.progress import progress
 from deepprof.commands.streams import say
@@ -39,6 +39,7 @@ class Diff:
         add("--fail-on", metavar="regression=5%", type=parse_regression, help=regression.replace("%", "%%"))
         add("--top", metavar="N", type=parse_count, help="rows of each table (default: 10 in text, all in JSON)")
         add_inputs(parser)
+        add_layers(parser)
 
     def run(self, args: argparse.Namespace) -> int:
         """Read and analyse both, compare and report."""

@@ -143,10 +143,22 @@ def test_layers_are_taken_with_a_trace_of_their_model(
     assert main(["diagnose", trace, "--layers", str(path)]) == 0
     path.write_bytes(write_layers(content | {"operators": [["aten::no_such", 0, 0]]}))
     capsys.readouterr()
-    for command in (["diagnose", trace], ["flame", trace], ["export", trace, "--to", "collapsed", "-o", os.devnull]):
+    export = ["export", trace, "--to", "collapsed", "-o", os.devnull]
+    for command in (["diagnose", trace], ["flame", trace], export, ["diff", trace, trace]):
         assert main([*command, "--layers", str(path)]) == 2
         (line,) = capsys.readouterr().err.splitlines()
         assert "no trace has any of its 1 operator; give the layers of the model" in line
+
+
+@pytest.mark.traces
+def test_two_runs_are_compared_by_the_layers_of_one_model(traces: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    layers = Path(__file__).parents[3] / "docs" / "resnet50.layers.json"
+    runs = [str(traces / name) for name in ("tb-resnet50-nw4", "tb-resnet50-nw0")]
+    assert main(["diff", *runs, "--layers", str(layers), "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)["pairs"][0]["layers"]
+    assert (found["source"], found["a_only"], found["b_only"], found["problem"]) == ("operators", 0, 0, None)
+    assert found["matched"] > 100
+    assert "layer3.2.conv2" in {row["path"] for row in found["rows"]}
 
 
 @pytest.mark.parametrize("option", [["--cluster", "local"], ["--daemon", "unix:/nowhere"]])
