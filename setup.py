@@ -62,7 +62,7 @@ def bundle_page() -> None:
         STAMP.write_text(hash_sources())
     except (ImportError, OSError, subprocess.SubprocessError) as error:
         text = (getattr(error, "stderr", None) or b"").decode(errors="replace").strip()[-2000:]
-        print(f"deepprof: the page was not built ({error}); {text}", file=sys.stderr)
+        sys.stderr.write(f"deepprof: the page was not built ({error}); {text}\n")
 
 
 class BuildWithPage(build_py):

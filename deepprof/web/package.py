@@ -9,12 +9,22 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from deepprof.web.documents.session import SessionDocument, write_session
+from deepprof.comparison.pairing import find_sides
+from deepprof.web.documents.diff import write_diff
+from deepprof.web.documents.flame import write_flame_of_both
+from deepprof.web.documents.session import (
+    DocumentEntry,
+    SessionDocument,
+    ViewEntry,
+    write_comparison_session,
+    write_session,
+)
 from deepprof.web.region import cut_region
 from deepprof.web.views import VIEWS, choose_loops
 
 if TYPE_CHECKING:
     from deepprof.analysis import Analysis
+    from deepprof.comparison.result import Comparison
 
 SESSION = "session"
 REGION = "region"
@@ -91,6 +101,20 @@ class PageDocuments:
         """Yield the keys of all documents but the session."""
         for view in self.session.views:
             yield from (entry.key for entry in view.documents)
+
+
+def write_comparison(comparison: Comparison, a: Analysis, b: Analysis) -> Iterator[tuple[str, bytes]]:
+    """Yield the documents of two compared runs by key, the session first; the comparison is theirs, and has a pair."""
+    compared, pair = write_diff(comparison), comparison.pairs[0]
+    flame = write_flame_of_both(*find_sides(a, b, pair))
+    views = [ViewEntry(name="diff", title="A and B", documents=[DocumentEntry(key="diff", title="both runs")])]
+    problem = None if flame is not None else "A run has no function, operator or range of the host."
+    shown = [DocumentEntry(key="flame/both", title="both runs")] if flame is not None else []
+    views.append(ViewEntry(name="flame", title="Flame", documents=shown, problem=problem))
+    yield SESSION, encode(write_comparison_session(comparison, compared, views))
+    yield "diff", encode(compared)
+    if flame is not None:
+        yield "flame/both", encode(flame)
 
 
 def write_documents(analysis: Analysis, *, most_nbytes: int | None = None) -> Mapping[str, bytes]:

@@ -75,9 +75,7 @@ def _list_timelines(analysis: Analysis) -> list[DocumentEntry]:
         slowest = find_slowest(loop)
         if slowest is not None and slowest != _typical_of(loop):
             title = f"slowest iteration, {slowest}"
-            entries.append(
-                DocumentEntry(key=f"timeline/{number}/{slowest}", title=title, loop=number, rank=loop.rank)
-            )
+            entries.append(DocumentEntry(key=f"timeline/{number}/{slowest}", title=title, loop=number, rank=loop.rank))
     return entries
 
 

@@ -11,6 +11,8 @@ import numpy.typing as npt
 import polars as pl
 
 from deepprof.collectors.names.short import shorten
+from deepprof.comparison.contexts import read_both
+from deepprof.comparison.path_times import DEVICE, HOST
 from deepprof.metrics.contexts.frames import FRAMES
 from deepprof.metrics.contexts.paths import read_places
 from deepprof.metrics.contexts.views import look_up_by
@@ -19,6 +21,7 @@ from deepprof.web.documents.texts import TextTable
 
 if TYPE_CHECKING:
     from deepprof.analysis import Analysis
+    from deepprof.comparison.pairing import RunLoop
     from deepprof.diagnosis.finding import Finding
 
 Int64s = npt.NDArray[np.int64]
@@ -75,6 +78,29 @@ def write_flame(analysis: Analysis, rank: int, direction: Literal["down", "up"])
     parent[:1] = -1
     about = [(k, each) for k, each in enumerate(analysis.findings) if each.rank in {None, rank}]
     return _write(direction, rank, measures, FlameRows(frames, parent, value), about)
+
+
+def write_flame_of_both(a: RunLoop, b: RunLoop) -> FlameDocument | None:
+    """Return the code of two runs in one flame graph, means of an iteration; None where one recorded no code."""
+    both = read_both(a, b)
+    if both is None:
+        return None
+    names = [name for name in (DEVICE, HOST) if name in both.before and name in both.after]
+    parent = both.paths.parent.copy()
+    parent[0] = -1
+    values = [[_add_whole(times[name].means, parent) for name in names] for times in (both.after, both.before)]
+    value = np.stack([column for side in values for column in side], axis=1)
+    whole = pl.DataFrame({"kind": ["all"], "name": ["mean iteration"], "file": [None]}, schema=both.paths.frames.schema)
+    frames = pl.concat([whole, both.paths.frames]).with_columns(line=pl.lit(None, pl.UInt32))
+    found = _write("down", b.loop.rank, {name: MEASURES[name] for name in names}, FlameRows(frames, parent, value), [])
+    return msgspec.structs.replace(found, value=found.value[: len(names)], before=found.value[len(names) :])
+
+
+def _add_whole(means: npt.NDArray[np.float64], parent: Int64s) -> Int64s:
+    """Return means in whole nanoseconds; the first frame is the sum of those directly in it."""
+    value = np.rint(means).astype(np.int64)
+    value[0] = value[parent == 0].sum()
+    return value
 
 
 class FlameRows(msgspec.Struct, frozen=True):

@@ -19,6 +19,8 @@ from deepprof.web.documents.texts import tidy
 
 if TYPE_CHECKING:
     from deepprof.analysis import Analysis
+    from deepprof.comparison.result import Comparison
+    from deepprof.web.documents.diff import DiffDocument
 
 PATHS = 3  # in a title
 
@@ -128,3 +130,20 @@ def _list_facts(analysis: Analysis) -> list[Figure]:
         Figure(name="busy_ratio", title="busy", value=busy, text=format_ratio(busy)),
         Figure(name="events", title="events", value=None, text=count_events(analysis)),
     ]
+
+
+def write_comparison_session(
+    comparison: Comparison, compared: DiffDocument, views: Sequence[ViewEntry]
+) -> SessionDocument:
+    """Return what stands around the `views` of two compared runs."""
+    facts = (("A", comparison.a_paths), ("B", comparison.b_paths))
+    return SessionDocument(
+        title=f"{compared.a_title} → {compared.b_title}",
+        version=read_version(),
+        facts=[Figure(name=side.lower(), title=side, value=None, text=tidy(", ".join(paths))) for side, paths in facts],
+        answer=Answer(lines=[tidy(comparison.headline.sentence)], severity="", finding=None),
+        ranks=[],
+        loops=[],
+        views=[*views],
+        notes=[tidy(note) for note in comparison.missing],
+    )
