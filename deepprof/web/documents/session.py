@@ -6,9 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from deepprof.web.documents.marks import Mark
 from deepprof.web.documents.schema import Figure
-
-Mark = Literal["", "incomplete", "warm-up", "outlier"]
 
 
 class IterationStrip(msgspec.Struct, frozen=True, kw_only=True):
