@@ -9,7 +9,15 @@ from xml.sax.saxutils import escape
 
 from deepprof.plurals import counted
 from deepprof.render.plain import printable
-from deepprof.render.state_layout import GraphBox, GraphCurve, choose_edges, draw_curves, place_nodes
+from deepprof.render.state_layout import (
+    LABEL_HEIGHT,
+    PER_CHAR,
+    GraphBox,
+    GraphCurve,
+    choose_edges,
+    draw_curves,
+    place_nodes,
+)
 from deepprof.render.units import format_duration, format_ratio
 
 if TYPE_CHECKING:
@@ -20,13 +28,13 @@ MARGIN, PANEL, LINE = 24.0, 250.0, 20.0
 LEAST_HEIGHT = 190.0  # of the graph: Table III stands beside it
 THINNEST, THICKEST = 1.0, 4.0  # of a curve
 NEW = 0.5  # of a transition begin an iteration: it is drawn dashed
-CHARS = 26  # of a title in its box
+CHARS = 28  # of a title in its box
 # Okabe and Ito's colours, which people tell apart who do not see all colours.
 STYLE = """
 svg { font: 12px system-ui, sans-serif; }
 text { fill: #1b1b1f; }
 .back { fill: #ffffff; }
-.halo { stroke: #ffffff; stroke-width: 4px; stroke-linejoin: round; paint-order: stroke; }
+.under { fill-opacity: 0.8; }
 .title { font-size: 15px; font-weight: 600; }
 .name { font-weight: 600; }
 .quiet { fill: #55555e; }
@@ -43,7 +51,6 @@ text { fill: #1b1b1f; }
 @media (prefers-color-scheme: dark) {
   text { fill: #ececf1; }
   .back { fill: #17181c; }
-  .halo { stroke: #17181c; }
   .quiet { fill: #b4b4bd; }
   .edge { stroke: #a2a2ac; }
   .head { fill: #a2a2ac; }
@@ -54,15 +61,16 @@ text { fill: #1b1b1f; }
 
 
 def draw_svg(document: StatesDocument, title: str) -> str:
-    """Return the picture: it needs nothing else, is readable in light and dark, and says itself in words."""
+    """Return the picture: one file, readable in light and dark, that says in words what it shows."""
     nodes, edges = document.nodes, document.edges
     chosen, labels = choose_edges(edges), [_label(edge) for edge in edges]
     boxes = place_nodes(nodes)
     curves = draw_curves(edges, chosen, boxes, labels)
     width, height, origin = _measure(boxes, curves)
-    foot = [*textwrap.wrap(document.reading, int((width + PANEL) / 6.4)), *_explain(document, len(chosen))]
+    wide = int((width + PANEL - 2 * MARGIN) / PER_CHAR)
+    foot = [line for said in (document.reading, _explain(document, len(chosen))) for line in textwrap.wrap(said, wide)]
     top = MARGIN + 2 * LINE
-    whole = width + PANEL, top + height + LINE * (len(foot) + 1) + MARGIN
+    whole = width + PANEL, top + height + LINE * len(foot) + MARGIN
     parts = [
         *_open(whole, title, _describe(document)),
         _text(MARGIN, MARGIN + 12, title, "title"),
@@ -128,13 +136,13 @@ def _count(node: StateNode) -> tuple[str, str]:
     )
 
 
-def _explain(document: StatesDocument, shown: int) -> list[str]:
+def _explain(document: StatesDocument, shown: int) -> str:
     """Return what curves are, and how many are not shown."""
     if not document.nodes:
-        return ["No complete iteration after warm-up is followed by another one, so that there are no states to show."]
+        return "No complete iteration after warm-up is followed by another one, so that there are no states to show."
     hidden = len(document.edges) - shown
     more = f" {counted(hidden, 'rarer transition')} {'is' if hidden == 1 else 'are'} left out." if hidden else ""
-    return [f"Curves: how often per iteration, and how probable after that state; dashed: an iteration begins.{more}"]
+    return f"Curves: how often per iteration, and how probable after that state; dashed: an iteration begins.{more}"
 
 
 def _describe(document: StatesDocument) -> str:
@@ -189,7 +197,9 @@ def _draw_label(curve: GraphCurve, label: str) -> str:
     """Return the text on a curve, nothing where it has no place."""
     if curve.label is None:
         return ""
-    return _text(curve.label[0], curve.label[1] + 4, label, "halo quiet", anchor="middle")
+    x, y, width = *curve.label, PER_CHAR * len(label)
+    place = f'x="{x - width / 2:.1f}" y="{y - LABEL_HEIGHT / 2:.1f}" width="{width:.1f}" height="{LABEL_HEIGHT:.0f}"'
+    return f'<rect class="back under" {place}/>' + _text(x, y + 4, label, "quiet", anchor="middle")
 
 
 def _draw_node(node: StateNode, box: GraphBox) -> Iterator[str]:

@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from deepprof.web.documents.states import StateEdge, StateNode
 
-WIDTH, HEIGHT = 190.0, 66.0  # of a box
+WIDTH, HEIGHT = 196.0, 66.0  # of a box
 LABEL_HEIGHT, PER_CHAR = 13.0, 6.4
 APART = 46.0  # between boxes, so that curves and labels are seen
 FIRST_RADII, GROWTH = (170.0, 130.0), 1.08
 ROUND = 3  # states on an ellipse without one in the middle
-BEND = 0.16  # of a curve's length
+# How far a curve bends, of its length; the first with which it crosses no other box. To the left, then to the right.
+BENDS = (0.16, 0.3, 0.44, 0.58, 0.72, -0.23, -0.37, -0.51, -0.65)
+CLEAR = 8.0  # between a curve and boxes that it does not belong to
 LOOP = 34.0  # how far a state's way to itself leaves its box
 ON_CURVE = (0.5, 0.42, 0.58, 0.34, 0.66, 0.26, 0.74)  # where a label may stand
 SHOWN = 0.985  # of all transitions: rarer ones are left out, unless a state had none without them
@@ -53,7 +55,7 @@ class GraphBox:
 
 @dataclass(frozen=True, slots=True)
 class GraphCurve:
-    """A transition, the row `edge`: a Bézier curve by four points, and the middle of its label, None without a place."""
+    """A transition, the row `edge`: a Bézier curve by four points, and the middle of its label, None: no place."""
 
     edge: int
     points: tuple[Point, Point, Point, Point]
@@ -88,7 +90,7 @@ def place_nodes(nodes: Sequence[StateNode]) -> list[GraphBox]:
     outer = [row for row in range(len(nodes)) if row != hub]
     radii = FIRST_RADII
     while True:
-        places = {row: _on_ellipse(turn / len(outer), radii) for turn, row in enumerate(outer)}
+        places = {row: _on_ellipse((turn - 0.5) / len(outer), radii) for turn, row in enumerate(outer)}
         boxes = [places.get(row, GraphBox(0.0, 0.0)) for row in range(len(nodes))]
         if not any(one.overlaps(other, APART) for one, other in combinations(boxes, 2)):
             return boxes
@@ -96,8 +98,8 @@ def place_nodes(nodes: Sequence[StateNode]) -> list[GraphBox]:
 
 
 def _on_ellipse(turn: float, radii: tuple[float, float]) -> GraphBox:
-    """Return the box at a part of the turn, clockwise from the top left."""
-    angle = 2 * pi * turn - 0.75 * pi
+    """Return the box at a part of the turn, clockwise from the top."""
+    angle = 2 * pi * turn - pi / 2
     return GraphBox(radii[0] * cos(angle), radii[1] * sin(angle))
 
 
@@ -105,7 +107,7 @@ def draw_curves(
     edges: Sequence[StateEdge], chosen: Iterable[int], boxes: Sequence[GraphBox], labels: Sequence[str]
 ) -> list[GraphCurve]:
     """Return the curves of the chosen transitions; `labels` are the texts of all, the most frequent placed first."""
-    curves = [GraphCurve(row, _bend(boxes[edges[row].source], boxes[edges[row].target])) for row in chosen]
+    curves = [_choose_curve(row, edges[row].source, edges[row].target, boxes) for row in chosen]
     taken, placed = list(boxes), dict[int, GraphCurve]()
     for curve in sorted(curves, key=lambda each: (-edges[each.edge].count, each.edge)):
         width = PER_CHAR * len(labels[curve.edge])
@@ -121,19 +123,31 @@ def _list_places(curve: GraphCurve, width: float) -> Iterator[GraphBox]:
     yield from (GraphBox(*curve.at(t), width, LABEL_HEIGHT) for t in ON_CURVE)
 
 
-def _bend(source: GraphBox, target: GraphBox) -> tuple[Point, Point, Point, Point]:
-    """Return the curve from one box to another, or above a box from its right to its left."""
+def _choose_curve(edge: int, source: int, target: int, boxes: Sequence[GraphBox]) -> GraphCurve:
+    """Return the first curve from a box to another that crosses no third one, or the first of all."""
+    others = [box for row, box in enumerate(boxes) if row not in {source, target}]
+    tried = [GraphCurve(edge, _bend(boxes[source], boxes[target], bend)) for bend in BENDS]
+    return next((curve for curve in tried if not _crosses(curve, others)), tried[0])
+
+
+def _crosses(curve: GraphCurve, boxes: Iterable[GraphBox]) -> bool:
+    """Return whether a curve crosses one of the boxes."""
+    dots = [GraphBox(*curve.at(part / 16), 0.0, 0.0) for part in range(17)]
+    return any(box.overlaps(dot, CLEAR) for box in boxes for dot in dots)
+
+
+def _bend(source: GraphBox, target: GraphBox, bend: float) -> tuple[Point, Point, Point, Point]:
+    """Return the curve from one box to another, or beside a box from and to it."""
     dx, dy = target.x - source.x, target.y - source.y
-    length = hypot(dx, dy)
-    if not length:
+    if not hypot(dx, dy):
         return _turn_back(source)
-    side = BEND * dy, -BEND * dx
+    side = bend * dy, -bend * dx
     first, second = ((source.x + part * dx + side[0], source.y + part * dy + side[1]) for part in (1 / 3, 2 / 3))
     return source.leave(first), first, second, target.leave(second)
 
 
 def _turn_back(box: GraphBox) -> tuple[Point, Point, Point, Point]:
-    """Return the curve of a state that follows itself: over the corner that is farthest from the middle of the graph."""
+    """Return the curve of a state that follows itself: beside the corner that is farthest from the graph's middle."""
     down = 1 if box.y > 0 else -1
     right = -1 if box.x < 0 else 1
     edge, corner = box.y + down * box.height / 2, box.x + right * box.width / 2

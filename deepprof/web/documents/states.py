@@ -42,7 +42,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
         "unknown": "idle",
     }
 )
-OTHER_COPIES = "other copies and memsets, exposed"
+SEVERAL: Mapping[str, str] = MappingProxyType({"copy": "exposed_copy_ns", "host": "idle_host_ns"})  # part that names it
 
 
 class StateNode(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,8 +112,8 @@ def _list_nodes(states: pl.DataFrame, words: Wording) -> list[StateNode]:
 
 
 def _name_state(state: str, words: Wording) -> str:
-    """Return what the report calls the part that a state is, or the first of several."""
-    return OTHER_COPIES if state == "copy" else words.parts[STATE_PARTS[state][0]]
+    """Return what the report calls the part that a state is, or that stands for the several that it is."""
+    return words.parts[SEVERAL.get(state, STATE_PARTS[state][0])]
 
 
 def _list_edges(changes: pl.DataFrame, states: list[str]) -> list[StateEdge]:
@@ -138,7 +138,7 @@ def _read(metrics: LoopMetrics, words: Wording) -> str:
     overlap = metrics.avg_overlap_ratio or 0.0
     filled = "" if words.on_cpu else f", and copies from the host fill {format_ratio(overlap)} of that"
     if interval < LARGE_INTERVAL * operation:
-        return f"{begin}: neither the host nor copies hold them up there; the graph shows what happens within them."
+        return f"{begin}: too little to blame the host or copies for; where the time within them goes, the graph shows."
     if overlap >= LARGE_OVERLAP:
         return f"{begin}{filled}: the copies hold iterations up."
     if interval >= MUCH_LONGER * operation:
