@@ -13,8 +13,8 @@ from deepprof.web.documents.iterations import MOST_ITERATIONS, write_iterations
 from deepprof.web.documents.marks import mark_iterations
 from deepprof.web.documents.strips import MOST_BARS, draw_strip_of
 from tests.deepprof.builders import build_iterations, build_loop
-from tests.deepprof.web.documents.columns import again, check_columns, check_texts
 from tests.deepprof.render.reports import read_simulated
+from tests.deepprof.web.documents.columns import again, check_columns, check_texts
 
 COLUMNS = ["index", "start_ns", "length_ns", "iteration_ns", "interval_ns", "overlap_ratio", "kernels", "mark"]
 

@@ -45,7 +45,9 @@ def test_the_kinds_are_from_the_iteration_down_to_kernels(trained: Analysis) -> 
     device = document.tracks[1]
     kinds = {KINDS[kind] for kind in document.kind[device.first : device.first + device.count]}
     assert {"iteration", "stage", "layer", "operator", "kernel"} <= kinds
-    top = [document.strings[document.title[row]] for row, around in enumerate(document.parent) if around == device.first]
+    top = [
+        document.strings[document.title[row]] for row, around in enumerate(document.parent) if around == device.first
+    ]
     assert [title for title in top if title] == ["forward", "backward", "optimizer"]
 
 
