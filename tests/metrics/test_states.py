@@ -90,7 +90,10 @@ def test_a_state_over_the_start_of_an_iteration_is_entered_anew() -> None:
 
 def test_small_parts_are_one_state() -> None:
     loop = lay([("exposed_dtod_ns", 5), ("exposed_memset_ns", 5), ("compute_ns", 10)], [20])
-    assert measure_states(loop).select("state", "time_ns", "entries").rows() == [("compute", 10, 1.0), ("copy", 10, 1.0)]
+    assert measure_states(loop).select("state", "time_ns", "entries").rows() == [
+        ("compute", 10, 1.0),
+        ("copy", 10, 1.0),
+    ]
 
 
 def test_times_that_do_not_divide_add_up_to_the_mean() -> None:
@@ -131,7 +134,9 @@ def test_states_are_those_of_a_walk(job: tuple[Segments, list[int], int, list[bo
     assert states["state"].to_list() == [state for state in STATE_NAMES if time[state]]
     assert {s: round(n * many) for s, n in states.select("state", "entries").iter_rows()} == dict(entries)
     assert {(a, b): round(n * many) for a, b, n in changes.select("source", "target", "count").iter_rows()} == pairs
-    assert changes["starts"].sum() == pytest.approx(sum(1 for each in loop.usual["iteration_ns"] if each) / max(many, 1))
+    assert changes["starts"].sum() == pytest.approx(
+        sum(1 for each in loop.usual["iteration_ns"] if each) / max(many, 1)
+    )
     for state, count in entries.items():
         assert changes.filter(source=state)["probability"].sum() == pytest.approx(1)
         assert changes.filter(target=state)["count"].sum() * many == pytest.approx(count)

@@ -86,7 +86,7 @@ def write_iterations(analysis: Analysis, number: int) -> IterationsDocument:
         index=table["index"].to_list(),
         start_ns=(table["start_ns"] - first).to_list(),
         length_ns=(table["busy_ns"] + table["idle_ns"]).to_list(),
-        **{name: table[name].to_list() for name in AS_MEASURED},
+        **_columns(table.select(AS_MEASURED)),
         htod_nbytes=table["htod_bytes"].to_list(),
         mark=mark_iterations(loop)[: table.height],
         part=name_parts(names, words),

@@ -225,7 +225,7 @@ def _shift(rows: pl.DataFrame, first: int) -> pl.DataFrame:
     return rows.with_columns((pl.col("box", "parent") + first).cast(pl.UInt32))
 
 
-def _list_columns(rows: pl.DataFrame, texts: TextTable) -> dict[str, list[int]]:
+def _list_columns(rows: pl.DataFrame, texts: TextTable) -> dict[str, Any]:
     """Return the columns of a document; texts are in `texts`."""
     place = pl.when(pl.col("line").is_not_null()).then(pl.format("{}:{}", "file", "line")).otherwise("file")
     return {
