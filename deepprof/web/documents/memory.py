@@ -21,17 +21,18 @@ if TYPE_CHECKING:
 Int64s = npt.NDArray[np.int64]
 
 MOST_POINTS = 800  # stretches of a series: about the pixels of a picture's width
-# How the recorder of a format is made to record memory. Of Nsight Systems' exports the importer does not read it, so
-# that nobody is told to record it for nothing.
+# How the recorder of a format is made to record allocations, empty where it cannot be made to. Other importers read none:
+# nobody is told to record them for nothing.
 ADVICE: Mapping[str, str] = MappingProxyType(
     {
-        "kineto": "torch.profiler records it with profile_memory=True",
-        "rocprof": "rocprofv3 records it with --memory-allocation-trace",
-        "rocpd": "rocprofv3 records it with --memory-allocation-trace",
-        "xla-json": "the profile beside it, *.xplane.pb, has it",
+        "kineto": "torch.profiler records them with profile_memory=True",
+        "rocprof": "rocprofv3 records them with --memory-allocation-trace",
+        "rocpd": "rocprofv3 records them with --memory-allocation-trace",
+        "xplane": "",
+        "xla": "the profile beside it, *.xplane.pb, may have them",
     }
 )
-ELSEWHERE = "no allocations can be read from {format} files; record the program with torch.profiler's profile_memory=True"
+ELSEWHERE = "none are read from {format} files; torch.profiler records them with profile_memory=True"
 MOST = np.iinfo(np.int64).max
 
 
@@ -120,7 +121,7 @@ def _read_use(events: pl.DataFrame) -> tuple[Int64s, Int64s]:
     stated = events["allocated_nbytes"]
     if stated.null_count() == len(stated):
         changes = events["nbytes"].fill_null(0).cum_sum()
-        in_use = changes - min(0, changes.min() or 0)  # type: ignore[type-var, operator]
+        in_use = changes - min(0, changes.min() or 0)
         return events["time_ns"].to_numpy(), in_use.to_numpy()
     known = events.filter(stated.is_not_null())
     return known["time_ns"].to_numpy(), known["allocated_nbytes"].clip(0, MOST).cast(pl.Int64).to_numpy()
@@ -147,6 +148,8 @@ def _sum_up(time: Int64s, in_use: Int64s) -> tuple[Int64s, Int64s, Int64s]:
 
 def _explain_none(analysis: Analysis) -> str:
     """Return why there is no memory in use, and how each recorder is made to record it."""
-    formats = dict.fromkeys(recording.format.partition("-sqlite")[0] for recording in analysis.recordings)
-    advice = [ADVICE.get(each) or ADVICE.get(each.partition("-")[0]) or ELSEWHERE.format(format=each) for each in formats]
-    return "; ".join(["no allocation was recorded", *dict.fromkeys(advice)])
+    if not analysis.traces:
+        return "Other machines read the traces, and kept what memory was in use."
+    formats = dict.fromkeys(recording.format.partition("-")[0] for recording in analysis.recordings)
+    advice = (ADVICE.get(each, ELSEWHERE.format(format=each)) for each in formats)
+    return "; ".join(["No allocation was recorded", *dict.fromkeys(filter(None, advice))]) + "."

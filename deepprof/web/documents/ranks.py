@@ -45,7 +45,6 @@ class RanksDocument(msgspec.Struct, frozen=True, kw_only=True):
     """Ranks, the worst first. `own_ns[r][i]` is what rank `r` needed itself for iteration `index[i]`, null: unknown.
 
     `waiting_ns` is how long it waited for others. `matched`: columns are the same moment in all ranks of a program.
-    `problem` says why there are no `rows`.
     """
 
     schema: Literal["deepprof.view.ranks/1"] = "deepprof.view.ranks/1"
@@ -57,7 +56,6 @@ class RanksDocument(msgspec.Struct, frozen=True, kw_only=True):
     missing: str  # which ranks no trace is of, empty for none
     left_out: int = 0  # iterations that are not in it
     left_out_rows: int = 0  # ranks
-    problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +70,7 @@ def write_ranks(analysis: Analysis) -> RanksDocument:
     """Return the ranks of an analysis; without rows where only one is known."""
     ranks = analysis.ranks
     if ranks is None:
-        return _explain_none(analysis)
+        return RanksDocument(rows=[], index=[], own_ns=[], waiting_ns=[], matched=False, missing="")
     words, loops = wording_of(analysis), longest_loops(analysis.loops)
     numbers = {id(loop): number for number, loop in enumerate(analysis.loops)}
     known = {place: numbers[id(loop)] for place, loop in loops.items()}
@@ -91,13 +89,6 @@ def write_ranks(analysis: Analysis) -> RanksDocument:
         left_out=len(index) - len(shown),
         left_out_rows=ranks.ranks.height - kept.height,
     )
-
-
-def _explain_none(analysis: Analysis) -> RanksDocument:
-    """Return the document without rows."""
-    none = analysis.no_loop_reason or "only one rank and device was recorded"
-    problem = f"{none}; the files of several ranks, given together, are compared"
-    return RanksDocument(rows=[], index=[], own_ns=[], waiting_ns=[], matched=False, missing="", problem=problem)
 
 
 def _describe(row: Mapping[str, int], loops: Mapping[Place, int], words: Wording) -> RankRow:
