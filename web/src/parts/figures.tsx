@@ -1,0 +1,19 @@
+import type { Figure } from "../types.gen";
+
+/** Numbers with their names, as the paper's Table III. */
+export function FigureTable({ title, figures }: { title: string; figures: Figure[] }) {
+  if (figures.length === 0) return null;
+  return (
+    <table class="evidence">
+      <caption>{title}</caption>
+      <tbody>
+        {figures.map((figure) => (
+          <tr>
+            <th scope="row">{figure.title}</th>
+            <td class="number">{figure.text}</td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
+}
