@@ -1,8 +1,10 @@
 import "./charts.css";
 import { useMemo, useState } from "preact/hooks";
 import { formatDifference, formatDuration, formatRatio } from "./format";
+import { showName } from "./names";
 import { ChangeBar } from "./parts/bar";
 import { Name } from "./parts/name";
+import { Sentences } from "./parts/sentences";
 import { Source } from "./parts/source";
 import { Table, type TableColumn } from "./parts/table";
 import { axisOf, type FallingStep, fallingSteps } from "./parts/waterfall";
@@ -21,7 +23,7 @@ function Diff({ document }: ViewProps<DiffDocument>) {
   return (
     <div class="diff">
       <p class="lead">
-        <span class={`verdict verdict-${document.verdict}`}>{VERDICTS[document.verdict]}</span> {document.sentence}
+        <span class={`verdict verdict-${document.verdict}`}>{VERDICTS[document.verdict]}</span> {showName(document.sentence)}
       </p>
       <p class="quiet">
         A is <Name text={document.a_title} />, B is <Name text={document.b_title} />. Medians B / A: {document.ratio.toFixed(3)}
@@ -34,20 +36,6 @@ function Diff({ document }: ViewProps<DiffDocument>) {
       ))}
       <Sentences title="What could not be compared" sentences={document.missing} />
     </div>
-  );
-}
-
-function Sentences({ title, sentences }: { title: string; sentences: string[] }) {
-  if (sentences.length === 0) return null;
-  return (
-    <section>
-      <h3>{title}</h3>
-      <ul>
-        {sentences.map((sentence) => (
-          <li>{sentence}</li>
-        ))}
-      </ul>
-    </section>
   );
 }
 
@@ -114,7 +102,7 @@ function Step({ falling: { step, from_ns, to_ns }, left, width, isOpen, toggle }
   return (
     <li>
       <button type="button" class="fall" aria-expanded={isOpen} onClick={toggle}>
-        <span class="fall-title">{step.title}</span>
+        <span class="fall-title">{showName(step.title, 60)}</span>
         <span class="fall-track" aria-hidden="true">
           <span class={`fall-bar ${look} ${step.idle ? "idle" : ""}`} style={{ left, width }} />
         </span>
@@ -123,9 +111,9 @@ function Step({ falling: { step, from_ns, to_ns }, left, width, isOpen, toggle }
       {isOpen && (
         <div class="behind">
           <p>
-            {step.title}: {formatDuration(step.a_ns)} in A, {formatDuration(step.b_ns)} in B.
+            {showName(step.title, 60)}: {formatDuration(step.a_ns)} in A, {formatDuration(step.b_ns)} in B.
           </p>
-          {step.behind.length > 0 ? <RowTable title={`behind ${step.title}`} rows={step.behind} /> : <p class="quiet">No kernel or place in the code is known behind it.</p>}
+          {step.behind.length > 0 ? <RowTable title={`behind ${showName(step.title, 60)}`} rows={step.behind} /> : <p class="quiet">No kernel or place in the code is known behind it.</p>}
         </div>
       )}
     </li>

@@ -6,6 +6,8 @@ import { SeverityBadge } from "./parts/severity";
 import { Source } from "./parts/source";
 import { FindingBars, FindingTrend } from "./parts/pictures";
 import { formatDuration, formatRatio } from "./format";
+import { showName } from "./names";
+import { Sentences } from "./parts/sentences";
 import type { FindingEntry, FindingsDocument } from "./types.gen";
 import type { View, ViewProps } from "./view";
 
@@ -47,21 +49,21 @@ function Card({ number, depth, finding, cause, isChosen }: CardProps) {
     <article
       ref={card}
       id={`finding-${number}`}
-      class={`card card-${finding.severity} depth-${Math.min(depth, 3)}`}
+      class={`finding finding-${finding.severity} depth-${Math.min(depth, 3)}`}
       aria-labelledby={`finding-${number}-title`}
       aria-current={isChosen ? "true" : undefined}
     >
-      <header>
+      <div class="finding-head">
         <SeverityBadge severity={finding.severity} />
         <code class="quiet">{finding.rule}</code>
         {cause && <span class="quiet">explained by {cause.rule}</span>}
-      </header>
-      <h3 id={`finding-${number}-title`}>{finding.title}</h3>
+      </div>
+      <h3 id={`finding-${number}-title`}>{showName(finding.title, 200)}</h3>
       <Facts finding={finding} />
-      <p>{finding.summary}</p>
+      <p>{showName(finding.summary)}</p>
       {finding.advice !== "" && (
         <p class="advice">
-          <strong>What to do.</strong> {finding.advice}
+          <strong>What to do.</strong> {showName(finding.advice)}
         </p>
       )}
       <div class="pictures">
@@ -77,7 +79,7 @@ function Card({ number, depth, finding, cause, isChosen }: CardProps) {
         <ul class="jumps" aria-label="Where it is seen">
           {finding.jumps.map((jump) => (
             <li>
-              <a href={`#${jump.fragment}`}>{jump.title} →</a>
+              <a href={`#${jump.fragment}`}>{showName(jump.title, 100)} →</a>
             </li>
           ))}
         </ul>
@@ -93,27 +95,13 @@ function Facts({ finding }: { finding: FindingEntry }) {
     finding.share_ratio !== null && `${formatRatio(finding.share_ratio)} of the time`,
     finding.rank !== null && `rank ${finding.rank}`,
     finding.iterations !== null && `iterations ${finding.iterations[0]} to ${finding.iterations[1]}`,
-    finding.place,
+    showName(finding.place, 200),
     `confidence ${finding.confidence.toFixed(2)}`,
   ].filter((fact) => fact !== false && fact !== "");
   return (
     <p class="facts">
       {facts.join(" · ")} {finding.source && <Source place={finding.source} />}
     </p>
-  );
-}
-
-function Sentences({ title, sentences }: { title: string; sentences: string[] }) {
-  if (sentences.length === 0) return null;
-  return (
-    <section>
-      <h3>{title}</h3>
-      <ul>
-        {sentences.map((sentence) => (
-          <li>{sentence}</li>
-        ))}
-      </ul>
-    </section>
   );
 }
 

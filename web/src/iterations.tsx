@@ -2,6 +2,7 @@ import "./charts.css";
 import * as Plot from "@observablehq/plot";
 import { useMemo } from "preact/hooks";
 import { formatBytes, formatCount, formatDuration, formatRatio } from "./format";
+import { showName } from "./names";
 import { type IterationBar, mergedBars, stackedRows } from "./parts/bars";
 import { Bar } from "./parts/bar";
 import { MARKS, MarkBadge, MarkLegend } from "./parts/marks";
@@ -15,6 +16,7 @@ import type { View, ViewProps } from "./view";
 
 const FEWEST_PIXELS = 4;
 const HEIGHT = 240;
+const ICON_PIXELS = 12;
 const MARGINS = { left: 60, right: 8 };
 
 /** Every iteration of a loop by parts, and what takes the time of the chosen one. */
@@ -102,6 +104,7 @@ function stackOptions(document: IterationsDocument, bars: IterationBar[], row: n
   const parts = usedParts(document);
   const rows = stackedRows(bars, parts, document.parts);
   const marked = bars.flatMap((bar, at) => (document.mark[bar.longest] === "" ? [] : [{ at, mark: document.mark[bar.longest] }]));
+  const icons = apart(marked, Math.ceil((ICON_PIXELS * bars.length) / width));
   const chosen = bars.findIndex((bar) => row >= bar.first && row <= bar.last);
   const most = Math.max(1, ...bars.map((bar) => document.length_ns[bar.longest]));
   return {
@@ -122,10 +125,16 @@ function stackOptions(document: IterationsDocument, bars: IterationBar[], row: n
         inset: 0,
         insetRight: width / bars.length > 3 * FEWEST_PIXELS ? 1 : 0.5,
       }),
-      Plot.text(marked, { x: (d) => d.at + 0.5, y: most, dy: -9, text: (d) => MARKS[d.mark as keyof typeof MARKS].icon, fill: "var(--ink)" }),
+      Plot.text(icons, { x: (d) => d.at + 0.5, y: most, dy: -9, text: (d) => MARKS[d.mark as keyof typeof MARKS].icon, fill: "currentColor" }),
       chosen < 0 ? null : Plot.rect([chosen], { x1: (d) => d, x2: (d) => d + 1, y1: 0, y2: most, stroke: "var(--accent)", strokeWidth: 2 }),
     ],
   };
+}
+
+/** Those of `marked` that have room for an icon: at least `room` bars from the one before. */
+function apart<M extends { at: number }>(marked: M[], room: number): M[] {
+  let last = -Infinity;
+  return marked.filter(({ at }) => at - last >= room && ((last = at), true));
 }
 
 function tickOf(document: IterationsDocument, bars: IterationBar[], at: number): string {
@@ -146,7 +155,7 @@ function IterationTable({ document, row, choose }: StackProps) {
 function iterationColumns(document: IterationsDocument): TableColumn<number>[] {
   const numbers = (title: string, values: (number | null)[], text: (value: number) => string): TableColumn<number> => ({
     title,
-    text: (at) => (values[at] === null ? "–" : text(values[at]!)),
+    text: (at) => (values[at] === null ? "-" : text(values[at]!)),
     number: (at) => values[at],
   });
   return [
@@ -174,13 +183,13 @@ function Chosen({ document, row }: { document: IterationsDocument; row: number }
         Iteration {index}: {formatDuration(document.length_ns[row])} <MarkBadge mark={document.mark[row]} />
       </h3>
       <div class="columns">
-        <table class="evidence bars">
+        <table class="evidence">
           <caption>Where its time goes</caption>
           <tbody>
             {parts.map((part) => (
               <tr>
                 <th scope="row">
-                  <PartSwatch part={document.part[part]} /> {document.part[part].title}
+                  <PartSwatch part={document.part[part]} /> {showName(document.part[part].title, 60)}
                 </th>
                 <td class="number">{formatDuration(document.parts[part][row])}</td>
                 <td>
@@ -214,9 +223,9 @@ function Copies({ document, index }: { document: IterationsDocument; index: numb
   const rows = top.index.flatMap((of, at) => (of === index ? [at] : []));
   if (rows.length === 0) return null;
   const columns: TableColumn<number>[] = [
-    { title: "copies", text: (at) => strings[top.direction[at]] },
+    { title: "copies", text: (at) => showName(strings[top.direction[at]], 60) },
     { title: "calls", text: (at) => formatCount(top.calls[at]), number: (at) => top.calls[at] },
-    { title: "size", text: (at) => (top.nbytes[at] === null ? "–" : formatBytes(top.nbytes[at]!)), number: (at) => top.nbytes[at] },
+    { title: "size", text: (at) => (formatBytes(top.nbytes[at])), number: (at) => top.nbytes[at] },
     { title: "time", text: (at) => formatDuration(top.time_ns[at]), number: (at) => top.time_ns[at] },
   ];
   return <Table label={`Copies of iteration ${index}`} columns={columns} rows={rows} id={(at) => at} />;

@@ -21,7 +21,7 @@ function Live({ document, documents }: ViewProps<LiveDocument>) {
       <p role="status" class={since === null ? "quiet" : "problem"}>
         {since === null ? `${counted(live)} Updated as events come.` : `The connection is lost; this is what was known at ${since}. Trying again…`}
       </p>
-      {!live.ready && <p class="problem">The daemon is not ready: {live.why_not}</p>}
+      {!live.ready && <p class="problem">The daemon is not ready: {showName(live.why_not)}</p>}
       <Findings findings={live.findings} />
       {live.jobs.map((job) => (
         <Job key={job.name} job={job} />
@@ -57,14 +57,14 @@ function Findings({ findings }: { findings: LiveFinding[] }) {
       {findings.length === 0 && <p class="quiet">None so far.</p>}
       <ul class="live-findings" aria-live="polite">
         {findings.map((finding) => (
-          <li key={`${finding.job} ${finding.rank} ${finding.rule}`} class={`card card-${finding.severity}`}>
-            <header>
+          <li key={`${finding.job} ${finding.rank} ${finding.rule}`} class={`finding finding-${finding.severity}`}>
+            <div class="finding-head">
               <SeverityBadge severity={finding.severity} /> <Name text={finding.job} longest={40} />
               {finding.rank !== null && <span class="quiet">rank {finding.rank}</span>}
-            </header>
-            <strong>{finding.title}</strong>
+            </div>
+            <strong>{showName(finding.title, 200)}</strong>
             {finding.headroom_ns !== null && <span> up to {formatDuration(finding.headroom_ns)} per iteration</span>}
-            <p class="advice">{finding.advice}</p>
+            <p class="advice">{showName(finding.advice)}</p>
           </li>
         ))}
       </ul>
@@ -97,7 +97,7 @@ const RANK_COLUMNS: TableColumn<LiveRank>[] = [
 ];
 
 function stateOf(rank: LiveRank): string {
-  return rank.connected ? `● ${rank.state}` : `○ ${rank.state}, not connected`;
+  return rank.connected ? `● ${showName(rank.state, 40)}` : `○ ${showName(rank.state, 40)}, not connected`;
 }
 
 function latestText(rank: LiveRank): string {

@@ -6,6 +6,7 @@ import { Bar } from "./parts/bar";
 import { Picture } from "./parts/picture";
 import { Table, type TableColumn } from "./parts/table";
 import type { CopyEntry, MemoryDocument, MemorySeries } from "./types.gen";
+import { byteTicks } from "./parts/ticks";
 import type { View, ViewProps } from "./view";
 
 /** Copies of an iteration, and memory in use over time. */
@@ -18,7 +19,7 @@ function Memory({ document }: ViewProps<MemoryDocument>) {
       </section>
       <section>
         <h3>Memory in use</h3>
-        {document.problem !== null && <p class="problem">{document.problem}</p>}
+        {document.problem !== null && <p class="problem">{showName(document.problem)}</p>}
         {document.series.map((series) => (
           <Series series={series} />
         ))}
@@ -29,7 +30,7 @@ function Memory({ document }: ViewProps<MemoryDocument>) {
 
 function CopyTable({ copies }: { copies: CopyEntry[] }) {
   const columns: TableColumn<CopyEntry>[] = [
-    { title: "direction", text: (copy) => [copy.direction, copy.memory].filter((text) => text !== "").join(", ") },
+    { title: "direction", text: (copy) => showName([copy.direction, copy.memory].filter((text) => text !== "").join(", "), 60) },
     { title: "calls", text: (copy) => formatCount(copy.calls), number: (copy) => copy.calls },
     ...measured("size", copies, (copy) => copy.nbytes, formatBytes),
     ...measured("time", copies, (copy) => copy.time_ns, formatDuration),
@@ -96,13 +97,13 @@ function seriesOptions(series: MemorySeries, peak: number): Plot.PlotOptions {
     height: 180,
     marginLeft: 64,
     x: { label: null, ticks: 5, tickFormat: formatDuration },
-    y: { domain: [0, Math.max(peak, limit_nbytes ?? 0, 1)], label: null, ticks: 4, tickFormat: formatBytes, grid: true, nice: true },
+    y: { domain: [0, Math.max(peak, limit_nbytes ?? 0, 1)], label: null, ticks: byteTicks(Math.max(peak, limit_nbytes ?? 0)), tickFormat: formatBytes, grid: true },
     marks: [
-      Plot.areaY(stretches, { x: "time_ns", y1: 0, y2: "low", curve: "step-after", fill: "var(--accent)", fillOpacity: 0.25 }),
-      Plot.areaY(stretches, { x: "time_ns", y1: "low", y2: "high", curve: "step-after", fill: "var(--accent)", fillOpacity: 0.6 }),
-      Plot.line(stretches, { x: "time_ns", y: "high", curve: "step-after", stroke: "var(--accent)" }),
-      limit_nbytes === null ? null : Plot.ruleY([limit_nbytes], { stroke: "var(--bad)", strokeDasharray: "6 3", strokeWidth: 1.5 }),
-      limit_nbytes === null ? null : Plot.text(["limit"], { y: limit_nbytes, frameAnchor: "right", dy: 8, fill: "var(--bad)" }),
+      Plot.areaY(stretches, { x: "time_ns", y1: 0, y2: "low", curve: "step-after", fill: "var(--time)", fillOpacity: 0.25 }),
+      Plot.areaY(stretches, { x: "time_ns", y1: "low", y2: "high", curve: "step-after", fill: "var(--time)", fillOpacity: 0.6 }),
+      Plot.line(stretches, { x: "time_ns", y: "high", curve: "step-after", stroke: "var(--time)" }),
+      limit_nbytes === null ? null : Plot.ruleY([limit_nbytes], { stroke: "var(--warning)", strokeDasharray: "6 3", strokeWidth: 1.5 }),
+      limit_nbytes === null ? null : Plot.text(["limit"], { y: limit_nbytes, frameAnchor: "right", dy: 8, fill: "var(--warning)" }),
     ],
   };
 }

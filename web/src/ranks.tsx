@@ -58,7 +58,7 @@ function chosenRow(document: RanksDocument, rank: number | undefined, latest: nu
 function Notes({ document }: { document: RanksDocument }) {
   const notes = [
     !document.matched && "Iterations are counted from each rank's own first one: a column need not be the same moment in all ranks.",
-    document.missing,
+    showName(document.missing),
     document.left_out > 0 && `${document.left_out} iterations are not in it.`,
   ].filter((note) => note !== false && note !== "");
   return notes.length === 0 ? null : <p class="quiet">{notes.join(" ")}</p>;
@@ -109,12 +109,12 @@ function HeatMap({ document, measure, title, chosen, choose }: HeatMapProps) {
           )}
         </div>
         <RowTexts document={document} height={height} every={every} text={(row) => formatDuration(document.rows[row][measure])} />
-        <span />
-        <span class="heat-axis quiet">
+        <span class="heat-foot" />
+        <span class="heat-foot heat-axis">
           <span>iteration {document.index[0]}</span>
           <span>{document.index[columns - 1]}</span>
         </span>
-        <span class="quiet">median</span>
+        <span class="heat-foot">median</span>
       </div>
       <figcaption class="heat-legend">
         {title}: {formatDuration(heat.low)} <Ramp /> {heat.isCut ? "≥ " : ""}

@@ -12,7 +12,8 @@ import type { Figure, SessionDocument, StateNode, StatesDocument } from "./types
 import type { View, ViewProps } from "./view";
 
 const NODE = { width: 168, height: 62 };
-const MOST_WIDE = 6; // pixels of the widest edge
+const ARROW = 11; // pixels from its tip to the end of its line
+const MOST_WIDE = 5; // pixels of the widest edge
 
 /** The state graph of an iteration (Gu et al., Figs. 5 and 9) with Table III beside it. */
 export function StateGraph({ document }: { document: StatesDocument }) {
@@ -26,7 +27,7 @@ export function StateGraph({ document }: { document: StatesDocument }) {
         </div>
         <FigureTable title="Figures of the loop (Table III)" figures={document.figures} />
       </div>
-      <p>{document.reading}</p>
+      <p class="reading">{showName(document.reading)}</p>
     </section>
   );
 }
@@ -50,16 +51,16 @@ export function StatesOf({ session, documents, loop, figures }: StatesOfProps) {
 function Graph({ document }: { document: StatesDocument }) {
   const drawing = useMemo(() => arranged(document), [document]);
   return (
-    <div class="table-box" tabIndex={0} role="region" aria-label="State graph">
+    <div class="graph-box" tabIndex={0} role="region" aria-label="State graph">
       <svg
         class="state-graph"
         viewBox={`0 0 ${drawing.width} ${drawing.height}`}
         width={drawing.width}
         role="img"
-        aria-label={`${document.nodes.length} states and ${document.edges.length} transitions. ${document.reading}`}
+        aria-label={`${document.nodes.length} states and ${document.edges.length} transitions. ${showName(document.reading)}`}
       >
         <defs>
-          <marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" markerUnits="userSpaceOnUse" orient="auto">
+          <marker id="arrow" viewBox="0 0 8 8" refX="0" refY="4" markerWidth="12" markerHeight="12" markerUnits="userSpaceOnUse" orient="auto">
             <path d="M0 0L8 4L0 8z" class="arrow" />
           </marker>
         </defs>
@@ -125,10 +126,13 @@ function placeOf({ x, y }: { x: number; y: number }): { x: number; y: number } {
   return { x, y };
 }
 
-/** A curve through the points of an edge, straight at its end for the arrow. */
+/** A curve through the points of an edge, straight at its end, where it leaves room for the arrow. */
 function smooth(points: { x: number; y: number }[]): string {
   const [start, ...rest] = points;
-  const end = rest.pop()!;
+  const tip = rest.pop()!;
+  const before = rest[rest.length - 1] ?? start;
+  const left = 1 - ARROW / Math.max(2 * ARROW, Math.hypot(tip.x - before.x, tip.y - before.y));
+  const end = { x: before.x + left * (tip.x - before.x), y: before.y + left * (tip.y - before.y) };
   const bends = rest.map((point, at) => {
     const next = rest[at + 1] ?? end;
     return `Q${point.x} ${point.y} ${(point.x + next.x) / 2} ${(point.y + next.y) / 2}`;

@@ -2,8 +2,8 @@
 export function Bar({ value, most, look = "" }: { value: number; most: number; look?: string }) {
   const share = most > 0 ? Math.min(1, Math.max(0, value / most)) : 0;
   return (
-    <span class="bar" aria-hidden="true">
-      <span class={`bar-fill ${look}`} style={{ width: `${100 * share}%` }} />
+    <span class="amount" aria-hidden="true">
+      <span class={`amount-fill ${look}`} style={{ width: `${100 * share}%` }} />
     </span>
   );
 }
@@ -13,8 +13,8 @@ export function ChangeBar({ change, most }: { change: number; most: number }) {
   const share = most > 0 ? Math.min(1, Math.abs(change) / most) : 0;
   const side = change < 0 ? { right: "50%" } : { left: "50%" };
   return (
-    <span class="bar change-bar" aria-hidden="true">
-      <span class={`bar-fill ${change < 0 ? "less" : "more"}`} style={{ width: `${50 * share}%`, ...side }} />
+    <span class="amount change" aria-hidden="true">
+      <span class={`amount-fill ${change < 0 ? "less" : "more"}`} style={{ width: `${50 * share}%`, ...side }} />
     </span>
   );
 }

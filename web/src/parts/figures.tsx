@@ -1,3 +1,4 @@
+import { showName } from "../names";
 import type { Figure } from "../types.gen";
 
 /** Numbers with their names, as the paper's Table III. */
@@ -9,8 +10,8 @@ export function FigureTable({ title, figures }: { title: string; figures: Figure
       <tbody>
         {figures.map((figure) => (
           <tr>
-            <th scope="row">{figure.title}</th>
-            <td class="number">{figure.text}</td>
+            <th scope="row">{showName(figure.title, 80)}</th>
+            <td class="number">{showName(figure.text, 80)}</td>
           </tr>
         ))}
       </tbody>

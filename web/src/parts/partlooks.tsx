@@ -1,3 +1,4 @@
+import { showName } from "../names";
 import type { TimePart } from "../types.gen";
 
 /**
@@ -48,18 +49,18 @@ export function partFill(part: TimePart): string {
 /** The patterns that `partFill` names; they stand once in a view. */
 export function PartPatterns() {
   return (
-    <svg class="patterns" aria-hidden="true">
+    <svg class="part-patterns" aria-hidden="true">
       <defs>
         {Array.from({ length: BUSY_LOOKS }, (_, at) => (
           <pattern id={`busy-${at}`} width="8" height="8" patternUnits="userSpaceOnUse">
             <rect width="8" height="8" class={`look-busy-${at % 4}`} />
-            {at >= 4 && <path d="M4 4h1" class="hatch" />}
+            {at >= 4 && <path d="M4 4h1" class="part-hatch" />}
           </pattern>
         ))}
         {Array.from({ length: IDLE_LOOKS }, (_, at) => (
           <pattern id={`idle-${at}`} width="6" height="6" patternUnits="userSpaceOnUse">
             <rect width="6" height="6" class={`look-idle-${at % 4}`} />
-            <path d={HATCHES[Math.floor(at / 4)]} class="hatch" />
+            <path d={HATCHES[Math.floor(at / 4)]} class="part-hatch" />
           </pattern>
         ))}
         <pattern id="marked" width="6" height="6" patternUnits="userSpaceOnUse">
@@ -87,7 +88,7 @@ export function PartLegend({ parts }: { parts: TimePart[] }) {
     <ul class="legend" aria-label="Parts of the time">
       {parts.map((part) => (
         <li>
-          <PartSwatch part={part} /> {part.title}
+          <PartSwatch part={part} /> {showName(part.title, 60)}
         </li>
       ))}
     </ul>

@@ -21,8 +21,8 @@ export function Picture({ label, options, table, note, children }: PictureProps)
   const width = useWidth(box);
   const sentence = note && width > 0 ? note(width) : "";
   return (
-    <figure class="picture">
-      <div ref={box} class="picture-box">
+    <figure class="chart-figure">
+      <div ref={box} class="chart-box">
         <Chart label={label} options={options} />
         {children}
       </div>

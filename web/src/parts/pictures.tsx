@@ -1,5 +1,6 @@
 import * as Plot from "@observablehq/plot";
 import { formatValue } from "../format";
+import { showName } from "../names";
 import type { Bars, Trend } from "../types.gen";
 import { Bar } from "./bar";
 import { Name } from "./name";
@@ -13,7 +14,7 @@ export function FindingTrend({ trend }: { trend: Trend }) {
   const [first, last] = [points[0], points[points.length - 1]];
   if (first === undefined) return null;
   const text = (value: number) => formatValue(value, trend.unit);
-  const label = `${trend.title}: ${text(first.value)} at iteration ${first.index}, ${text(last.value)} at ${last.index}`;
+  const label = `${showName(trend.title, 120)}: ${text(first.value)} at iteration ${first.index}, ${text(last.value)} at ${last.index}`;
   const options = (): Plot.PlotOptions => ({
     height: HEIGHT,
     marginLeft: 56,
@@ -29,7 +30,7 @@ export function FindingTrend({ trend }: { trend: Trend }) {
   });
   return (
     <div class="evidence-part">
-      <h4>{trend.title}</h4>
+      <h4>{showName(trend.title, 120)}</h4>
       <Picture label={label} options={options} />
     </div>
   );
@@ -40,8 +41,8 @@ export function FindingBars({ bars }: { bars: Bars }) {
   const most = Math.max(0, ...bars.value);
   return (
     <div class="evidence-part">
-      <table class="evidence bars">
-        <caption>{bars.title}</caption>
+      <table class="evidence">
+        <caption>{showName(bars.title, 120)}</caption>
         <tbody>
           {bars.label.map((label, at) => (
             <tr>

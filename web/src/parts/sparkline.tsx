@@ -17,6 +17,7 @@ export function Sparkline({ values, label }: { values: number[]; label: string }
   return (
     <svg class="sparkline" viewBox={`-1 -1 ${WIDTH + 2} ${HEIGHT + 2}`} role="img" aria-label={label}>
       <path d={sparkPath(values, WIDTH, HEIGHT)} />
+      <path class="ground" d={`M0,${HEIGHT}h${WIDTH}`} />
     </svg>
   );
 }
