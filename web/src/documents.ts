@@ -31,6 +31,11 @@ export class DocumentStore {
     return loading as Promise<T>;
   }
 
+  /** Returns whether the page has `key`; a server is asked for it only when it is loaded. */
+  async has(key: string): Promise<boolean> {
+    return this.inlined === null || Object.hasOwn(await this.inlined, key);
+  }
+
   /** Forgets documents that have changed at the server, so that they are asked for again. */
   forget(key: string): void {
     if (!this.inlined) this.loads.delete(key);
