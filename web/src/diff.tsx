@@ -5,7 +5,7 @@ import { showName } from "./names";
 import { ChangeBar } from "./parts/bar";
 import { Name } from "./parts/name";
 import { Sentences } from "./parts/sentences";
-import { Source } from "./parts/source";
+import { ShortSource } from "./parts/source";
 import { Table, type TableColumn } from "./parts/table";
 import { axisOf, type FallingStep, fallingSteps } from "./parts/waterfall";
 import type { DiffDocument, DiffRow } from "./types.gen";
@@ -145,7 +145,7 @@ function rowColumns(rows: DiffRow[]): TableColumn<DiffRow>[] {
     { title: "bar", text: changeText, cell: (row) => <ChangeBar change={row.b_ns - row.a_ns} most={most} /> },
     { title: "B / A", text: changeText, number: (row) => (row.a_ns > 0 ? row.b_ns / row.a_ns : null) },
   ];
-  const source: TableColumn<DiffRow> = { title: "code", text: (row) => row.source?.file ?? "", cell: (row) => <Source place={row.source} /> };
+  const source: TableColumn<DiffRow> = { title: "code", text: (row) => row.source?.file ?? "", cell: (row) => <ShortSource place={row.source} /> };
   return rows.some((row) => row.source !== null) ? [...columns, source] : columns;
 }
 

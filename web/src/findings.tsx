@@ -3,7 +3,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { causeOrder } from "./parts/causes";
 import { FigureTable } from "./parts/figures";
 import { SeverityBadge } from "./parts/severity";
-import { Source } from "./parts/source";
+import { ShortSource } from "./parts/source";
 import { FindingBars, FindingTrend } from "./parts/pictures";
 import { formatDuration, formatRatio } from "./format";
 import { showName } from "./names";
@@ -100,7 +100,7 @@ function Facts({ finding }: { finding: FindingEntry }) {
   ].filter((fact) => fact !== false && fact !== "");
   return (
     <p class="facts">
-      {facts.join(" · ")} {finding.source && <Source place={finding.source} />}
+      {facts.join(" · ")} {finding.source && <ShortSource place={finding.source} />}
     </p>
   );
 }

@@ -5,12 +5,13 @@ import { formatBytes, formatCount, formatDuration, formatRatio } from "./format"
 import { showName } from "./names";
 import { type IterationBar, mergedBars, stackedRows } from "./parts/bars";
 import { Bar } from "./parts/bar";
-import { MARKS, MarkBadge, MarkLegend } from "./parts/marks";
+import { MarkBadge, MarkLegend } from "./parts/marks";
 import { Name } from "./parts/name";
 import { PartLegend, partFill, PartPatterns, PartSwatch } from "./parts/partlooks";
 import { Picture } from "./parts/picture";
 import { Table, type TableColumn } from "./parts/table";
 import { StatesOf } from "./states";
+import { type Mark, SIGNS } from "./strip";
 import type { IterationsDocument } from "./types.gen";
 import type { View, ViewProps } from "./view";
 
@@ -21,15 +22,16 @@ const MARGINS = { left: 60, right: 8 };
 
 /** Every iteration of a loop by parts, and what takes the time of the chosen one. */
 function Iterations({ document, documents, session, selection, select }: ViewProps<IterationsDocument>) {
-  const row = document.index.indexOf(selection.iteration ?? -1);
-  const choose = (at: number) => select({ iteration: document.index[at] });
+  const typical = session.loops.find(({ loop }) => loop === document.loop)?.typical;
+  const row = document.index.indexOf(selection.iteration ?? typical ?? -1);
+  const choose: Choose = (at, how) => select({ loop: document.loop, iteration: document.index[at] }, how);
   return (
     <div class="iterations">
       <PartPatterns />
       <Stack document={document} row={row} choose={choose} />
       <PartLegend parts={usedParts(document).map((part) => document.part[part])} />
       <MarkLegend marks={document.mark} />
-      {row >= 0 ? <Chosen document={document} row={row} /> : <p class="quiet">Choose an iteration to see its kernels and copies.</p>}
+      {row >= 0 ? <Chosen document={document} row={row} /> : <p class="quiet">No such iteration here: choose one to see its kernels and copies.</p>}
       <section>
         <h3>All iterations</h3>
         <IterationTable document={document} row={row} choose={choose} />
@@ -39,10 +41,12 @@ function Iterations({ document, documents, session, selection, select }: ViewPro
   );
 }
 
+type Choose = (row: number, how?: "replace") => void;
+
 interface StackProps {
   document: IterationsDocument;
   row: number;
-  choose: (row: number) => void;
+  choose: Choose;
 }
 
 /** The bars. They are a slider for the keyboard: left and right go from bar to bar. */
@@ -67,7 +71,7 @@ function Stack({ document, row, choose }: StackProps) {
     const next = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: now.length - 1 }[event.key];
     if (next === undefined) return;
     event.preventDefault();
-    choose(now[Math.min(now.length - 1, Math.max(0, next))].longest);
+    choose(now[Math.min(now.length - 1, Math.max(0, next))].longest, "replace");
   };
   return (
     <Picture
@@ -103,7 +107,7 @@ function mergedNote(document: IterationsDocument, bars: IterationBar[]): string 
 function stackOptions(document: IterationsDocument, bars: IterationBar[], row: number, width: number): Plot.PlotOptions {
   const parts = usedParts(document);
   const rows = stackedRows(bars, parts, document.parts);
-  const marked = bars.flatMap((bar, at) => (document.mark[bar.longest] === "" ? [] : [{ at, mark: document.mark[bar.longest] }]));
+  const marked = bars.flatMap((bar, at) => (document.mark[bar.longest] === "" ? [] : [{ at, mark: document.mark[bar.longest] as Mark }]));
   const icons = apart(marked, Math.ceil((ICON_PIXELS * bars.length) / width));
   const chosen = bars.findIndex((bar) => row >= bar.first && row <= bar.last);
   const most = Math.max(1, ...bars.map((bar) => document.length_ns[bar.longest]));
@@ -125,7 +129,7 @@ function stackOptions(document: IterationsDocument, bars: IterationBar[], row: n
         inset: 0,
         insetRight: width / bars.length > 3 * FEWEST_PIXELS ? 1 : 0.5,
       }),
-      Plot.text(icons, { x: (d) => d.at + 0.5, y: most, dy: -9, text: (d) => MARKS[d.mark as keyof typeof MARKS].icon, fill: "currentColor" }),
+      Plot.text(icons, { x: (d) => d.at + 0.5, y: most, dy: -9, fontWeight: 700, text: (d) => SIGNS[d.mark as Mark], fill: "currentColor" }),
       chosen < 0 ? null : Plot.rect([chosen], { x1: (d) => d, x2: (d) => d + 1, y1: 0, y2: most, stroke: "var(--accent)", strokeWidth: 2 }),
     ],
   };
@@ -149,7 +153,7 @@ function usedParts(document: IterationsDocument): number[] {
 function IterationTable({ document, row, choose }: StackProps) {
   const rows = useMemo(() => document.index.map((_, at) => at), [document]);
   const columns = useMemo(() => iterationColumns(document), [document]);
-  return <Table label="Iterations" columns={columns} rows={rows} id={(at) => at} isChosen={(at) => at === row} choose={choose} />;
+  return <Table label="Iterations" columns={columns} rows={rows} id={(at) => at} isChosen={(at) => at === row} choose={(at) => choose(at)} />;
 }
 
 function iterationColumns(document: IterationsDocument): TableColumn<number>[] {

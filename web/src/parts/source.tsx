@@ -1,17 +1,9 @@
+import { editorAddress } from "../inspector";
 import type { CodePlace } from "../types.gen";
 import { Name } from "./name";
 
-/** Where an editor opens a line; null for a path that is not whole, for no editor would find it. */
-export function editorAddress(file: string, line: number): string | null {
-  const path = file.replaceAll("\\", "/");
-  const isWhole = path.startsWith("/") || /^[A-Za-z]:\//.test(path);
-  if (!isWhole) return null;
-  const parts = path.split("/").map((part) => encodeURIComponent(part).replace(/^([A-Za-z])%3A$/, "$1:"));
-  return `vscode://file/${parts.join("/").replace(/^\/+/, "")}:${line}:1`;
-}
-
-/** A line of code, as a link into the editor where that is possible. */
-export function Source({ place }: { place: CodePlace | null }) {
+/** A line of code in few characters, for cells and lines; a link into the editor where that is possible. */
+export function ShortSource({ place }: { place: CodePlace | null }) {
   if (place === null) return null;
   const text = `${place.file.split(/[/\\]/).slice(-2).join("/")}:${place.line}`;
   const address = editorAddress(place.file, place.line);
