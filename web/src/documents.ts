@@ -50,6 +50,19 @@ export class DocumentStore {
     return () => events.removeEventListener(name, heard);
   }
 
+  /** Like `listen`, with the text of each event; `connected` hears when the stream breaks and when it is back. */
+  follow(name: string, heard: (text: string) => void, connected: (is: boolean) => void): () => void {
+    if (this.inlined) return () => {};
+    const events = this.openEvents();
+    const listeners = {
+      [name]: (event: Event) => heard((event as MessageEvent<string>).data),
+      open: () => connected(true),
+      error: () => connected(false),
+    };
+    for (const [kind, listener] of Object.entries(listeners)) events.addEventListener(kind, listener);
+    return () => Object.entries(listeners).forEach(([kind, listener]) => events.removeEventListener(kind, listener));
+  }
+
   private events: EventSource | null = null;
 
   private openEvents(): EventSource {

@@ -4,13 +4,12 @@ import { useWidth } from "./chart";
 import { formatDuration } from "./format";
 import { showName } from "./names";
 import type { Select, Selection } from "./selection";
-import { type Bar, type Mark, foldStrip } from "./strip";
+import { type Bar, SIGNS, foldStrip } from "./strip";
 import type { LoopEntry, SessionDocument } from "./types.gen";
 
 const HEIGHT = 38;
 const NARROWEST = 5;
 const TALLEST = 1.7; // medians; longer ones are cut off, with a sign
-const SIGNS: Record<Mark, string> = { "": "", "warm-up": "↗", outlier: "!", incomplete: "…" };
 
 interface StripProps {
   session: SessionDocument;

@@ -3,6 +3,8 @@ import type { IterationStrip } from "./types.gen";
 
 export type Mark = IterationStrip["mark"][number];
 
+export const SIGNS: Record<Mark, string> = { "": "", "warm-up": "↗", outlier: "!", incomplete: "…" };
+
 export interface Bar {
   first: number;
   last: number;
