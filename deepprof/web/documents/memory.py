@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 Int64s = npt.NDArray[np.int64]
 
 MOST_POINTS = 800  # stretches of a series: about the pixels of a picture's width
-# How the recorder of a format is made to record allocations, empty where it cannot be made to. Other importers read none:
-# nobody is told to record them for nothing.
+# How the recorder of a format is made to record allocations, empty where it cannot be made to. Other importers read
+# none: nobody is told to record them for nothing.
 ADVICE: Mapping[str, str] = MappingProxyType(
     {
         "kineto": "torch.profiler records them with profile_memory=True",
