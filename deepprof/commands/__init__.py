@@ -24,6 +24,7 @@ from deepprof.commands.flame import Flame
 from deepprof.commands.fsck import Fsck
 from deepprof.commands.jobs import Jobs
 from deepprof.commands.layers import Layers
+from deepprof.commands.report import Report
 from deepprof.commands.run import Run
 from deepprof.commands.send import Send
 from deepprof.commands.serve import Serve
@@ -55,6 +56,7 @@ class Command(Protocol):
 
 COMMANDS: tuple[type[Command], ...] = (
     Diagnose,
+    Report,
     Diff,
     Flame,
     Export,

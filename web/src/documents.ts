@@ -1,0 +1,90 @@
+// Documents by key, wherever they are: in the page, packed in the page, or at the server that the page came from.
+import type { Document, SessionDocument } from "./types.gen";
+
+type Source = { documents: Record<string, unknown> } | { packed: string } | { server: true };
+
+export class DocumentStore {
+  private readonly loads = new Map<string, Promise<unknown>>();
+  private inlined: Promise<Record<string, unknown>> | null;
+
+  constructor(source: Source) {
+    this.inlined = "documents" in source ? Promise.resolve(source.documents) : "packed" in source ? unpack(source.packed) : null;
+  }
+
+  /** Returns the document of `key`; a failure is an Error whose message is a sentence to show. */
+  load<D extends Document = Document>(key: string): Promise<D> {
+    return this.loadAny<D>(key);
+  }
+
+  session(): Promise<SessionDocument> {
+    return this.loadAny<SessionDocument>("session");
+  }
+
+  /** Like `load`, for what is no view's document, such as a region. */
+  loadAny<T>(key: string): Promise<T> {
+    let loading = this.loads.get(key);
+    if (!loading) {
+      loading = this.inlined ? this.inlined.then((all) => pick(all, key)) : ask(`api/documents/${key}`);
+      this.loads.set(key, loading);
+      loading.catch(() => this.loads.delete(key)); // asked again when it is wanted again
+    }
+    return loading as Promise<T>;
+  }
+
+  /** Forgets documents that have changed at the server, so that they are asked for again. */
+  forget(key: string): void {
+    if (!this.inlined) this.loads.delete(key);
+  }
+
+  /** Calls `listener` for each event of the server called `name`; returns how to stop. There are none in a file. */
+  listen(name: string, listener: (data: unknown) => void): () => void {
+    if (this.inlined) return () => {};
+    const events = this.openEvents();
+    const heard = (event: MessageEvent<string>) => listener(JSON.parse(event.data));
+    events.addEventListener(name, heard);
+    return () => events.removeEventListener(name, heard);
+  }
+
+  private events: EventSource | null = null;
+
+  private openEvents(): EventSource {
+    return (this.events ??= new EventSource("api/events"));
+  }
+}
+
+/** Returns the store of this page: what its data element says. */
+export function openDocuments(): DocumentStore {
+  const text = document.getElementById("deepprof-data")?.textContent;
+  return new DocumentStore(text ? JSON.parse(text) : { server: true });
+}
+
+/** Returns the bytes of base64 text. */
+export function fromBase64(text: string): Uint8Array<ArrayBuffer> {
+  const raw = atob(text);
+  const bytes = new Uint8Array(raw.length);
+  for (let i = 0; i < raw.length; i++) bytes[i] = raw.charCodeAt(i);
+  return bytes;
+}
+
+/** Returns what a gzip of `bytes` holds. */
+export async function gunzip(bytes: Uint8Array<ArrayBuffer>): Promise<Response> {
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip")));
+}
+
+async function unpack(packed: string): Promise<Record<string, unknown>> {
+  return (await (await gunzip(fromBase64(packed))).json()).documents;
+}
+
+function pick(all: Record<string, unknown>, key: string): unknown {
+  if (!Object.hasOwn(all, key)) throw new Error(`This page has no document “${key}”.`);
+  return all[key];
+}
+
+async function ask(address: string): Promise<unknown> {
+  const answer = await fetch(address, { headers: { accept: "application/json" } }).catch(() => {
+    throw new Error("The server does not answer; is it still running?");
+  });
+  if (answer.ok) return answer.json();
+  const problem = answer.headers.get("content-type")?.startsWith("text/plain") ? await answer.text() : "";
+  throw new Error(problem || `The server answers ${answer.status} for ${address}.`);
+}
