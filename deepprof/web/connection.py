@@ -162,7 +162,7 @@ class BoundedConnection(H11Protocol):
 
         with suppress(asyncio.CancelledError):
             try:
-                await self._served(scope, receive, answer)  # type: ignore[call-arg, arg-type, misc]
+                await self._served(scope, receive, answer)
             except Exception:
                 log.exception("the server could not answer")
 

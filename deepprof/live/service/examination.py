@@ -1,7 +1,8 @@
 """The process that examines raw records apart from the daemon, so that rules may be slow and a bug costs one report.
 
 Run as a module: it reads length-prefixed `ReadWindowResponse` messages and writes one `ExaminationResult`, with the
-documents of the page if `--documents` says how many bytes they may have. With `--keep FOLDER` it writes the records to a store there instead, cut to the time between `--from` and `--to`.
+documents of the page if `--documents` says how many bytes they may have. With `--keep FOLDER` it writes the records to
+a store there instead, cut to the time between `--from` and `--to`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 LENGTH = 4  # bytes, little endian, before each message
 CPU_S = 600
 UNKNOWN_STAGE = "unknown"
-SESSION = "session"  # the document that names all others
 
 
 class FindingSummary(msgspec.Struct, frozen=True):
@@ -151,21 +151,9 @@ def _write_documents(analysis: Analysis, most_nbytes: int) -> tuple[dict[str, by
     try:
         from deepprof.web.package import write_documents
 
-        return fit_documents(write_documents(analysis), most_nbytes), ""
+        return {**write_documents(analysis, most_nbytes=most_nbytes)}, ""
     except Exception as error:
         return {}, f"{type(error).__name__}: {error}"
-
-
-def fit_documents(documents: Mapping[str, bytes], most_nbytes: int) -> dict[str, bytes]:
-    """Return the documents that have at most so many bytes together: the session first, then each that still fits."""
-    fitting: dict[str, bytes] = {}
-    for key in sorted(documents, key=lambda key: key != SESSION):  # the others keep their order
-        most_nbytes -= (nbytes := len(documents[key]))
-        if most_nbytes >= 0:
-            fitting[key] = documents[key]
-        else:
-            most_nbytes += nbytes
-    return fitting
 
 
 def _figures_of(number: int, loop: Loop) -> LoopFigures:

@@ -17,8 +17,8 @@ from deepprof.v1 import query_pb2 as wire
 class LatestExamination(msgspec.Struct):
     """The last examination of a job; `since` is the time from which on every examination had each finding in `found`.
 
-    `at_ns` (monotonic clock) and `records` (accepted by then) are also set by an examination that failed. `documents` are
-    those of the page; they are kept in memory only.
+    `at_ns` (monotonic clock) and `records` (accepted by then) are also set by an examination that failed. `documents`
+    are those of the page, and kept in memory only.
     """
 
     found: list[FindingSummary] = []

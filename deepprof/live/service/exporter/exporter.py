@@ -103,8 +103,8 @@ class Exporter:
     def _routes(self) -> list[BaseRoute]:
         page = DaemonPage(partial(self._call, self._pager, self._observe))
         shown = KnownHosts(page.app, self._settings.hosts)
-        probes = [Route("/metrics", self._scrape), Route("/healthz", self._tell_life), Route("/readyz", self._tell_ready)]
-        return [*probes, Mount("/", shown)]
+        own = {"/metrics": self._scrape, "/healthz": self._tell_life, "/readyz": self._tell_ready}
+        return [*(Route(path, answer) for path, answer in own.items()), Mount("/", shown)]
 
     async def _scrape(self, _: Request) -> Response:
         if self._slots.locked():

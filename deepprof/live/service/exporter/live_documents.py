@@ -64,7 +64,8 @@ def _group(views: Sequence[RankView]) -> list[tuple[str, list[RankView]]]:
 
 
 def _describe_job(name: str, ranks: Sequence[RankView], examined: JobExamination) -> LiveJob:
-    return LiveJob(name=name, title=name, ranks=[_describe_rank(view) for view in ranks], examined=bool(examined.documents))
+    shown = [_describe_rank(view) for view in ranks]
+    return LiveJob(name=name, title=name, ranks=shown, examined=bool(examined.documents))
 
 
 def _describe_rank(view: RankView) -> LiveRank:

@@ -28,7 +28,7 @@ class DaemonPage:
         self._events: Mapping[str, bytes] = {}
         self.app = Router(
             [
-                Route("/", show_page),
+                Route("/", _show_own),
                 ASSETS,
                 Route("/api/events", EventFeed(self._observe).answer),
                 Route("/api/documents/{key:path}", self._give_own),
@@ -59,12 +59,16 @@ class DaemonPage:
     async def _show_job(self, request: Request) -> Response:
         if not (await self._find(request)).documents:
             return say(404, "there are no documents of such a job: it is not known, or was not examined yet")
-        return await show_page(request)
+        return show_page(unquote(request.path_params["job"]))
 
     async def _find(self, request: Request) -> JobExamination:
         """Return the latest examination of the job that a request names."""
         snapshot = await self._look()
         return snapshot.examinations.get(unquote(request.path_params["job"]), NEVER)
+
+
+async def _show_own(_: Request) -> Response:
+    return show_page("Live")
 
 
 async def _add_slash(request: Request) -> Response:
