@@ -21,7 +21,14 @@ export function Inspector({ kind, title, full, facts, children }: InspectorProps
       <h2 class="name">{showName(title, 300)}</h2>
       {full && full !== title && <p class="name full">{showName(full)}</p>}
       <dl>
-        {facts.filter((fact) => !!fact).map(([name, value]) => <div key={name}><dt>{name}</dt><dd>{value}</dd></div>)}
+        {facts
+          .filter((fact) => !!fact)
+          .map(([name, value]) => (
+            <div key={name}>
+              <dt>{name}</dt>
+              <dd>{value}</dd>
+            </div>
+          ))}
       </dl>
       {children}
     </aside>
@@ -32,9 +39,18 @@ export function Inspector({ kind, title, full, facts, children }: InspectorProps
 export function Source({ file, line }: { file: string; line: number }) {
   const text = showName(line > 0 ? `${file}:${line}` : file, 300);
   if (!/^(\/|[A-Za-z]:[\\/])/.test(file)) return <span class="name">{text}</span>;
-  const path = file.replaceAll("\\", "/").split("/").map(encodeURIComponent).join("/").replace(/^([A-Za-z])%3A/, "$1:");
+  const path = file
+    .replaceAll("\\", "/")
+    .split("/")
+    .map(encodeURIComponent)
+    .join("/")
+    .replace(/^([A-Za-z])%3A/, "$1:");
   const address = `vscode://file/${path.replace(/^\//, "")}:${Math.max(line, 1)}:1`;
-  return <a class="name" href={address} data-key="e" title="Open in the editor (e)">{text}</a>;
+  return (
+    <a class="name" href={address} data-key="e" title="Open in the editor (e)">
+      {text}
+    </a>
+  );
 }
 
 /** Returns a `file:line` in its two parts. */
@@ -46,5 +62,9 @@ export function splitSource(source: string): { file: string; line: number } {
 /** A link to a finding, with its sign. */
 export function FindingLink({ finding, select, session }: { finding: number; select: Select; session: SessionDocument }) {
   if (!session.views.some(({ name }) => name === "findings")) return <span>⚠ number {finding + 1}</span>;
-  return <button type="button" class="link" onClick={() => select({ view: "findings", finding })}>⚠ number {finding + 1}</button>;
+  return (
+    <button type="button" class="link" onClick={() => select({ view: "findings", finding })}>
+      ⚠ number {finding + 1}
+    </button>
+  );
 }
