@@ -63,7 +63,7 @@ export function Boxes(props: BoxesProps) {
 function Box({ tree, item, look, choose, depth, y, chosen, reachable }: BoxesProps & { item: Item; depth: number; y: number; chosen: boolean; reachable: boolean }) {
   const { text, detail, style, sign, hatched } = look(item);
   const width = Math.max(item.width - (item.width > 4 ? 1 : 0), LEAST_PX);
-  const label = fit(sign ? `${sign} ${text}` : text, width - 8);
+  const label = fitWithSign(sign, text, width - 8);
   return (
     <g role="treeitem" aria-level={depth + 1} aria-selected={chosen} aria-label={detail} tabIndex={reachable ? 0 : -1}
       class={`box ${style}${chosen ? " chosen" : ""}`} onClick={() => choose(targetOf(tree, item), "push")}>
@@ -106,6 +106,13 @@ function isTarget(tree: BoxTree, item: Item, target: Target): boolean {
 function outOf(tree: BoxTree, target: Target): Target | null {
   if (target.group) return { row: target.row };
   return tree.parent[target.row] >= 0 ? { row: tree.parent[target.row] } : null;
+}
+
+/** Returns the sign and as much of the text as fits; the sign alone where the text would say nothing. */
+function fitWithSign(sign: string | undefined, text: string, width: number): string {
+  if (!sign) return fit(text, width);
+  const name = fit(text, width - widthOf(`${sign} `));
+  return name ? `${sign} ${name}` : widthOf(sign) <= width + 4 ? sign : "";
 }
 
 const widths = new Map<string, number>();

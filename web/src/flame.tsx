@@ -65,7 +65,8 @@ class FlameFrames {
   constructor(readonly doc: FlameDocument, readonly measure: number) {
     this.after = doc.value[measure];
     this.before = doc.before?.[measure] ?? null;
-    const size = this.before ? Float64Array.from(this.after, (value, row) => value + this.before![row]) : this.after;
+    const size = Float64Array.from(this.after, (value, row) => value + (this.before?.[row] ?? 0));
+    widen(size, doc.parent);
     const start = new Float64Array(size.length);
     const used = new Float64Array(size.length);
     for (let row = 0; row < size.length; row++) {
@@ -106,6 +107,15 @@ class FlameFrames {
     if (!matches) return null;
     const own = Uint8Array.from(this.doc.name, (name, row) => +matches(name, this.doc.file[row]));
     return { own, around: this.tree.around((row) => own[row] === 1), count: own.reduce((sum, one) => sum + one, 0) };
+  }
+}
+
+/** Makes frames as wide as all within them at least, so that none is drawn over its neighbours. */
+function widen(size: Float64Array, parent: number[]): void {
+  const within = new Float64Array(size.length);
+  for (let row = size.length - 1; row >= 0; row--) {
+    size[row] = Math.max(size[row], within[row], 0);
+    if (parent[row] >= 0) within[parent[row]] += size[row];
   }
 }
 

@@ -7,9 +7,9 @@ import type { Select, Selection } from "./selection";
 import { type Bar, SIGNS, foldStrip } from "./strip";
 import type { LoopEntry, SessionDocument } from "./types.gen";
 
-const HEIGHT = 34;
+const HEIGHT = 38;
 const NARROWEST = 5;
-const TALLEST = 2.5; // medians; longer ones are cut off, with a sign
+const TALLEST = 1.7; // medians; longer ones are cut off, with a sign
 
 interface StripProps {
   session: SessionDocument;

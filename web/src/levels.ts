@@ -1,7 +1,7 @@
 // Boxes within boxes, laid out as rows of a picture. What is too narrow to be seen is merged with its neighbours.
 
 const NARROW_PX = 3;
-const MERGED_PX = 24; // a merged box is at most so wide, so that opening it always shows less
+const MERGED_PX = 40; // a merged box is at most so wide, so that opening it always shows less
 export const LEAST_PX = 1;
 
 /** Boxes as columns, parents before children; `order` has all children of a box side by side, in their order. */
