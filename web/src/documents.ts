@@ -31,6 +31,11 @@ export class DocumentStore {
     return loading as Promise<T>;
   }
 
+  /** Returns whether the page has `key`; a server is asked for it only when it is loaded. */
+  async has(key: string): Promise<boolean> {
+    return this.inlined === null || Object.hasOwn(await this.inlined, key);
+  }
+
   /** Forgets documents that have changed at the server, so that they are asked for again. */
   forget(key: string): void {
     if (!this.inlined) this.loads.delete(key);
@@ -43,6 +48,19 @@ export class DocumentStore {
     const heard = (event: MessageEvent<string>) => listener(JSON.parse(event.data));
     events.addEventListener(name, heard);
     return () => events.removeEventListener(name, heard);
+  }
+
+  /** Like `listen`, with the text of each event; `connected` hears when the stream breaks and when it is back. */
+  follow(name: string, heard: (text: string) => void, connected: (is: boolean) => void): () => void {
+    if (this.inlined) return () => {};
+    const events = this.openEvents();
+    const listeners = {
+      [name]: (event: Event) => heard((event as MessageEvent<string>).data),
+      open: () => connected(true),
+      error: () => connected(false),
+    };
+    for (const [kind, listener] of Object.entries(listeners)) events.addEventListener(kind, listener);
+    return () => Object.entries(listeners).forEach(([kind, listener]) => events.removeEventListener(kind, listener));
   }
 
   private events: EventSource | null = null;
