@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Int64s = npt.NDArray[np.int64]
 
 MOST_POINTS = 800  # stretches of a series: about the pixels of a picture's width
-# How the recorder of a format is made to record allocations, empty where it cannot be made to. Other importers read
+# How the recorder of a format is made to record allocations, empty where it cannot be. Importers of other formats read
 # none: nobody is told to record them for nothing.
 ADVICE: Mapping[str, str] = MappingProxyType(
     {
@@ -104,7 +104,7 @@ def _list_series(trace: Trace) -> Iterator[MemorySeries]:
     for device in trace.memory_events["device"].unique().sort().to_list():
         time, in_use = _read_use(trace.memory_events.filter(device=device))
         where = "host" if device == HOST_MEMORY else f"device {device}"
-        begins, low, high = _sum_up(time, in_use)
+        begins, low, high = sum_up(time, in_use, MOST_POINTS)
         yield MemorySeries(
             rank=rank,
             device=device,
@@ -127,15 +127,15 @@ def _read_use(events: pl.DataFrame) -> tuple[Int64s, Int64s]:
     return known["time_ns"].to_numpy(), known["allocated_nbytes"].clip(0, MOST).cast(pl.Int64).to_numpy()
 
 
-def _sum_up(time: Int64s, in_use: Int64s) -> tuple[Int64s, Int64s, Int64s]:
-    """Return when stretches begin, and the least and the most in use in each: what was in use at its begin, too.
+def sum_up(time: Int64s, in_use: Int64s, most: int) -> tuple[Int64s, Int64s, Int64s]:
+    """Return when at most `most` stretches begin, since the first time, and the least and the most in use in each.
 
-    Every value holds until the next one; before the first nothing is known.
+    Every value holds until the next one, so that what is in use at a stretch's begin counts, too.
     """
     span = int(time[-1] - time[0]) + 1
-    many = min(MOST_POINTS, span)
-    begins = np.arange(many) * (span / many)
-    stretch = np.minimum((time - time[0]) * many // span, many - 1)
+    length = -(-span // most)
+    many = -(-span // length)
+    stretch = (time - time[0]) // length
     low, high = np.full(many, MOST), np.full(many, -1)
     np.minimum.at(low, stretch, in_use)
     np.maximum.at(high, stretch, in_use)
@@ -143,7 +143,7 @@ def _sum_up(time: Int64s, in_use: Int64s) -> tuple[Int64s, Int64s, Int64s]:
     held = in_use[np.maximum(last, 0)]
     carried = last >= 0
     low[carried], high[carried] = np.minimum(low, held)[carried], np.maximum(high, held)[carried]
-    return begins.astype(np.int64), low, high
+    return np.arange(many) * length, low, high
 
 
 def _explain_none(analysis: Analysis) -> str:
