@@ -41,8 +41,10 @@ def give(body: bytes, media_type: str, headers: Mapping[str, str] | None = None)
 
 def give_document(body: bytes | None) -> Response:
     """Return a document, or that there is none."""
-    return say(404, "there is no such document; the document `session` names all of them") if body is None else give(
-        body, JSON
+    return (
+        say(404, "there is no such document; the document `session` names all of them")
+        if body is None
+        else give(body, JSON)
     )
 
 

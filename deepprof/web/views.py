@@ -82,7 +82,8 @@ def _list_timelines(analysis: Analysis) -> list[DocumentEntry]:
         slowest = find_slowest(loop)
         if slowest is not None and slowest != _typical_of(loop):
             title = f"slowest iteration, {slowest}"
-            entries.append(DocumentEntry(key=f"timeline/{number}/{slowest}", title=title, loop=number, rank=loop.rank))
+            key = f"timeline/{number}/{slowest}"
+            entries.append(DocumentEntry(key=key, title=title, loop=number, rank=loop.rank, iteration=slowest))
     return entries
 
 
