@@ -103,7 +103,7 @@ def _list_one(name: str, title: str) -> Callable[[Analysis], list[DocumentEntry]
 
 
 def choose_loops(analysis: Analysis) -> list[int]:
-    """Return the loop of each rank and device that takes most of its time, by number, the slowest first."""
+    """Return the loop of each rank and device that takes most of its time, by number, the worst rank first."""
     longest: dict[tuple[int, int], int] = {}
     for number, loop in enumerate(analysis.loops):
         place = (loop.rank, loop.device)
@@ -111,7 +111,13 @@ def choose_loops(analysis: Analysis) -> list[int]:
             continue
         if place not in longest or _time_of(loop) > _time_of(analysis.loops[longest[place]]):
             longest[place] = number
-    return sorted(longest.values(), key=lambda number: -(find_mean(analysis.loops[number]) or 0.0))[:MOST_RANKS]
+    compared = [] if analysis.ranks is None else analysis.ranks.ranks.select("rank", "device").rows()
+    order = {place: k for k, place in enumerate(compared)}
+
+    def sort_key(place: tuple[int, int]) -> tuple[int, float]:
+        return order.get(place, len(order)), -(find_mean(analysis.loops[longest[place]]) or 0.0)
+
+    return [longest[place] for place in sorted(longest, key=sort_key)][:MOST_RANKS]
 
 
 def _time_of(loop: Loop) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ntpath
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     )
 
 MOST_BEHIND = 20  # rows under a step
+MOST_PARTS = 4  # of a path that name a run
+PATH_PARTS = re.compile(r"[/\\]")
 MOST = 500  # of kernels, layers or contexts, those that changed most
 
 Status = Literal["changed", "new", "gone"]
@@ -87,9 +89,10 @@ def write_diff(comparison: Comparison) -> DiffDocument:
     pair, words = comparison.worst, CPU if comparison.on_cpu else GPU
     parts = () if pair is None else (part for part in pair.parts if part.a_ns or part.b_ns)
     problems = () if pair is None else _list_problems(pair)
+    a_title, b_title = _name_runs(comparison.a_paths, comparison.b_paths)
     return DiffDocument(
-        a_title=_name_run(comparison.a_paths),
-        b_title=_name_run(comparison.b_paths),
+        a_title=a_title,
+        b_title=b_title,
         sentence=tidy(comparison.headline.sentence),
         verdict="unclear" if pair is None else pair.time.verdict,
         ratio=1.0 if pair is None else pair.time.ratio,
@@ -115,12 +118,19 @@ def _list_problems(pair: LoopPair) -> Iterator[str]:
         yield f"not compared by layer: {pair.layers.problem}"
 
 
-def _name_run(paths: Sequence[str]) -> str:
-    """Return what a run is called: its first file, and how many more there are."""
+def _name_runs(a: Sequence[str], b: Sequence[str]) -> tuple[str, str]:
+    """Return what two runs are called: by as many of the last parts of their paths as tell them apart."""
+    ends = (tuple(_name_run(paths, parts) for paths in (a, b)) for parts in range(1, MOST_PARTS))
+    first, second = next((each for each in ends if each[0] != each[1]), (_name_run(a, 1), _name_run(b, 1)))
+    return first, second
+
+
+def _name_run(paths: Sequence[str], parts: int) -> str:
+    """Return what a run is called: the last `parts` of its first file's path, and how many more files there are."""
     if not paths:
         return "?"
     more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-    return tidy((ntpath.basename(paths[0].rstrip("/\\")) or paths[0]) + more)
+    return tidy(("/".join(PATH_PARTS.split(paths[0].rstrip("/\\"))[-parts:]) or paths[0]) + more)
 
 
 def _describe_step(part: PartChange, pair: LoopPair, title: str) -> DiffStep:

@@ -137,7 +137,7 @@ def _write(
     )
 
 
-def _keep_largest(rows: _FlameRows) -> FlameRows:
+def _keep_largest(rows: _FlameRows) -> _FlameRows:
     """Return the `MOST_FRAMES` frames with the largest share of any measure; what is around a frame is no smaller."""
     share = (rows.value / np.maximum(rows.value[:1], 1)).max(axis=1, initial=0)
     order = np.lexsort((np.arange(len(share)), -share))[:MOST_FRAMES]

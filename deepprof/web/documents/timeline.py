@@ -128,7 +128,7 @@ def _box_sides(analysis: Analysis, number: int, index: int) -> list[tuple[Timeli
 def _describe_track(number: int, loop: Loop, index: int, side: Any, boxes: pl.DataFrame) -> TimelineTrack:
     """Return the track of one side of an iteration; where its boxes are is not known yet."""
     return TimelineTrack(
-        title=f"rank {loop.rank} {side}" if side == "host" else f"rank {loop.rank} device {loop.device}",
+        title=side if side == "host" else f"device {loop.device}",
         side=side,
         loop=number,
         rank=loop.rank,
