@@ -45,7 +45,9 @@ def test_silence_is_broken_by_a_comment() -> None:
 
 
 def test_only_what_has_changed_is_told() -> None:
-    looks = Observed({"live": b"1", "findings": b"[]"}, {"live": b"1", "findings": b"[]"}, {"live": b"2", "findings": b"[]"})
+    looks = Observed(
+        {"live": b"1", "findings": b"[]"}, {"live": b"1", "findings": b"[]"}, {"live": b"2", "findings": b"[]"}
+    )
     feed = EventFeed(looks.look, interval_s=0.01)
     told = asyncio.run(hear(feed, "", 4))
     assert [block.split(b"data: ")[-1] for block in told[1:]] == [b"1\n\n", b"[]\n\n", b"2\n\n"]

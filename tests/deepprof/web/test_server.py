@@ -64,7 +64,9 @@ def enter(server: ViewServer) -> str:
     return cookie
 
 
-@pytest.mark.parametrize("path", ["/", "/?token=", "/?token=x", "/?token=%C3%A9", "/static/app.js", "/api/documents/session", "/x"])
+@pytest.mark.parametrize(
+    "path", ["/", "/?token=", "/?token=x", "/?token=%C3%A9", "/static/app.js", "/api/documents/session", "/x"]
+)
 def test_nothing_is_shown_without_the_token(server: ViewServer, path: str) -> None:
     for cookie in ("", "x=y", f"deepprof-{server.port}=wrong", "deepprof-1=\u00e9"):
         status, text, _ = see(server, path, Cookie=cookie)
@@ -115,8 +117,9 @@ def test_a_region_is_a_file_to_save(server: ViewServer) -> None:
         assert see(server, f"/api/region/{wrong}".replace("٣", "%D9%A3"), Cookie=cookie)[0] == 400
 
 
-def test_a_bug_is_one_line_and_a_traceback_in_the_log(server: ViewServer, caplog: pytest.LogCaptureFixture) -> None:
-    status, text, _ = see(server, "/api/documents/bug", Cookie=enter(server))
+def test_a_bug_is_one_line_and_a_traceback_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    with serving() as server:
+        status, text, _ = see(server, "/api/documents/bug", Cookie=enter(server))
     assert (status, text.count("\n")) == (500, 1)
     assert "Traceback" not in text
     assert "ZeroDivisionError" in caplog.text

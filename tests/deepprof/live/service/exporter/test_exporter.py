@@ -217,7 +217,8 @@ def test_a_client_that_leaves_harms_nobody(caplog: pytest.LogCaptureFixture) -> 
 def test_many_at_once_are_all_answered(exporter: Exporter) -> None:
     found: list[int] = []
     threads = [
-        threading.Thread(target=lambda: found.append(ask(exporter, "/healthz")[0])) for _ in range(ConnectionLimits().connections // 2)
+        threading.Thread(target=lambda: found.append(ask(exporter, "/healthz")[0]))
+        for _ in range(ConnectionLimits().connections // 2)
     ]
     for thread in threads:
         thread.start()

@@ -27,7 +27,15 @@ FOUND = FindingSummary("copy-bound", "critical", "Copies", "s", "Pin <it>", None
 EXAMINED = JobExamination(findings=(FOUND,), documents={"session": b'{"a": 1}', "iterations/0": b'{"b": 2}'})
 RANK = make_rank("a", 0, START_NS, make_device(3, latest_ns=(1, 2, 3), median_iteration_ns=2, last_interval_ns=5))
 SHOWN = make_snapshot(RANK, now_ns=START_NS, examinations={"a": EXAMINED, ODD: EXAMINED})
-HOSTILE = ["../../etc/passwd", "%2e%2e/%2e%2e/etc/passwd", "..%2f..%2fetc%2fpasswd", "x" * 7000, "%00", "a//b", "%ff%fe"]
+HOSTILE = [
+    "../../etc/passwd",
+    "%2e%2e/%2e%2e/etc/passwd",
+    "..%2f..%2fetc%2fpasswd",
+    "x" * 7000,
+    "%00",
+    "a//b",
+    "%ff%fe",
+]
 
 
 class Shown:
@@ -108,7 +116,9 @@ def test_the_page_is_shown_under_its_names(exporter: Exporter, host: str) -> Non
     assert ask(exporter.address, "/", Host=host)[0] == 200
 
 
-@pytest.mark.parametrize("host", ["evil.example:7601", "127.0.0.1.nip.io", "localhost.evil.example", "", "[", "a@b", "1"])
+@pytest.mark.parametrize(
+    "host", ["evil.example:7601", "127.0.0.1.nip.io", "localhost.evil.example", "", "[", "a@b", "1"]
+)
 def test_other_names_are_refused_and_may_still_scrape(exporter: Exporter, host: str) -> None:
     for path in ("/", "/api/documents/live", "/api/events", "/jobs/a/", "/static/app.js"):
         status, text, _ = ask(exporter.address, path, Host=host)
