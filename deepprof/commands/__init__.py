@@ -31,6 +31,7 @@ from deepprof.commands.serve import Serve
 from deepprof.commands.signals import tidying
 from deepprof.commands.simulate import Simulate
 from deepprof.commands.streams import require_stdout, say, settle
+from deepprof.commands.view import View
 from deepprof.commands.watch import Watch
 from deepprof.render.plain import shorten
 
@@ -58,6 +59,7 @@ COMMANDS: tuple[type[Command], ...] = (
     Diagnose,
     Report,
     Diff,
+    View,
     Flame,
     Export,
     Convert,

@@ -34,18 +34,14 @@ def say(status: int, text: str, headers: Mapping[str, str] | None = None) -> Res
     return PlainTextResponse(f"{text}\n".encode(errors="backslashreplace"), status, headers)
 
 
-def give(body: bytes, media_type: str, headers: Mapping[str, str] | None = None) -> Response:
+def give(body: bytes, media_type: str, headers: Mapping[str, str] | None = None, policy: str = POLICY) -> Response:
     """Return a document or a file of the page, which loads nothing from elsewhere."""
-    return PiecewiseResponse(body, 200, {"Content-Security-Policy": POLICY, **(headers or {})}, media_type)
+    return PiecewiseResponse(body, 200, {"Content-Security-Policy": policy, **(headers or {})}, media_type)
 
 
 def give_document(body: bytes | None) -> Response:
     """Return a document, or that there is none."""
-    return (
-        say(404, "there is no such document; the document `session` names all of them")
-        if body is None
-        else give(body, JSON)
-    )
+    return say(404, "there is no such document; `session` names all of them") if body is None else give(body, JSON)
 
 
 async def tell_bug(_: Request, __: Exception) -> Response:

@@ -12,10 +12,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from deepprof.web.answers import say
+from deepprof.web.answers import HTML, give, say
 
 METHODS = ("GET", "HEAD")
 LOCAL = "localhost"
+WELCOME = b'<!doctype html><html lang="en"><title>DeepProf</title><p><a href="/">Continue</a></p></html>'
 
 
 class ReadOnlyRequests:
@@ -70,7 +71,8 @@ class KnownHosts:
 class TokenCheck:
     """Lets requests pass with the cookie that the first one gets, whose address has the token.
 
-    Cookies are shared by all ports of a host: `cookie` names this server's.
+    Cookies are shared by all ports of a host: `cookie` names this server's. The page leads on to `/` by itself and not
+    by a redirect: who follows a link from another site (a terminal in a browser) would come there without the cookie.
     """
 
     def __init__(self, app: ASGIApp, token: str, cookie: str) -> None:
@@ -88,7 +90,7 @@ class TokenCheck:
 
     def _welcome(self) -> Response:
         """Return the answer to the first request: the address in the browser shows no token from then on."""
-        answer = Response(status_code=303, headers={"Location": "/"})
+        answer = give(WELCOME, HTML, {"Refresh": "0; url=/"})
         answer.set_cookie(self._cookie, self._token.decode(), httponly=True, samesite="strict")
         return answer
 

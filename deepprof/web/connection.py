@@ -101,10 +101,10 @@ class BoundedConnection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Take a piece of the request, and drop what comes after it was refused."""
         while data and not self._refused:
-            size = HEAD_PIECE_NBYTES if self.cycle is None else len(data)
+            size = len(data) if self._is_asked else HEAD_PIECE_NBYTES
             super().data_received(data[:size])
             data = data[size:]
-            if self.cycle is not None:
+            if self._is_asked:
                 self._note_request()
         self._dropped_nbytes += len(data)
         if self._dropped_nbytes > LINGER_NBYTES:
@@ -112,7 +112,7 @@ class BoundedConnection(H11Protocol):
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """Return whether to stay open: who says that nothing more is asked may still wait for the answer."""
-        return self.cycle is not None and not self._streams
+        return self._is_asked and not self._streams
 
     def pause_writing(self) -> None:
         """Cut the client if it does not read on."""
@@ -139,6 +139,11 @@ class BoundedConnection(H11Protocol):
         self._refuse(status, too_long if status == HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE else REFUSALS[status])
 
     # -- its own --
+
+    @property
+    def _is_asked(self) -> bool:
+        """Whether the head of the request is there."""
+        return bool(self.cycle)
 
     def _note_request(self) -> None:
         """Stop waiting for a request, once it is there."""
@@ -177,7 +182,7 @@ class BoundedConnection(H11Protocol):
 
     def _refuse(self, status: int, text: str) -> None:
         """Answer what is no request, and read some of what its client still sends, so that it gets the answer."""
-        if self._refused or self.cycle is not None:  # the body of a request that is being answered
+        if self._refused or self._is_asked:  # the body of a request that is being answered
             return self.shutdown()
         self._refused, body = True, f"{text}\n".encode()
         headers = [*self.server_state.default_headers, (b"content-type", b"text/plain; charset=utf-8")]
