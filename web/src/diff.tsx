@@ -113,7 +113,7 @@ function Step({ falling: { step, from_ns, to_ns }, left, width, isOpen, toggle }
           <p>
             {showName(step.title, 60)}: {formatDuration(step.a_ns)} in A, {formatDuration(step.b_ns)} in B.
           </p>
-          {step.behind.length > 0 ? <RowTable title={`behind ${showName(step.title, 60)}`} rows={step.behind} /> : <p class="quiet">No kernel or place in the code is known behind it.</p>}
+          {step.behind.length > 0 ? <RowTable label={`Changes behind ${showName(step.title, 60)}`} rows={step.behind} /> : <p class="quiet">No kernel or place in the code is known behind it.</p>}
         </div>
       )}
     </li>
@@ -125,14 +125,14 @@ function Changes({ title, rows }: { title: string; rows: DiffRow[] }) {
   return (
     <section>
       <h3>{title[0].toUpperCase() + title.slice(1)}</h3>
-      <RowTable title={title} rows={rows} />
+      <RowTable label={`Changes of ${title}`} rows={rows} />
     </section>
   );
 }
 
-function RowTable({ title, rows }: { title: string; rows: DiffRow[] }) {
+function RowTable({ label, rows }: { label: string; rows: DiffRow[] }) {
   const columns = useMemo(() => rowColumns(rows), [rows]);
-  return <Table label={`Changes of ${title}`} columns={columns} rows={rows} id={(row, at) => `${at} ${row.title}`} />;
+  return <Table label={label} columns={columns} rows={rows} id={(row, at) => `${at} ${row.title}`} />;
 }
 
 function rowColumns(rows: DiffRow[]): TableColumn<DiffRow>[] {

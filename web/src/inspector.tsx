@@ -21,7 +21,14 @@ export function Inspector({ kind, title, full, facts, children }: InspectorProps
       <h2 class="name">{showName(title, 300)}</h2>
       {full && full !== title && <p class="name full">{showName(full)}</p>}
       <dl>
-        {facts.filter((fact) => !!fact).map(([name, value]) => <div key={name}><dt>{name}</dt><dd>{value}</dd></div>)}
+        {facts
+          .filter((fact) => !!fact)
+          .map(([name, value]) => (
+            <div key={name}>
+              <dt>{name}</dt>
+              <dd>{value}</dd>
+            </div>
+          ))}
       </dl>
       {children}
     </aside>
@@ -52,5 +59,9 @@ export function splitSource(source: string): { file: string; line: number } {
 /** A link to a finding, with its sign. */
 export function FindingLink({ finding, select, session }: { finding: number; select: Select; session: SessionDocument }) {
   if (!session.views.some(({ name }) => name === "findings")) return <span>⚠ number {finding + 1}</span>;
-  return <button type="button" class="link" onClick={() => select({ view: "findings", finding })}>⚠ number {finding + 1}</button>;
+  return (
+    <button type="button" class="link" onClick={() => select({ view: "findings", finding })}>
+      ⚠ number {finding + 1}
+    </button>
+  );
 }

@@ -153,7 +153,7 @@ function usedParts(document: IterationsDocument): number[] {
 function IterationTable({ document, row, choose }: StackProps) {
   const rows = useMemo(() => document.index.map((_, at) => at), [document]);
   const columns = useMemo(() => iterationColumns(document), [document]);
-  return <Table label="Iterations" columns={columns} rows={rows} id={(at) => at} isChosen={(at) => at === row} choose={(at) => choose(at)} />;
+  return <Table label="Table of iterations" columns={columns} rows={rows} id={(at) => at} isChosen={(at) => at === row} choose={(at) => choose(at)} />;
 }
 
 function iterationColumns(document: IterationsDocument): TableColumn<number>[] {

@@ -15,11 +15,11 @@ const GAP_MS = 250; // between two drawings, however many events come
 
 /** The jobs that a daemon sees, as they run. */
 function Live({ document, documents }: ViewProps<LiveDocument>) {
-  const { live, since } = useLive(document, documents);
+  const { live, isConnected } = useLive(document, documents);
   return (
-    <div class={`live ${since === null ? "" : "stale"}`}>
-      <p role="status" class={since === null ? "quiet" : "problem"}>
-        {since === null ? `${counted(live)} Updated as events come.` : `The connection is lost; this is what was known at ${since}. Trying again…`}
+    <div class={`live ${isConnected ? "" : "stale"}`}>
+      <p role="status" class={isConnected ? "quiet" : "problem"}>
+        {isConnected ? `${counted(live)} Updated as events come.` : `The connection is lost; this is as of ${timeOf(live)}. Trying again…`}
       </p>
       {!live.ready && <p class="problem">The daemon is not ready: {showName(live.why_not)}</p>}
       <Findings findings={live.findings} />
@@ -32,16 +32,20 @@ function Live({ document, documents }: ViewProps<LiveDocument>) {
   );
 }
 
-/** The latest of the daemon's documents; `since` is when the stream broke, null while it works. */
-function useLive(first: LiveDocument, documents: DocumentStore): { live: LiveDocument; since: string | null } {
+/** The latest of the daemon's documents, and whether more can come. */
+function useLive(first: LiveDocument, documents: DocumentStore): { live: LiveDocument; isConnected: boolean } {
   const [live, setLive] = useState(first);
-  const [since, setSince] = useState<string | null>(null);
+  const [isConnected, setConnected] = useState(true);
   useEffect(() => {
     const show = latestOnly((text: string) => setLive(JSON.parse(text) as LiveDocument), GAP_MS);
-    const stop = documents.follow("live", show, (isConnected) => setSince((known) => (isConnected ? null : (known ?? new Date().toLocaleTimeString()))));
+    const stop = documents.follow("live", show, setConnected);
     return () => (stop(), show.cancel());
   }, [documents]);
-  return { live, since };
+  return { live, isConnected };
+}
+
+function timeOf(live: LiveDocument): string {
+  return new Date(live.now_unix_ns / 1e6).toLocaleTimeString();
 }
 
 function counted(live: LiveDocument): string {

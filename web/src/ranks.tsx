@@ -26,7 +26,7 @@ function Ranks({ document, selection, select }: ViewProps<RanksDocument>) {
   const choose = (row: number, column: number) => {
     const { rank, loop } = document.rows[row];
     setLatest(row);
-    select({ rank, loop: loop ?? undefined, iteration: document.index[column] });
+    select({ rank, loop: loop ?? undefined, iteration: document.index[column], document: selection.document });
   };
   return (
     <div class="ranks">

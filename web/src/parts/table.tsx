@@ -24,8 +24,8 @@ const FEWEST_TO_FILTER = 12;
 export function Table<R>({ label, columns, rows, id, isChosen, choose }: TableProps<R>) {
   const [filter, setFilter] = useState("");
   const [order, setOrder] = useState<SortOrder | null>(null);
-  const shown = useMemo(() => shownRows(rows, columns, filter, order), [rows, filter, order]);
-  const matching = useMemo(() => matchingRows(rows, columns, filter), [rows, filter]);
+  const shown = useMemo(() => shownRows(rows, columns, filter, order), [rows, columns, filter, order]);
+  const matching = useMemo(() => matchingRows(rows, columns, filter), [rows, columns, filter]);
   return (
     <div class="table-block">
       {rows.length >= FEWEST_TO_FILTER && (
