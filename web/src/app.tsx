@@ -21,8 +21,22 @@ interface Frame {
 export function App({ documents }: { documents: DocumentStore }) {
   const session = useLoaded(() => documents.session(), "session");
   const [selection, select] = useSelection();
-  if (session.problem) return <main><h1>DeepProf</h1><p class="problem" role="alert">{session.problem}</p></main>;
-  if (!session.value) return <main aria-busy="true"><h1>DeepProf</h1><p class="loading">Loading…</p></main>;
+  if (session.problem)
+    return (
+      <main>
+        <h1>DeepProf</h1>
+        <p class="problem" role="alert">
+          {session.problem}
+        </p>
+      </main>
+    );
+  if (!session.value)
+    return (
+      <main aria-busy="true">
+        <h1>DeepProf</h1>
+        <p class="loading">Loading…</p>
+      </main>
+    );
   return <Page {...{ session: session.value, selection, select, documents }} />;
 }
 
@@ -41,16 +55,37 @@ function Page(props: Frame) {
             <h1 class="name">{showName(session.title, 200)}</h1>
             <Tools {...{ selection, select, view }} openHelp={() => setHelp(true)} />
           </div>
-          <dl class="card">{session.facts.map(({ name, title, text }) => <div key={name}><dt>{showName(title)}</dt><dd class="name">{showName(text, 100)}</dd></div>)}</dl>
+          <dl class="card">
+            {session.facts.map(({ name, title, text }) => (
+              <div key={name}>
+                <dt>{showName(title)}</dt>
+                <dd class="name">{showName(text, 100)}</dd>
+              </div>
+            ))}
+          </dl>
           <AnswerLines {...props} />
         </header>
         <IterationStrip {...{ session, selection, select }} />
         <main id="view">
           {view && <h2 class="view-title">{showName(view.title)}</h2>}
-          {!view ? <p class="problem">There is nothing to show.</p>
-            : view.problem ? <p class="problem name">{showName(view.problem)}</p>
-            : <Guard key={view.name}><Shown {...props} view={view} /></Guard>}
-          {session.notes.length > 0 && <ul class="notes" aria-label="Notes">{session.notes.map((note) => <li key={note} class="name">{showName(note)}</li>)}</ul>}
+          {!view ? (
+            <p class="problem">There is nothing to show.</p>
+          ) : view.problem ? (
+            <p class="problem name">{showName(view.problem)}</p>
+          ) : (
+            <Guard key={view.name}>
+              <Shown {...props} view={view} />
+            </Guard>
+          )}
+          {session.notes.length > 0 && (
+            <ul class="notes" aria-label="Notes">
+              {session.notes.map((note) => (
+                <li key={note} class="name">
+                  {showName(note)}
+                </li>
+              ))}
+            </ul>
+          )}
         </main>
       </div>
       <Help open={help} close={() => setHelp(false)} />
@@ -62,36 +97,84 @@ function Page(props: Frame) {
 function Rail({ session, selection, select, view }: Frame & { view: ViewEntry | undefined }) {
   return (
     <nav aria-label="Views" class="rail">
-      <a class="skip" href="#view" onClick={(event) => (event.preventDefault(), document.querySelector<HTMLElement>("main a, main button, main [tabindex='0']")?.focus())}>To the view</a>
+      <a
+        class="skip"
+        href="#view"
+        onClick={(event) => (
+          event.preventDefault(),
+          document.querySelector<HTMLElement>("main a, main button, main [tabindex='0']")?.focus()
+        )}
+      >
+        To the view
+      </a>
       <p class="brand">DeepProf</p>
       <ul>
         {session.views.map(({ name, title, problem }) => (
           <li key={name}>
-            <a href={`#${name}`} aria-current={name === view?.name ? "page" : undefined} class={problem ? "empty" : ""}
-              onClick={(event) => !event.ctrlKey && !event.metaKey && !event.shiftKey && (event.preventDefault(), select({ view: name }))}>{showName(title, 40)}</a>
+            <a
+              href={`#${name}`}
+              aria-current={name === view?.name ? "page" : undefined}
+              class={problem ? "empty" : ""}
+              onClick={(event) =>
+                !event.ctrlKey && !event.metaKey && !event.shiftKey && (event.preventDefault(), select({ view: name }))
+              }
+            >
+              {showName(title, 40)}
+            </a>
           </li>
         ))}
       </ul>
-      <select aria-label="View" value={view?.name ?? selection.view} onChange={(event) => select({ view: event.currentTarget.value })}>
-        {session.views.map(({ name, title }) => <option key={name} value={name}>{showName(title, 40)}</option>)}
+      <select
+        aria-label="View"
+        value={view?.name ?? selection.view}
+        onChange={(event) => select({ view: event.currentTarget.value })}
+      >
+        {session.views.map(({ name, title }) => (
+          <option key={name} value={name}>
+            {showName(title, 40)}
+          </option>
+        ))}
       </select>
       <p class="version">{session.version}</p>
     </nav>
   );
 }
 
-function Tools({ selection, select, view, openHelp }: { selection: Selection; select: Select; view: ViewEntry | undefined; openHelp: () => void }) {
+function Tools({
+  selection,
+  select,
+  view,
+  openHelp,
+}: {
+  selection: Selection;
+  select: Select;
+  view: ViewEntry | undefined;
+  openHelp: () => void;
+}) {
   const [theme, setTheme] = useState<Theme>(savedTheme);
   const searches = VIEWS.find(({ name }) => name === view?.name)?.searches && !view?.problem;
   useEffect(() => showTheme(theme), [theme]);
   return (
     <div class="tools" role="search">
-      {searches && <input type="search" aria-label="Search names" placeholder="Search  /" value={selection.search ?? ""} maxLength={200}
-        onInput={(event) => select({ search: event.currentTarget.value || undefined }, "replace")} onKeyDown={(event) => event.key === "Escape" && event.currentTarget.blur()} />}
+      {searches && (
+        <input
+          type="search"
+          aria-label="Search names"
+          placeholder="Search  /"
+          value={selection.search ?? ""}
+          maxLength={200}
+          onInput={(event) => select({ search: event.currentTarget.value || undefined }, "replace")}
+          onKeyDown={(event) => event.key === "Escape" && event.currentTarget.blur()}
+        />
+      )}
       <select aria-label="Theme" value={theme} onChange={(event) => setTheme(event.currentTarget.value as Theme)}>
-        {THEMES.map((name) => <option key={name}>{name}</option>)}
+        {THEMES.map((name) => (
+          <option key={name}>{name}</option>
+        ))}
       </select>
-      <button type="button" aria-label="Help" title="?" onClick={openHelp}>?</button>
+      <button type="button" aria-label="Help" title="?" onClick={openHelp}>
+        ?
+      </button>
     </div>
   );
 }
@@ -103,8 +186,24 @@ function AnswerLines({ session, select }: Frame) {
   const shown = finding !== null && session.views.some(({ name }) => name === "findings");
   return (
     <div class={`answer ${severity}`}>
-      {lines.map((line, at) => <p key={at} class="name">{at === 1 && severity && <span class="sign" role="img" aria-label={severity}>{SIGNS[severity]} </span>}{showName(line)}
-        {shown && at === lines.length - 1 && <> <button type="button" class="link" onClick={() => select({ view: "findings", finding: finding! })}>Why?</button></>}</p>)}
+      {lines.map((line, at) => (
+        <p key={at} class="name">
+          {at === 1 && severity && (
+            <span class="sign" role="img" aria-label={severity}>
+              {SIGNS[severity]}{" "}
+            </span>
+          )}
+          {showName(line)}
+          {shown && at === lines.length - 1 && (
+            <>
+              {" "}
+              <button type="button" class="link" onClick={() => select({ view: "findings", finding: finding! })}>
+                Why?
+              </button>
+            </>
+          )}
+        </p>
+      ))}
     </div>
   );
 }
@@ -120,11 +219,27 @@ function Shown(props: Frame & { view: ViewEntry }) {
   return <Loaded {...props} entry={entry} documentKey={key} known={known} />;
 }
 
-function Loaded({ documentKey, known, view, ...rest }: Frame & { view: ViewEntry; entry: DocumentEntry; documentKey: string; known: View<any> }) {
+function Loaded({
+  documentKey,
+  known,
+  view,
+  ...rest
+}: Frame & { view: ViewEntry; entry: DocumentEntry; documentKey: string; known: View<any> }) {
   const { value, problem } = useLoaded<Document>(() => rest.documents.load(documentKey), documentKey);
   const { component: Shows } = known;
-  if (problem) return <p class="problem" role="alert">{problem}</p>;
-  return value ? <Shows {...rest} document={value} entries={view.documents} /> : <p aria-busy="true" class="loading">Loading…</p>;
+  if (problem)
+    return (
+      <p class="problem" role="alert">
+        {problem}
+      </p>
+    );
+  return value ? (
+    <Shows {...rest} document={value} entries={view.documents} />
+  ) : (
+    <p aria-busy="true" class="loading">
+      Loading…
+    </p>
+  );
 }
 
 /** Shows a sentence where a view fails, so that the others can still be seen. */
@@ -137,7 +252,13 @@ class Guard extends Component<{ children: ComponentChildren }, { problem: string
   }
 
   render() {
-    return this.state.problem ? <p class="problem" role="alert">This view failed: {this.state.problem}</p> : this.props.children;
+    return this.state.problem ? (
+      <p class="problem" role="alert">
+        This view failed: {this.state.problem}
+      </p>
+    ) : (
+      this.props.children
+    );
   }
 }
 
@@ -168,7 +289,10 @@ export function useLoaded<T>(load: () => Promise<T>, key: string): { value?: T; 
   useEffect(() => {
     wanted.current = key;
     const show = (result: { value?: T; problem?: string }) => wanted.current === key && setState({ key, ...result });
-    load().then((value) => show({ value }), (error: Error) => show({ problem: error.message }));
+    load().then(
+      (value) => show({ value }),
+      (error: Error) => show({ problem: error.message }),
+    );
   }, [key]);
   return state.key === key || state.value ? state : {};
 }

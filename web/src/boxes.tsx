@@ -23,7 +23,14 @@ interface BoxesProps {
 }
 
 const HEIGHT = 24;
-const KEYS: Record<string, Step> = { ArrowRight: "next", ArrowLeft: "previous", ArrowDown: "in", Enter: "in", ArrowUp: "out", Escape: "out" };
+const KEYS: Record<string, Step> = {
+  ArrowRight: "next",
+  ArrowLeft: "previous",
+  ArrowDown: "in",
+  Enter: "in",
+  ArrowUp: "out",
+  Escape: "out",
+};
 
 export function Boxes(props: BoxesProps) {
   const { tree, rows, width, gap, target } = props;
@@ -50,28 +57,79 @@ export function Boxes(props: BoxesProps) {
   });
   const height = rows.length * (HEIGHT + gap) - gap;
   return (
-    <svg ref={picture} class="boxes" role="tree" aria-label={props.label} width={width} height={Math.max(height, 1)} onKeyDown={onKeyDown}>
-      {gap > 0 && rows.slice(1).map((items, depth) => <Connection key={`c${depth}`} {...{ items, above: rows[depth], width, gap }} y={depth * (HEIGHT + gap) + HEIGHT} />)}
-      {rows.map((items, depth) => items.map((item, at) => (
-        <Box key={`${depth}:${item.first}:${item.last}`} {...props} choose={choose} item={item} depth={depth} y={depth * (HEIGHT + gap)}
-          chosen={at === chosen[depth]} reachable={level < 0 ? !depth && !at : depth === level && at === chosen[depth]} />
-      )))}
+    <svg
+      ref={picture}
+      class="boxes"
+      role="tree"
+      aria-label={props.label}
+      width={width}
+      height={Math.max(height, 1)}
+      onKeyDown={onKeyDown}
+    >
+      {gap > 0 &&
+        rows
+          .slice(1)
+          .map((items, depth) => (
+            <Connection key={`c${depth}`} {...{ items, above: rows[depth], width, gap }} y={depth * (HEIGHT + gap) + HEIGHT} />
+          ))}
+      {rows.map((items, depth) =>
+        items.map((item, at) => (
+          <Box
+            key={`${depth}:${item.first}:${item.last}`}
+            {...props}
+            choose={choose}
+            item={item}
+            depth={depth}
+            y={depth * (HEIGHT + gap)}
+            chosen={at === chosen[depth]}
+            reachable={level < 0 ? !depth && !at : depth === level && at === chosen[depth]}
+          />
+        )),
+      )}
     </svg>
   );
 }
 
-function Box({ tree, item, look, choose, depth, y, chosen, reachable }: BoxesProps & { item: Item; depth: number; y: number; chosen: boolean; reachable: boolean }) {
+function Box({
+  tree,
+  item,
+  look,
+  choose,
+  depth,
+  y,
+  chosen,
+  reachable,
+}: BoxesProps & { item: Item; depth: number; y: number; chosen: boolean; reachable: boolean }) {
   const { text, detail, style, sign, hatched } = look(item);
   const width = Math.max(item.width - (item.width > 4 ? 1 : 0), LEAST_PX);
   const label = fitWithSign(sign, text, width - 8);
+  // The label stands beside its box, not in it: what is cut off is not what the box is called.
   return (
-    <g role="treeitem" aria-level={depth + 1} aria-selected={chosen} aria-label={detail} tabIndex={reachable ? 0 : -1}
-      class={`box ${style}${chosen ? " chosen" : ""}`} onClick={() => choose(targetOf(tree, item), "push")}>
-      <title>{detail}</title>
-      <rect x={item.x} y={y} width={width} height={HEIGHT} rx={width > 6 ? 2 : 0} />
-      {hatched && <rect class="hatch" x={item.x} y={y} width={width} height={HEIGHT} />}
-      {label && <text x={item.x + 4} y={y + 16} aria-hidden="true">{label}</text>}
-    </g>
+    <>
+      <g
+        role="treeitem"
+        aria-level={depth + 1}
+        aria-selected={chosen}
+        aria-label={detail}
+        tabindex={reachable ? 0 : -1}
+        class={`box ${style}${chosen ? " chosen" : ""}`}
+        onClick={() => choose(targetOf(tree, item), "push")}
+      >
+        <title>{detail}</title>
+        <rect x={item.x} y={y} width={width} height={HEIGHT} rx={width > 6 ? 2 : 0} />
+        {hatched && <rect class="hatch" x={item.x} y={y} width={width} height={HEIGHT} />}
+      </g>
+      {label && (
+        <text
+          class={`label${hatched ? " on-hatch" : ""}${chosen ? " of-chosen" : ""}`}
+          x={item.x + 4}
+          y={y + 16}
+          aria-hidden="true"
+        >
+          {label}
+        </text>
+      )}
+    </>
   );
 }
 
@@ -80,14 +138,21 @@ function Connection({ items, above, width, y, gap }: { items: Item[]; above: Ite
   const open = items.length ? above[items[0].up] : undefined;
   if (!open) return null;
   const right = open.x + Math.max(open.width, 2);
-  return <path class="connection" d={`M${open.x} ${y}H${right}C${right} ${y + gap} ${width} ${y} ${width} ${y + gap}H0C0 ${y} ${open.x} ${y + gap} ${open.x} ${y}Z`} />;
+  return (
+    <path
+      class="connection"
+      d={`M${open.x} ${y}H${right}C${right} ${y + gap} ${width} ${y} ${width} ${y + gap}H0C0 ${y} ${open.x} ${y + gap} ${open.x} ${y}Z`}
+    />
+  );
 }
 
 /** The patterns that boxes are filled with; once in a page. */
 export function Patterns() {
   return (
     <svg class="patterns" width="0" height="0" aria-hidden="true" focusable="false">
-      <pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><path d="M0 0V6" /></pattern>
+      <pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
+        <path d="M0 0V6" />
+      </pattern>
     </svg>
   );
 }

@@ -17,7 +17,10 @@ function Flame(props: ViewProps<FlameDocument>) {
   const place = useRef<HTMLDivElement>(null);
   const width = useWidth(place);
   const [group, setGroup] = useState<Target | null>(null);
-  const measure = Math.max(doc.measures.findIndex(({ name }) => name === selection.measure), 0);
+  const measure = Math.max(
+    doc.measures.findIndex(({ name }) => name === selection.measure),
+    0,
+  );
   const frames = useMemo(() => new FlameFrames(doc, measure), [doc, measure]);
   const found = useMemo(() => frames.find(selection.search), [frames, selection.search]);
   const row = selection.box !== undefined && selection.box < doc.parent.length ? selection.box : 0;
@@ -33,11 +36,25 @@ function Flame(props: ViewProps<FlameDocument>) {
         <div class="tools">
           <Choosers {...props} measure={measure} />
           {found && <span role="status">{countMatches(found.count, doc.parent.length)}</span>}
-          {row > 0 && <button type="button" onClick={() => choose({ row: 0 })}>Show all</button>}
+          {row > 0 && (
+            <button type="button" onClick={() => choose({ row: 0 })}>
+              Show all
+            </button>
+          )}
         </div>
         <div ref={place} class="tracks">
-          {width > 0 && <Boxes label={`Flame graph by ${doc.measures[measure].title}`} tree={frames.tree} gap={0} rows={placeIcicle(frames.tree, target, width)}
-            width={width} target={target} choose={choose} look={lookOf(frames, found)} />}
+          {width > 0 && (
+            <Boxes
+              label={`Flame graph by ${doc.measures[measure].title}`}
+              tree={frames.tree}
+              gap={0}
+              rows={placeIcicle(frames.tree, target, width)}
+              width={width}
+              target={target}
+              choose={choose}
+              look={lookOf(frames, found)}
+            />
+          )}
         </div>
         <Legend frames={frames} />
       </section>
@@ -62,7 +79,10 @@ class FlameFrames {
   readonly hasFinding: Uint8Array;
   readonly own: Float64Array;
 
-  constructor(readonly doc: FlameDocument, readonly measure: number) {
+  constructor(
+    readonly doc: FlameDocument,
+    readonly measure: number,
+  ) {
     this.after = doc.value[measure];
     this.before = doc.before?.[measure] ?? null;
     const size = Float64Array.from(this.after, (value, row) => value + (this.before?.[row] ?? 0));
@@ -123,9 +143,16 @@ function lookOf(frames: FlameFrames, found: Found | null): (item: Item) => Look 
   const { doc, tree } = frames;
   return (item) => {
     const rows = tree.order.subarray(item.first, item.last);
-    const around = found ? (rows.some((row) => found.own[row]) ? " match" : rows.some((row) => found.around[row]) ? " within" : "") : "";
+    const around = found
+      ? rows.some((row) => found.own[row])
+        ? " match"
+        : rows.some((row) => found.around[row])
+          ? " within"
+          : ""
+      : "";
     const sign = around ? "◆" : "";
-    if (!isBox(item)) return { text: `+${rows.length}`, detail: `${rows.length} frames too narrow to show`, style: `merged${around}`, sign };
+    if (!isBox(item))
+      return { text: `+${rows.length}`, detail: `${rows.length} frames too narrow to show`, style: `merged${around}`, sign };
     const row = rows[0];
     const name = labelOf(frames.nameOf(row));
     const hatched = doc.finding[row] >= 0;
@@ -156,12 +183,33 @@ function Choosers({ document: doc, entries, entry, select, measure }: ViewProps<
   const next = alike[(alike.findIndex(({ key }) => key === entry.key) + 1) % alike.length];
   return (
     <>
-      {alike.length > 1 && <span class="choices" role="group" aria-label="Direction">
-        {alike.map(({ key, title }) => <button key={key} type="button" aria-pressed={key === entry.key} data-key={key === next.key ? "b" : undefined} onClick={() => select({ document: key })}>{showName(title)}</button>)}
-      </span>}
-      {doc.measures.length > 1 && <label>by <select value={doc.measures[measure].name} onChange={(event) => select({ measure: event.currentTarget.value })}>
-        {doc.measures.map(({ name, title }) => <option key={name} value={name}>{showName(title)}</option>)}
-      </select></label>}
+      {alike.length > 1 && (
+        <span class="choices" role="group" aria-label="Direction">
+          {alike.map(({ key, title }) => (
+            <button
+              key={key}
+              type="button"
+              aria-pressed={key === entry.key}
+              data-key={key === next.key ? "b" : undefined}
+              onClick={() => select({ document: key })}
+            >
+              {showName(title)}
+            </button>
+          ))}
+        </span>
+      )}
+      {doc.measures.length > 1 && (
+        <label>
+          by{" "}
+          <select value={doc.measures[measure].name} onChange={(event) => select({ measure: event.currentTarget.value })}>
+            {doc.measures.map(({ name, title }) => (
+              <option key={name} value={name}>
+                {showName(title)}
+              </option>
+            ))}
+          </select>
+        </label>
+      )}
     </>
   );
 }
@@ -171,10 +219,26 @@ function Legend({ frames }: { frames: FlameFrames }) {
   return (
     <ul class="legend" aria-label="Legend">
       {frames.before
-        ? [["-3", "much less"], ["-1", "less"], ["0", "same"], ["1", "more"], ["3", "much more"]].map(([step, text]) => <li key={step}><i class={`swatch change${step}`} aria-hidden="true" /> {text}</li>)
-        : frames.kinds.map((kind, at) => <li key={kind}><i class={`swatch kind-${at % 7}`} aria-hidden="true" /> {showName(kind)}</li>)}
+        ? [
+            ["-3", "much less"],
+            ["-1", "less"],
+            ["0", "same"],
+            ["1", "more"],
+            ["3", "much more"],
+          ].map(([step, text]) => (
+            <li key={step}>
+              <i class={`swatch change${step}`} aria-hidden="true" /> {text}
+            </li>
+          ))
+        : frames.kinds.map((kind, at) => (
+            <li key={kind}>
+              <i class={`swatch kind-${at % 7}`} aria-hidden="true" /> {showName(kind)}
+            </li>
+          ))}
       {frames.before && <li>A frame is as wide as both runs together.</li>}
-      <li><i class="swatch hatched" aria-hidden="true" /> ⚠ finding</li>
+      <li>
+        <i class="swatch hatched" aria-hidden="true" /> ⚠ finding
+      </li>
       {doc.left_out > 0 && <li>{formatCount(doc.left_out)} frames too small to show are left out</li>}
     </ul>
   );
@@ -186,7 +250,9 @@ function Chosen({ frames, row, session, select }: ViewProps<FlameDocument> & { f
   const parent = doc.parent[row];
   const share = (whole: number) => formatRatio(whole ? after[row] / whole : null);
   return (
-    <Inspector kind={`${showName(frames.kindOf(row))} · rank ${doc.rank}`} title={frames.nameOf(row)}
+    <Inspector
+      kind={`${showName(frames.kindOf(row))} · rank ${doc.rank}`}
+      title={frames.nameOf(row)}
       facts={[
         ...doc.measures.map((measure, at) => [measure.title, formatValue(doc.value[at][row], measure.unit)] as const),
         before && ["before", frames.format(before[row])],
@@ -196,7 +262,8 @@ function Chosen({ frames, row, session, select }: ViewProps<FlameDocument> & { f
         [doc.direction === "down" ? "its own" : "by none of the callers shown", frames.format(Math.max(frames.own[row], 0))],
         file !== undefined && ["source", <Source file={file} line={doc.line[row]} />],
         doc.finding[row] >= 0 && ["finding", <FindingLink finding={doc.finding[row]} select={select} session={session} />],
-      ]} />
+      ]}
+    />
   );
 }
 

@@ -21,7 +21,14 @@ export function Inspector({ kind, title, full, facts, children }: InspectorProps
       <h2 class="name">{showName(title, 300)}</h2>
       {full && full !== title && <p class="name full">{showName(full)}</p>}
       <dl>
-        {facts.filter((fact) => !!fact).map(([name, value]) => <div key={name}><dt>{name}</dt><dd>{value}</dd></div>)}
+        {facts
+          .filter((fact) => !!fact)
+          .map(([name, value]) => (
+            <div key={name}>
+              <dt>{name}</dt>
+              <dd>{value}</dd>
+            </div>
+          ))}
       </dl>
       {children}
     </aside>
@@ -31,7 +38,12 @@ export function Inspector({ kind, title, full, facts, children }: InspectorProps
 /** Returns where the editor opens a line, null for a path that is not complete. */
 export function editorAddress(file: string, line: number): string | null {
   if (!/^(\/|[A-Za-z]:[\\/])/.test(file)) return null;
-  const path = file.replaceAll("\\", "/").split("/").map(encodeURIComponent).join("/").replace(/^([A-Za-z])%3A/, "$1:");
+  const path = file
+    .replaceAll("\\", "/")
+    .split("/")
+    .map(encodeURIComponent)
+    .join("/")
+    .replace(/^([A-Za-z])%3A/, "$1:");
   return `vscode://file/${path.replace(/^\//, "")}:${Math.max(line, 1)}:1`;
 }
 
@@ -40,7 +52,11 @@ export function Source({ file, line }: { file: string; line: number }) {
   const text = showName(line > 0 ? `${file}:${line}` : file, 300);
   const address = editorAddress(file, line);
   if (address === null) return <span class="name">{text}</span>;
-  return <a class="name" href={address} data-key="e" title="Open in the editor (e)">{text}</a>;
+  return (
+    <a class="name" href={address} data-key="e" title="Open in the editor (e)">
+      {text}
+    </a>
+  );
 }
 
 /** Returns a `file:line` in its two parts. */
@@ -50,7 +66,19 @@ export function splitSource(source: string): { file: string; line: number } {
 }
 
 /** A link to a finding, with its sign. */
-export function FindingLink({ finding, select, session }: { finding: number; select: Select; session: SessionDocument }) {
+export function FindingLink({
+  finding,
+  select,
+  session,
+}: {
+  finding: number;
+  select: Select;
+  session: SessionDocument;
+}) {
   if (!session.views.some(({ name }) => name === "findings")) return <span>⚠ number {finding + 1}</span>;
-  return <button type="button" class="link" onClick={() => select({ view: "findings", finding })}>⚠ number {finding + 1}</button>;
+  return (
+    <button type="button" class="link" onClick={() => select({ view: "findings", finding })}>
+      ⚠ number {finding + 1}
+    </button>
+  );
 }

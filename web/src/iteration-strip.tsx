@@ -33,27 +33,76 @@ export function IterationStrip({ session, selection, select }: StripProps) {
     go(bars[to], "replace");
   };
   const step = (by: number) => select({ loop: loop.loop, iteration: Math.min(Math.max(iteration + by, 0), loop.iterations - 1) });
+  const choose = ({ loop, rank }: LoopEntry) => select({ loop, rank });
   const marks = [...new Set(bars.map(({ mark }) => mark))].filter((mark) => mark);
   return (
     <section class="strip" aria-label="Iterations">
       <div class="strip-tools">
         {session.loops.length > 1 ? (
-          <select aria-label="Loop" value={loop.loop} onChange={(event) => select({ loop: Number(event.currentTarget.value) })}>
-            {session.loops.map(({ loop, title }) => <option key={loop} value={loop}>{showName(title, 100)}</option>)}
+          <select
+            aria-label="Loop"
+            value={loop.loop}
+            onChange={(event) => choose(session.loops[event.currentTarget.selectedIndex])}
+          >
+            {session.loops.map(({ loop, title }) => (
+              <option key={loop} value={loop}>
+                {showName(title, 100)}
+              </option>
+            ))}
           </select>
-        ) : <span class="name">{showName(loop.title, 100)}</span>}
+        ) : (
+          <span class="name">{showName(loop.title, 100)}</span>
+        )}
         <span class="steps">
-          <button type="button" aria-label="Iteration before" onClick={() => step(-1)} disabled={iteration <= 0}>‹</button>
-          <span>iteration <b>{iteration}</b> of {loop.iterations}{at >= 0 && bars[at].mark && <> · {SIGNS[bars[at].mark]} {bars[at].mark}</>}</span>
-          <button type="button" aria-label="Next iteration" onClick={() => step(1)} disabled={iteration >= loop.iterations - 1}>›</button>
+          <button type="button" aria-label="Iteration before" onClick={() => step(-1)} disabled={iteration <= 0}>
+            ‹
+          </button>
+          <span>
+            iteration <b>{iteration}</b> of {loop.iterations}
+            {at >= 0 && bars[at].mark && (
+              <>
+                {" "}
+                · {SIGNS[bars[at].mark]} {bars[at].mark}
+              </>
+            )}
+          </span>
+          <button type="button" aria-label="Next iteration" onClick={() => step(1)} disabled={iteration >= loop.iterations - 1}>
+            ›
+          </button>
         </span>
-        <span class="quiet">median {formatDuration(loop.strip.median_ns)}{marks.map((mark) => <span key={mark}> · {SIGNS[mark]} {mark}</span>)}</span>
+        <span class="quiet">
+          median {formatDuration(loop.strip.median_ns)}
+          {marks.map((mark) => (
+            <span key={mark}>
+              {" "}
+              · {SIGNS[mark]} {mark}
+            </span>
+          ))}
+        </span>
       </div>
       <div ref={place} class="bars">
         {width > 0 && bars.length > 0 && (
-          <svg width={width} height={HEIGHT} role="slider" tabIndex={0} aria-label="Iteration" aria-valuemin={0} aria-valuemax={loop.iterations - 1}
-            aria-valuenow={iteration} aria-valuetext={`Iteration ${iteration}${at >= 0 ? `, ${describe(bars[at])}` : ""}`} onKeyDown={onKeyDown}>
-            {bars.map((bar, index) => <StripBar key={index} {...{ bar, index, loop }} width={width / bars.length} chosen={index === at} choose={() => go(bar)} />)}
+          <svg
+            width={width}
+            height={HEIGHT}
+            role="slider"
+            tabindex={0}
+            aria-label="Iteration"
+            aria-valuemin={0}
+            aria-valuemax={loop.iterations - 1}
+            aria-valuenow={iteration}
+            aria-valuetext={`Iteration ${iteration}${at >= 0 ? `, ${describe(bars[at])}` : ""}`}
+            onKeyDown={onKeyDown}
+          >
+            {bars.map((bar, index) => (
+              <StripBar
+                key={index}
+                {...{ bar, index, loop }}
+                width={width / bars.length}
+                chosen={index === at}
+                choose={() => go(bar)}
+              />
+            ))}
           </svg>
         )}
       </div>
@@ -61,7 +110,21 @@ export function IterationStrip({ session, selection, select }: StripProps) {
   );
 }
 
-function StripBar({ bar, index, loop, width, chosen, choose }: { bar: Bar; index: number; loop: LoopEntry; width: number; chosen: boolean; choose: () => void }) {
+function StripBar({
+  bar,
+  index,
+  loop,
+  width,
+  chosen,
+  choose,
+}: {
+  bar: Bar;
+  index: number;
+  loop: LoopEntry;
+  width: number;
+  chosen: boolean;
+  choose: () => void;
+}) {
   const tallest = (loop.strip.median_ns ?? Math.max(...loop.strip.longest_ns)) * TALLEST;
   const height = Math.max(Math.min(bar.longest_ns / (tallest || 1), 1) * (HEIGHT - 10), 1);
   const mark = bar.mark || "usual";
@@ -70,9 +133,26 @@ function StripBar({ bar, index, loop, width, chosen, choose }: { bar: Bar; index
       <title>{describe(bar)}</title>
       <rect class="room" x={index * width} y={0} width={width} height={HEIGHT} />
       <rect class="amount" x={index * width + 0.5} y={HEIGHT - height} width={Math.max(width - 1, 1)} height={height} />
-      {bar.mark && <rect class="hatch" x={index * width + 0.5} y={HEIGHT - height} width={Math.max(width - 1, 1)} height={height} fill="url(#strip-hatch)" />}
-      {bar.mark && <text x={(index + 0.5) * width} y={HEIGHT - height - 2} aria-hidden="true">{SIGNS[bar.mark]}</text>}
-      {index === 0 && <pattern id="strip-hatch" width="4" height="4" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><path d="M0 0V4" /></pattern>}
+      {bar.mark && (
+        <rect
+          class="hatch"
+          x={index * width + 0.5}
+          y={HEIGHT - height}
+          width={Math.max(width - 1, 1)}
+          height={height}
+          fill="url(#strip-hatch)"
+        />
+      )}
+      {bar.mark && (
+        <text x={(index + 0.5) * width} y={HEIGHT - height - 2} aria-hidden="true">
+          {SIGNS[bar.mark]}
+        </text>
+      )}
+      {index === 0 && (
+        <pattern id="strip-hatch" width="4" height="4" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
+          <path d="M0 0V4" />
+        </pattern>
+      )}
     </g>
   );
 }

@@ -128,9 +128,9 @@ export function openLevels(tree: BoxTree, root: number, target: Target, width: n
 export function placeIcicle(tree: BoxTree, target: Target, width: number): Item[][] {
   const [first, last] = tree.children(target.row);
   const zoomed = first < last ? target.row : Math.max(tree.parent[target.row], 0);
-  const rows: Item[][] = tree.path(zoomed).map((row, depth) => [
-    { first: tree.place[row], last: tree.place[row] + 1, x: 0, width, up: depth ? 0 : -1 },
-  ]);
+  const rows: Item[][] = tree
+    .path(zoomed)
+    .map((row, depth) => [{ first: tree.place[row], last: tree.place[row] + 1, x: 0, width, up: depth ? 0 : -1 }]);
   if (target.group && target.row === zoomed) {
     const [from, to] = target.group;
     rows.push(placeBoxes(tree, from, to, roomOf(tree, { first: from, last: to }, width, 0)));

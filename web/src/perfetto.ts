@@ -18,7 +18,11 @@ interface RegionDocument {
 }
 
 /** Returns the name and the bytes of a region's file, gzipped JSON. */
-export async function loadRegion(documents: DocumentStore, region: Region, server: boolean): Promise<{ name: string; bytes: Uint8Array<ArrayBuffer> }> {
+export async function loadRegion(
+  documents: DocumentStore,
+  region: Region,
+  server: boolean,
+): Promise<{ name: string; bytes: Uint8Array<ArrayBuffer> }> {
   if (!server) {
     const { name, gzip_base64 } = await documents.loadAny<RegionDocument>(region.key);
     return { name, bytes: fromBase64(gzip_base64) };
@@ -55,7 +59,10 @@ function ready(other: Window, origin: string): Promise<void> {
   return new Promise((resolve, reject) => {
     const pings = setInterval(() => other.postMessage("PING", origin), PING_MS);
     const end = (act: () => void) => (clearInterval(pings), clearTimeout(late), removeEventListener("message", heard), act());
-    const late = setTimeout(() => end(() => reject(new Error("Perfetto does not answer; download the region and open it there."))), PATIENCE_MS);
+    const late = setTimeout(
+      () => end(() => reject(new Error("Perfetto does not answer; download the region and open it there."))),
+      PATIENCE_MS,
+    );
     const heard = (event: MessageEvent) => event.source === other && event.data === "PONG" && end(resolve);
     addEventListener("message", heard);
   });

@@ -50,7 +50,7 @@ export function formatSelection(selection: Selection): string {
 export function changeSelection(selection: Selection, change: Partial<Selection>): Selection {
   const changes = (name: keyof Selection) => name in change && change[name] !== selection[name];
   const next: Selection = { ...selection };
-  if (changes("view")) delete next.document, delete next.measure;
+  if (changes("view")) (delete next.document, delete next.measure);
   if (changes("loop")) delete next.iteration;
   if (changes("loop") || changes("rank")) delete next.document;
   if (["view", "loop", "rank", "iteration", "document"].some((name) => changes(name as keyof Selection))) delete next.box;

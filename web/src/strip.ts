@@ -18,7 +18,9 @@ const NOTABLE: Mark[] = ["", "incomplete", "warm-up", "outlier"]; // the last on
 export function foldStrip(strip: IterationStrip, most: number): Bar[] {
   const count = strip.first.length;
   const each = Math.max(Math.ceil(count / Math.max(most, 1)), 1);
-  return Array.from({ length: Math.ceil(count / each) }, (_, bar) => foldBars(strip, bar * each, Math.min((bar + 1) * each, count)));
+  return Array.from({ length: Math.ceil(count / each) }, (_, bar) =>
+    foldBars(strip, bar * each, Math.min((bar + 1) * each, count)),
+  );
 }
 
 function foldBars(strip: IterationStrip, from: number, to: number): Bar {

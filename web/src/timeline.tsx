@@ -35,7 +35,9 @@ function Timeline(props: ViewProps<TimelineDocument>) {
       <section aria-label="Timeline" class="picture">
         <div class="tools">
           {boxes.longest.length < doc.tracks.length && (
-            <label><input type="checkbox" checked={longest} onChange={() => setLongest(!longest)} /> longest resource only</label>
+            <label>
+              <input type="checkbox" checked={longest} onChange={() => setLongest(!longest)} /> longest resource only
+            </label>
           )}
           {found && <span role="status">{countMatches(found.count, doc.parent.length)}</span>}
           <Shown {...props} />
@@ -99,7 +101,10 @@ class TimelineBoxes {
   openIn(track: TimelineTrack, target: Target): Target {
     const within = (row: number) => row >= track.first && row < track.first + track.count;
     if (within(target.row)) return target;
-    const twin = this.tree.path(target.row).map((row) => this.doc.twin[row]).findLast((row) => row >= 0 && within(row));
+    const twin = this.tree
+      .path(target.row)
+      .map((row) => this.doc.twin[row])
+      .findLast((row) => row >= 0 && within(row));
     return { row: twin ?? track.first };
   }
 
@@ -140,8 +145,18 @@ function Track({ boxes, track, width, target, found, choose }: TrackProps) {
         <button type="button" class="link track-name" onClick={() => choose({ row: track.first })}>
           {name} <span class="quiet">{formatDuration(boxes.doc.duration_ns[track.first])}</span>
         </button>
-        {rows.length > 0 && <Boxes label={name} tree={boxes.tree} gap={GAP} choose={choose} look={lookOf(boxes, found, isHere ? -1 : open.row)}
-          rows={rows} width={width} target={isHere ? open : { row: -1 }} />}
+        {rows.length > 0 && (
+          <Boxes
+            label={name}
+            tree={boxes.tree}
+            gap={GAP}
+            choose={choose}
+            look={lookOf(boxes, found, isHere ? -1 : open.row)}
+            rows={rows}
+            width={width}
+            target={isHere ? open : { row: -1 }}
+          />
+        )}
       </div>
     );
   }, [boxes, track, width, found, isHere, open.row, open.group?.[0], open.group?.[1]]);
@@ -156,11 +171,22 @@ function lookOf(boxes: TimelineBoxes, found: Found | null, twin: number): (item:
   const { doc, tree } = boxes;
   return (item) => {
     const rows = tree.order.subarray(item.first, item.last);
-    const around = found ? (rows.some((row) => found.own[row]) ? " match" : rows.some((row) => found.around[row]) ? " within" : "") : "";
+    const around = found
+      ? rows.some((row) => found.own[row])
+        ? " match"
+        : rows.some((row) => found.around[row])
+          ? " within"
+          : ""
+      : "";
     const sign = around ? "◆" : "";
     if (!isBox(item)) {
       const warning = rows.some((row) => boxes.hasFinding[row]);
-      return { text: `+${rows.length}`, detail: `${rows.length} boxes too narrow to show${warning ? ", with a finding" : ""}`, style: `merged${around}`, sign: warning ? `${sign}⚠` : sign };
+      return {
+        text: `+${rows.length}`,
+        detail: `${rows.length} boxes too narrow to show${warning ? ", with a finding" : ""}`,
+        style: `merged${around}`,
+        sign: warning ? `${sign}⚠` : sign,
+      };
     }
     const row = rows[0];
     const { [row]: time } = doc.duration_ns;
@@ -181,9 +207,22 @@ function Legend({ boxes }: { boxes: TimelineBoxes }) {
   const causes = doc.parts.map((part, at) => ({ ...part, at })).filter(({ at }) => used.has(at));
   return (
     <ul class="legend" aria-label="Legend">
-      <li><span class="scale" aria-hidden="true">{[0, 1, 2, 3, 4].map((step) => <i key={step} class={`swatch heat-${step}`} />)}</span> share of the iteration</li>
-      {causes.map(({ at, title }) => <li key={at}><i class={`swatch part-${boxes.causeOf(at)}`} aria-hidden="true" /> {showName(title)}</li>)}
-      <li><i class="swatch hatched" aria-hidden="true" /> ⚠ finding</li>
+      <li>
+        <span class="scale" aria-hidden="true">
+          {[0, 1, 2, 3, 4].map((step) => (
+            <i key={step} class={`swatch heat-${step}`} />
+          ))}
+        </span>{" "}
+        share of the iteration
+      </li>
+      {causes.map(({ at, title }) => (
+        <li key={at}>
+          <i class={`swatch part-${boxes.causeOf(at)}`} aria-hidden="true" /> {showName(title)}
+        </li>
+      ))}
+      <li>
+        <i class="swatch hatched" aria-hidden="true" /> ⚠ finding
+      </li>
       <li>~ on host and device</li>
       {doc.left_out > 0 && <li>{formatCount(doc.left_out)} boxes, the deepest, are left out</li>}
     </ul>
@@ -199,12 +238,23 @@ function Shown({ document: doc, entries, selection, select }: ViewProps<Timeline
   return (
     <span>
       Iteration {shown} is shown: this file has no boxes of iteration {wanted}.{" "}
-      {others.length > 1 && others.map(({ key, title }) => <button key={key} type="button" class="link" onClick={() => select({ document: key, iteration: undefined })}>{showName(title)}</button>)}
+      {others.length > 1 &&
+        others.map(({ key, title }) => (
+          <button key={key} type="button" class="link" onClick={() => select({ document: key, iteration: undefined })}>
+            {showName(title)}
+          </button>
+        ))}
     </span>
   );
 }
 
-function Chosen({ boxes, row, target, choose, ...props }: ViewProps<TimelineDocument> & { boxes: TimelineBoxes; row: number; target: Target; choose: TrackProps["choose"] }) {
+function Chosen({
+  boxes,
+  row,
+  target,
+  choose,
+  ...props
+}: ViewProps<TimelineDocument> & { boxes: TimelineBoxes; row: number; target: Target; choose: TrackProps["choose"] }) {
   const { doc, tree } = boxes;
   const { session, select, documents } = props;
   const track = boxes.trackOf(row);
@@ -216,9 +266,17 @@ function Chosen({ boxes, row, target, choose, ...props }: ViewProps<TimelineDocu
   const start = track.start_ns + doc.start_ns[row];
   const title = boxes.titleOf(row);
   const flames = session.views.some(({ name, documents }) => name === "flame" && documents.length);
-  const region = { key: props.entry.key.replace(/timeline\/.*$/s, "") + `region/${track.loop}/${track.iteration}`, from_ns: start, to_ns: start + time, title };
+  const region = {
+    key: props.entry.key.replace(/timeline\/.*$/s, "") + `region/${track.loop}/${track.iteration}`,
+    from_ns: start,
+    to_ns: start + time,
+    title,
+  };
   return (
-    <Inspector kind={`${doc.kinds[doc.kind[row]] ?? ""} · rank ${track.rank} · ${track.side}`} title={title} full={boxes.fullOf(row)}
+    <Inspector
+      kind={`${doc.kinds[doc.kind[row]] ?? ""} · rank ${track.rank} · ${track.side}`}
+      title={title}
+      full={boxes.fullOf(row)}
       facts={[
         ["time", formatDuration(time)],
         parent >= 0 && ["share of parent", formatRatio(doc.duration_ns[parent] ? time / doc.duration_ns[parent] : null)],
@@ -229,12 +287,32 @@ function Chosen({ boxes, row, target, choose, ...props }: ViewProps<TimelineDocu
         part && ["cause", showName(part.title)],
         source !== undefined && ["source", <Source {...splitSource(source)} />],
         doc.finding[row] >= 0 && ["finding", <FindingLink finding={doc.finding[row]} select={select} session={session} />],
-        !!target.group && ["opened", `${target.group[1] - target.group[0]} of ${formatCount(tree.children(row)[1] - tree.children(row)[0])} boxes in it`],
-      ]}>
-      {parent >= 0 && <p class="what-if">If this took no time, the iteration would take {formatDuration(Math.max(total - time, 0))} at best, not {formatDuration(total)}.</p>}
+        !!target.group && [
+          "opened",
+          `${target.group[1] - target.group[0]} of ${formatCount(tree.children(row)[1] - tree.children(row)[0])} boxes in it`,
+        ],
+      ]}
+    >
+      {parent >= 0 && (
+        <p class="what-if">
+          If this took no time, the iteration would take {formatDuration(Math.max(total - time, 0))} at best, not{" "}
+          {formatDuration(total)}.
+        </p>
+      )}
       <div class="actions">
-        {doc.twin[row] >= 0 && <button type="button" onClick={() => choose({ row: doc.twin[row] })}>Show on the {track.side === "host" ? "device" : "host"}</button>}
-        {flames && parent >= 0 && !part && <button type="button" onClick={() => select({ view: "flame", rank: track.rank, search: boxes.titleOf(row).slice(0, 200) })}>Show in Flame</button>}
+        {doc.twin[row] >= 0 && (
+          <button type="button" onClick={() => choose({ row: doc.twin[row] })}>
+            Show on the {track.side === "host" ? "device" : "host"}
+          </button>
+        )}
+        {flames && parent >= 0 && !part && (
+          <button
+            type="button"
+            onClick={() => select({ view: "flame", rank: track.rank, search: boxes.titleOf(row).slice(0, 200) })}
+          >
+            Show in Flame
+          </button>
+        )}
       </div>
       <RegionButtons region={region} documents={documents} session={session} />
     </Inspector>

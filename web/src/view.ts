@@ -27,7 +27,10 @@ export function chooseEntry(view: ViewEntry, selection: Selection): DocumentEntr
   const named = view.documents.find((entry) => entry.key === selection.document);
   if (named) return named;
   const fit = (entry: DocumentEntry) => agreement(entry.loop, selection.loop) + agreement(entry.rank, selection.rank);
-  return view.documents.reduce<DocumentEntry | undefined>((best, entry) => (best && fit(best) >= fit(entry) ? best : entry), undefined);
+  return view.documents.reduce<DocumentEntry | undefined>(
+    (best, entry) => (best && fit(best) >= fit(entry) ? best : entry),
+    undefined,
+  );
 }
 
 function agreement(own: number | null, wanted: number | undefined): number {

@@ -16,7 +16,11 @@ test("documents are found in the page, packed or not", async () => {
 
 test("a server is asked once, and again after a failure", async (context) => {
   const asked: string[] = [];
-  const answers = [Response.json({ title: "a" }), new Response("No such rank.", { status: 404, headers: { "content-type": "text/plain" } }), Response.json({})];
+  const answers = [
+    Response.json({ title: "a" }),
+    new Response("No such rank.", { status: 404, headers: { "content-type": "text/plain" } }),
+    Response.json({}),
+  ];
   context.mock.method(globalThis, "fetch", async (address: string) => (asked.push(address), answers.shift()));
   const store = new DocumentStore({ server: true });
   assert.equal(await store.session(), await store.session());
@@ -27,7 +31,12 @@ test("a server is asked once, and again after a failure", async (context) => {
 
 test("a view shows the document that is named, else the one of the loop and rank", () => {
   const entry = (key: string, loop: number | null, rank: number | null) => ({ key, title: key, loop, rank });
-  const view = { name: "flame", title: "Flame", problem: null, documents: [entry("a", 0, 0), entry("b", 0, 1), entry("c", 1, null)] };
+  const view = {
+    name: "flame",
+    title: "Flame",
+    problem: null,
+    documents: [entry("a", 0, 0), entry("b", 0, 1), entry("c", 1, null)],
+  };
   const chosen = (selection: object) => chooseEntry(view, { view: "flame", ...selection })?.key;
   assert.deepEqual([chosen({}), chosen({ rank: 1 }), chosen({ loop: 1 }), chosen({ loop: 0, rank: 1 })], ["a", "b", "c", "b"]);
   assert.deepEqual([chosen({ document: "b" }), chosen({ document: "gone", rank: 1 })], ["b", "b"]);

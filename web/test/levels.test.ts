@@ -25,7 +25,10 @@ test("neighbours under 3 pixels are merged, and none is lost", () => {
   const [first, last] = tree.children(2);
   const items = placeBoxes(tree, first, last, { from: 600, to: 1000, x: 0, width: 500, up: 0 });
   assert.ok(items.length <= 500 / 3);
-  assert.equal(items.reduce((sum, item) => sum + item.last - item.first, 0), 1000);
+  assert.equal(
+    items.reduce((sum, item) => sum + item.last - item.first, 0),
+    1000,
+  );
   assert.ok(items.every((item, at) => item.width <= 41 && (!at || item.first === items[at - 1].last)));
 });
 
@@ -37,7 +40,11 @@ test("wide boxes, and narrow ones far from each other, stay alone", () => {
 
 test("boxes without any time can be reached too", () => {
   const count = 5000;
-  const tree = new BoxTree([-1, ...Array<number>(count).fill(0)], Array<number>(count + 1).fill(0), Array<number>(count + 1).fill(0));
+  const tree = new BoxTree(
+    [-1, ...Array<number>(count).fill(0)],
+    Array<number>(count + 1).fill(0),
+    Array<number>(count + 1).fill(0),
+  );
   const wanted = 3210;
   const levels = openLevels(tree, 0, { row: wanted }, 600, { ...room(600), to: 0 });
   const shown = levels.at(-1)!.find((item) => isBox(item) && tree.order[item.first] === wanted);
@@ -57,15 +64,24 @@ test("opening merged boxes shows them in the whole width", () => {
   const [item] = openLevels(tree, 0, { row: 2 }, 500, room(500))[1];
   const levels = openLevels(tree, 0, { row: 2, group: [item.first, item.last] }, 500, room(500));
   assert.equal(levels.length, 3);
-  assert.equal(levels[2].reduce((sum, { first, last }) => sum + last - first, 0), item.last - item.first);
+  assert.equal(
+    levels[2].reduce((sum, { first, last }) => sum + last - first, 0),
+    item.last - item.first,
+  );
   assert.ok(levels[2].at(-1)!.x > 450);
 });
 
 test("an icicle has what is around its target, and all within it that can be seen", () => {
   const tree = sampleTree();
   const rows = placeIcicle(tree, { row: 2 }, 500);
-  assert.deepEqual(rows.slice(0, 2).map((items) => items.map(({ first }) => tree.order[first])), [[0], [2]]);
-  assert.equal(rows[2].reduce((sum, { first, last }) => sum + last - first, 0), 1000);
+  assert.deepEqual(
+    rows.slice(0, 2).map((items) => items.map(({ first }) => tree.order[first])),
+    [[0], [2]],
+  );
+  assert.equal(
+    rows[2].reduce((sum, { first, last }) => sum + last - first, 0),
+    1000,
+  );
   assert.deepEqual(placeIcicle(tree, { row: 1 }, 500), placeIcicle(tree, { row: 0 }, 500)); // nothing is within 1
 });
 

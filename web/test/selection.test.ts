@@ -3,7 +3,16 @@ import test from "node:test";
 import { changeSelection, formatSelection, parseSelection } from "../src/selection";
 
 test("a selection survives the address", () => {
-  const selection = { view: "timeline", loop: 0, rank: 3, iteration: 7, box: 12, measure: "idle", search: "a&b=c#?ü", document: "flame/0/up" };
+  const selection = {
+    view: "timeline",
+    loop: 0,
+    rank: 3,
+    iteration: 7,
+    box: 12,
+    measure: "idle",
+    search: "a&b=c#?ü",
+    document: "flame/0/up",
+  };
   assert.deepEqual(parseSelection("#" + formatSelection(selection)), selection);
   assert.equal(formatSelection({ view: "flame" }), "flame");
 });
