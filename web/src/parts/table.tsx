@@ -36,7 +36,7 @@ export function Table<R>({ label, columns, rows, id, isChosen, choose }: TablePr
           </span>
         </label>
       )}
-      <div class="table-box" tabIndex={0} role="region" aria-label={label}>
+      <div class="table-box" tabIndex={0} role="group" aria-label={label}>
         <table>
           <caption class="unseen">{label}</caption>
           <thead>
