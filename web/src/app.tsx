@@ -45,6 +45,9 @@ function Page(props: Frame) {
   const [help, setHelp] = useState(false);
   const view = session.views.find(({ name }) => name === selection.view) ?? session.views[0];
   useEffect(() => void (document.title = `${showName(session.title, 80)} – DeepProf`), [session.title]);
+  useEffect(() => {
+    if (view && view.name !== selection.view) select({ view: view.name }, "replace"); // a copied address says which view it is
+  }, [view, selection.view]);
   useKeys(() => setHelp(true));
   return (
     <div class="page">

@@ -18,8 +18,8 @@ export function Inspector({ kind, title, full, facts, children }: InspectorProps
   return (
     <aside class="inspector" aria-label="What is chosen">
       <p class="kind">{kind}</p>
-      <h2 class="name">{showName(title, 300)}</h2>
-      {full && full !== title && <p class="name full">{showName(full)}</p>}
+      <h2 class="name">{showName(title, 160)}</h2>
+      {full && full !== title && <p class="name full">{showName(full, 500)}</p>}
       <dl>
         {facts
           .filter((fact) => !!fact)
