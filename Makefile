@@ -13,7 +13,8 @@ unexport PYTHONDONTWRITEBYTECODE
 INSTALL := PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --editable
 
 # What an installation is made of: when one of these changes, it is made again.
-SOURCES := pyproject.toml setup.py $(wildcard mining/*.[ch] collectors/importers/*/*.[ch] collectors/live/*/*.[ch])
+SOURCES := pyproject.toml setup.py $(wildcard mining/*.[ch] collectors/importers/*/*.[ch] collectors/live/*/*.[ch]) \
+	$(wildcard web/*.json web/*.mjs web/src/* web/src/*/*)
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "make: no Python ≥ 3.11 found; set PYTHON=/path/to/python3" >&2; exit 2; }

@@ -81,6 +81,15 @@ def select_work(trace: Trace, device: int, begin: Int64s, until: Int64s) -> pl.D
 
 def _sum_kernels(kernels: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     """Return `name`, `variants` (full names), `calls`, `ns` and `max_ns` of each short name."""
+    label, names = label_kernels(kernels, trace)
+    summed = kernels.group_by(label=label).agg(
+        variants=pl.col("name_id").n_unique(), **total_calls(), max_ns=pl.col("ns").max()
+    )
+    return summed.with_columns(name=names.gather(summed["label"]))
+
+
+def label_kernels(kernels: pl.DataFrame, trace: Trace) -> tuple[pl.Expr, pl.Series]:
+    """Return the number of the short name of each of `kernels` (`name_id`, `ns`), and the short names by number."""
     ids = kernels.group_by("name_id").agg(pl.col("ns").sum()).sort("ns", "name_id", descending=[True, False])["name_id"]
     full = trace.names.gather(ids).fill_null("").to_list()
     call_it = _name_operator if is_stand_in(trace) else shorten
@@ -88,10 +97,7 @@ def _sum_kernels(kernels: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     numbers = {name: number for number, name in enumerate(dict.fromkeys(short))}
     labels = pl.Series([numbers[name] for name in short], dtype=pl.UInt32)
     label = pl.col("name_id").replace_strict(ids, labels, return_dtype=pl.UInt32())
-    summed = kernels.group_by(label=label).agg(
-        variants=pl.col("name_id").n_unique(), **_totals(), max_ns=pl.col("ns").max()
-    )
-    return summed.with_columns(name=pl.Series(list(numbers), dtype=pl.String).gather(summed["label"]))
+    return label, pl.Series(list(numbers), dtype=pl.String)
 
 
 def _name_operator(name: str) -> str:
@@ -99,7 +105,7 @@ def _name_operator(name: str) -> str:
     return name.removeprefix(BACKWARD_STEP)
 
 
-def _totals() -> dict[str, pl.Expr]:
+def total_calls() -> dict[str, pl.Expr]:
     """Return a group's number of `calls`, their summed durations `spent_ns`, and `ns`, the time in which any ran."""
     return {"calls": pl.len(), "spent_ns": pl.col("ns").sum(), "ns": busy_time()}
 
@@ -113,7 +119,7 @@ def _sum_copies(copies: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     return copies.group_by(direction=pl.col("copy_kind").cast(pl.String), memory=memory).agg(
         nbytes=pl.when(sized.any()).then(pl.col("nbytes").cast(pl.Int64, strict=False).sum()),
         known_ns=pl.col("ns").filter(sized).sum(),
-        **_totals(),
+        **total_calls(),
     )
 
 

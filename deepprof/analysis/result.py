@@ -26,6 +26,8 @@ from deepprof.analysis.tables import (
     PLACED_SHAPES,
     PLACED_STAGE_TIMES,
     PLACED_STAGES,
+    PLACED_STATE_CHANGES,
+    PLACED_STATES,
 )
 from deepprof.collectors.reprs import one_line, shorten_path
 from deepprof.collectors.trace import Accounting, Trace, empty_table
@@ -46,6 +48,7 @@ from deepprof.metrics.names import with_names
 from deepprof.metrics.operators import is_stand_in
 from deepprof.metrics.ranks.comparison import RankComparison
 from deepprof.metrics.sharing.devices import SharedDevice
+from deepprof.metrics.states import measure_state_changes, measure_states
 from deepprof.metrics.top_tables import TopWork
 from deepprof.plurals import counted
 
@@ -263,6 +266,18 @@ class Analysis:
         known = (({"loop": k, "rank": loop.rank}, loop.anatomy) for k, loop in enumerate(self.loops))
         tables = ((place, each.in_iterations) for place, each in known if each is not None)
         return _put_in_places(PLACED_STAGE_TIMES, tables)
+
+    @cached_property
+    def states(self) -> pl.DataFrame:
+        """The states of each loop's mean iteration: `loop`, rank, device, stream, and the columns of `STATES`."""
+        tables = ((_located(k, loop), measure_states(loop)) for k, loop in enumerate(self.loops))
+        return _put_in_places(PLACED_STATES, tables)
+
+    @cached_property
+    def state_changes(self) -> pl.DataFrame:
+        """Which states follow which in each loop: `loop`, `rank`, and the columns of `STATE_CHANGES`."""
+        tables = (({"loop": k, "rank": loop.rank}, measure_state_changes(loop)) for k, loop in enumerate(self.loops))
+        return _put_in_places(PLACED_STATE_CHANGES, tables)
 
     @cached_property
     def layers(self) -> pl.DataFrame:

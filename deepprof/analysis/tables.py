@@ -21,6 +21,7 @@ from deepprof.metrics.iteration import ITERATIONS, LOOP_METRICS
 from deepprof.metrics.ranks.comparison import GROUP_ARRIVALS, GROUP_SKEWS, GROUP_WAITS
 from deepprof.metrics.ranks.ranks_table import RANKS
 from deepprof.metrics.sharing.losses import LOSSES
+from deepprof.metrics.states import STATE_CHANGES, STATES
 from deepprof.metrics.streams import STREAMS
 from deepprof.metrics.top_tables import TOP_COPIES, TOP_KERNELS
 
@@ -83,6 +84,8 @@ PLACED_CONTEXTS = TableSchema.side_by_side(
 )
 PLACED_STAGES = TableSchema.side_by_side(STAGES_IN_LOOP.row, (PLACE, STAGES_IN_LOOP))
 PLACED_STAGE_TIMES = TableSchema.side_by_side(STAGE_TIMES.row, (LOOP, RANK, STAGE_TIMES))
+PLACED_STATES = TableSchema.side_by_side(STATES.row, (PLACE, STATES))
+PLACED_STATE_CHANGES = TableSchema.side_by_side(STATE_CHANGES.row, (LOOP, RANK, STATE_CHANGES))
 PLACED_LAYERS = TableSchema.side_by_side(LAYER_TIMES.row, (PLACE, LAYER_TIMES))
 PLACED_BOXES = TableSchema.side_by_side(BOXES.row, (LOOP, RANK, BOXES))
 CONTEXTS_IN_LOOPS = TableSchema.side_by_side(IN_LOOPS.row, (LOOP, RANK, IN_LOOPS))
@@ -96,6 +99,8 @@ ANALYSIS_TABLES: Mapping[str, TableSchema] = MappingProxyType(
         "kernels": PLACED_KERNELS,
         "copies": PLACED_COPIES,
         "breakdown": BREAKDOWN,
+        "states": PLACED_STATES,
+        "state_changes": PLACED_STATE_CHANGES,
         "streams": PLACED_STREAMS,
         "events": EVENTS,
         "events_in_iterations": EVENTS_IN_ITERATIONS,
@@ -127,6 +132,9 @@ ON_CONTEXT = (("rank", "rank"), ("context", "context"))
 LATEST = (("latest_rank", "rank"), ("latest_device", "device"))
 ANALYSIS_JOINS = (
     TableJoin("events_in_iterations", "iterations", ON_ITERATION, "the iteration in which each event starts"),
+    TableJoin("states", "metrics", ON_LOOP, "the figures of the loop"),
+    TableJoin("state_changes", "states", (*ON_LOOP, ("source", "state")), "the state that ends"),
+    TableJoin("state_changes", "states", (*ON_LOOP, ("target", "state")), "the state that follows"),
     TableJoin("stages", "metrics", ON_LOOP, "the figures of the loop"),
     TableJoin("stages_in_iterations", "iterations", ON_ITERATION, "the iteration"),
     TableJoin("stages_in_iterations", "stages", (*ON_LOOP, ("stage", "stage")), "the stage in all usual iterations"),

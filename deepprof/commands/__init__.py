@@ -24,12 +24,14 @@ from deepprof.commands.flame import Flame
 from deepprof.commands.fsck import Fsck
 from deepprof.commands.jobs import Jobs
 from deepprof.commands.layers import Layers
+from deepprof.commands.report import Report
 from deepprof.commands.run import Run
 from deepprof.commands.send import Send
 from deepprof.commands.serve import Serve
 from deepprof.commands.signals import tidying
 from deepprof.commands.simulate import Simulate
 from deepprof.commands.streams import require_stdout, say, settle
+from deepprof.commands.view import View
 from deepprof.commands.watch import Watch
 from deepprof.render.plain import shorten
 
@@ -55,7 +57,9 @@ class Command(Protocol):
 
 COMMANDS: tuple[type[Command], ...] = (
     Diagnose,
+    Report,
     Diff,
+    View,
     Flame,
     Export,
     Convert,

@@ -15,7 +15,9 @@ from deepprof.plurals import counted
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
+    from deepprof.analysis import Analysis
     from deepprof.comparison.result import Comparison, LoopPair
 
 FAILED = 1
@@ -26,7 +28,8 @@ class Diff:
     """Compare two runs: what got slower, by how much, and which code and which kernels changed.
 
     A is the run before, B the run after; each is a file, a directory, an archive, a store or a glob of one job's
-    ranks. Exit 0: reported, 1: --fail-on was met, 2: wrong usage, unreadable input or nothing that can be compared.
+    ranks. With -o FILE.html the report is a page to look at. Exit 0: reported, 1: --fail-on was met, 2: wrong usage,
+    unreadable input or nothing that can be compared.
     """
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
@@ -46,12 +49,12 @@ class Diff:
         from deepprof.collectors.errors import TraceError
 
         check_output(args)
-        comparison = _compare_paths(args)
+        runs, comparison = _compare_paths(args)
         if not comparison.pairs:
             sentence = comparison.headline.sentence.rstrip(".")
             advice = "record three or more iterations of the same ranks in both runs"
             raise TraceError(f"{args.a} and {args.b}", sentence[0].lower() + sentence[1:], advice)
-        deliver(render(comparison, args), args)
+        deliver(_write_page(comparison, *runs) if _is_page(args) else render(comparison, args), args)
         return 0 if args.fail_on is None else FAILED * _fails(comparison, args.fail_on)
 
 
@@ -63,13 +66,26 @@ def parse_regression(text: str) -> float:
     return float(found[1]) / 100 if found[1] else float(found[2])
 
 
-def _compare_paths(args: argparse.Namespace) -> Comparison:
+def _compare_paths(args: argparse.Namespace) -> tuple[Sequence[Analysis], Comparison]:
     """Read the two runs that the arguments name, and compare them."""
     runs = [analyze_paths(args, [path]) for path in (args.a, args.b)]
     with progress("comparing"):
         from deepprof.comparison import compare
 
-        return compare(*runs)
+        return runs, compare(*runs)
+
+
+def _is_page(args: argparse.Namespace) -> bool:
+    """Return whether the report is to be a page to look at."""
+    return args.format == "text" and str(args.output or "").lower().endswith((".html", ".htm"))
+
+
+def _write_page(comparison: Comparison, a: Analysis, b: Analysis) -> str:
+    """Return both runs as one page."""
+    from deepprof.web.html import write_report
+    from deepprof.web.package import write_comparison
+
+    return write_report("A and B", write_comparison(comparison, a, b)).decode()
 
 
 def render(comparison: Comparison, args: argparse.Namespace) -> str:

@@ -39,12 +39,10 @@ MOST_EXAMINED = 2_000  # contexts, those that changed most: nested deeply, all o
 
 def compare_contexts(a: RunLoop, b: RunLoop) -> tuple[ContextChange, ...]:
     """Return the contexts that carry the change, the largest difference first; none where a run recorded no code."""
-    if a.tree is None or b.tree is None or a.loop.usual.is_empty() or b.loop.usual.is_empty():
+    both = read_both(a, b)
+    if both is None or a.tree is None or b.tree is None:
         return ()
-    paths = match_paths(a.tree.contexts, b.tree.contexts)
-    many = len(paths.parent)
-    before = read_path_times(a.trace, a.tree, a.loop, paths.of_a, many)
-    after = read_path_times(b.trace, b.tree, b.loop, paths.of_b, many)
+    paths, before, after = both.paths, both.before, both.after
     places = _PathPlaces(paths, _find_code(a.tree.contexts, paths.of_a), _find_code(b.tree.contexts, paths.of_b))
     iteration_ns = max(float(side.loop.usual["iteration_ns"].mean() or 0) for side in (a, b))  # type: ignore[arg-type]
     found = [
@@ -54,6 +52,25 @@ def compare_contexts(a: RunLoop, b: RunLoop) -> tuple[ContextChange, ...]:
         for each in _find_carriers(paths, before[measure], after[measure], LEAST[measure] * iteration_ns)
     ]
     return tuple(sorted(found, key=lambda row: (-abs(row.difference_ns), row.measure, row.path, row.kind)))
+
+
+@dataclass(frozen=True, slots=True)
+class _CodeOfBoth:
+    """The code of two runs by path, and what it took in the usual iterations of each, by `DEVICE` and `HOST`."""
+
+    paths: CodePaths
+    before: Mapping[str, PathTimes]
+    after: Mapping[str, PathTimes]
+
+
+def read_both(a: RunLoop, b: RunLoop) -> _CodeOfBoth | None:
+    """Return what the code of both runs took, None where a run recorded no code or no whole iteration."""
+    if a.tree is None or b.tree is None or a.loop.usual.is_empty() or b.loop.usual.is_empty():
+        return None
+    paths = match_paths(a.tree.contexts, b.tree.contexts)
+    many = len(paths.parent)
+    before = read_path_times(a.trace, a.tree, a.loop, paths.of_a, many)
+    return _CodeOfBoth(paths, before, read_path_times(b.trace, b.tree, b.loop, paths.of_b, many))
 
 
 def _are_alike(parent: Int64s, a: PathTimes, b: PathTimes) -> bool:

@@ -16,6 +16,7 @@ from deepprof.metrics.loop import Loop
 
 if TYPE_CHECKING:
     from deepprof.analysis import Analysis
+    from deepprof.comparison.result import LoopPair, LoopPlace
 
 ALIKE = 0.5  # share of common kernels: with less it is not the same loop, and the one with most time is taken
 
@@ -35,6 +36,18 @@ def side_of(analysis: Analysis, loop: Loop) -> RunLoop:
     """Return a loop with the trace that it was found in."""
     trace = next(trace for trace in analysis.traces if (trace.rank or 0) == loop.rank)
     return RunLoop(loop, trace, analysis.trees.get(loop.rank))
+
+
+def find_sides(a: Analysis, b: Analysis, pair: LoopPair) -> tuple[RunLoop, RunLoop]:
+    """Return the two loops of a pair of a comparison of these runs."""
+    return _find_side(a, pair.a), _find_side(b, pair.b)
+
+
+def _find_side(analysis: Analysis, place: LoopPlace) -> RunLoop:
+    """Return the loop at a place."""
+    wanted = (place.rank, place.device, place.stream, place.period)
+    loops = analysis.loops
+    return side_of(analysis, next(x for x in loops if (x.rank, x.device, x.stream, x.period) == wanted))
 
 
 def pair_loops(a: Analysis, b: Analysis) -> tuple[list[tuple[Loop, Loop]], tuple[str, ...]]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import polars as pl
 
 from deepprof.comparison.result import CountChange, PartChange
+from deepprof.metrics.breakdown.costs import divide
 from deepprof.metrics.breakdown.parts import COUNTS, PART_NAMES
 
 
@@ -19,14 +18,6 @@ def compare_parts(a: pl.DataFrame, b: pl.DataFrame) -> tuple[PartChange, ...]:
 def _sum_columns(rows: pl.DataFrame) -> dict[str, int]:
     """Return the sum of each part."""
     return {name: int(rows[name].fill_null(0).sum()) for name in PART_NAMES}
-
-
-def divide(totals: Mapping[str, int], count: int) -> dict[str, int]:
-    """Return each total over `count`, rounded (largest remainders up) so that they add up to the rounded whole."""
-    shares = {name: total // count for name, total in totals.items()}
-    left = round(sum(totals.values()) / count) - sum(shares.values())
-    largest = sorted(totals, key=lambda name: -(totals[name] % count))
-    return {name: share + (name in largest[:left]) for name, share in shares.items()}
 
 
 def compare_counts(a: pl.DataFrame, b: pl.DataFrame) -> tuple[CountChange, ...]:

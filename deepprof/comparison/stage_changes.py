@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from deepprof.comparison.parts import divide
 from deepprof.comparison.result import Presence, StageChange, StagesInBoth
 from deepprof.metrics.annotation.anatomy_tables import Anatomy
 from deepprof.metrics.annotation.stage_names import STAGES
+from deepprof.metrics.breakdown.costs import divide
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.series.statistics import bootstrap_change
 from deepprof.render.anatomy import UNKNOWN

@@ -28,11 +28,11 @@ PLACES = ("range", "operator", "call", "frame", "kernel")
 def print_answer(analysis: Analysis, page: TextPage) -> None:
     """Print two or three lines for a user who reads no further."""
     page.skip()
-    for number, line in enumerate(_describe_answer(analysis)):
+    for number, line in enumerate(describe_answer(analysis)):
         page.line(line, "bold" if number == 0 else "", hang=2)
 
 
-def _describe_answer(analysis: Analysis) -> Iterator[str]:
+def describe_answer(analysis: Analysis) -> Iterator[str]:
     """Yield the lines of the answer."""
     headline = analysis.headline
     loop = choose_loop(analysis)

@@ -101,10 +101,10 @@ def _print_run(analysis: Analysis, page: TextPage) -> None:
     names = [recording.path for recording in recordings[:PATHS]]
     more = [f"and {len(recordings) - PATHS} more"] if len(recordings) > PATHS else []
     page.line(", ".join(names + more), "bold")
-    page.line(" · ".join(_describe_run(analysis)))
+    page.line(" · ".join(describe_run(analysis)))
     busy = summary.busy_ns / summary.span_ns if summary.span_ns else None
     span = "span" if len(recordings) == 1 else "devices together"
-    page.line(f"{span} {format_duration(summary.span_ns)} · busy {format_ratio(busy)} · {_count_events(analysis)}")
+    page.line(f"{span} {format_duration(summary.span_ns)} · busy {format_ratio(busy)} · {count_events(analysis)}")
 
 
 def _print_notes(notes: Iterable[str], page: TextPage, *, verbose: bool = False) -> None:
@@ -120,7 +120,7 @@ def _print_notes(notes: Iterable[str], page: TextPage, *, verbose: bool = False)
         page.line(f"… and {len(distinct) - len(shown)} more (-v shows them)", "yellow", indent=6)
 
 
-def _describe_run(analysis: Analysis) -> list[str]:
+def describe_run(analysis: Analysis) -> list[str]:
     """Return format, ranks and devices in words."""
     recordings = analysis.recordings
     formats = ", ".join(dict.fromkeys(recording.format for recording in recordings))
@@ -134,7 +134,7 @@ def _describe_run(analysis: Analysis) -> list[str]:
     return [formats, ranks, on + (f" ({kinds})" if kinds else "")]
 
 
-def _count_events(analysis: Analysis) -> str:
+def count_events(analysis: Analysis) -> str:
     """Return the device events by activity."""
     words = {
         "kernel": (wording_of(analysis).work, None),

@@ -23,5 +23,8 @@ BOXES = TableSchema.of(
         "end_ns": (pl.Int64(), "when it ends"),
         "busy_ns": (pl.Int64(), "on a device the union of its events, on the host its time; of a section the sum"),
         "events": (pl.UInt32(), "how many single events are in it"),
+        "name": (pl.String(), "its whole name, where the title is not all of it"),
+        "file": (pl.String(), "the file of the function that it is, or from which it was called or launched"),
+        "line": (pl.UInt32(), "the line in that file; null: none is known"),
     },
 )

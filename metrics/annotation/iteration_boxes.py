@@ -189,7 +189,8 @@ def _make_boxes(pieces: _Pieces, side: str, known: TraceAnnotation, loop: Loop) 
             "events": until - piece,
         }
     )
-    return rows.cast(dict(BOXES))  # type: ignore[arg-type]
+    rows = rows.hstack(_name_sources(keys, known))
+    return rows.with_columns(_spell_out(keys, known, rows["title"])).select(list(BOXES)).cast(dict(BOXES))  # type: ignore[arg-type]
 
 
 def _find_ends(changed: npt.NDArray[np.bool_], piece: Int64s, level: Int64s) -> Int64s:
@@ -211,6 +212,34 @@ def _name_boxes(keys: Int64s, known: TraceAnnotation, loop: Loop) -> pl.Series:
         if len(rows):
             titles = titles.scatter(rows, _name_kind(name, ids[rows], known, loop))
     return titles
+
+
+def _spell_out(keys: Int64s, known: TraceAnnotation, titles: pl.Series) -> pl.Series:
+    """Return the whole names of operators and kernels, null where the title is all of it."""
+    kind, ids = keys // _SIZE, keys % _SIZE
+    names = pl.Series("name", [None], dtype=pl.String).new_from_index(0, len(keys))
+    tables = {"kernel": known.trace.device_events["name_id"]}
+    if known.tree is not None:
+        tables["operator"] = known.tree.slices.rows["name_id"]
+    for each, name_ids in tables.items():
+        rows = np.flatnonzero(kind == _KINDS.index(each))
+        names = names.scatter(rows, known.trace.names.gather(name_ids.gather(ids[rows])).cast(pl.String))
+    return names.set(names == titles, None)
+
+
+def _name_sources(keys: Int64s, known: TraceAnnotation) -> pl.DataFrame:
+    """Return `file` and `line` of the functions that boxes are, or were called or launched from."""
+    tree, kind, ids = known.tree, keys // _SIZE, keys % _SIZE
+    nothing = pl.DataFrame(schema={name: BOXES[name] for name in ("file", "line")})
+    if tree is None:
+        return nothing.clear(len(keys))
+    row, lines = np.full(len(keys), -1, np.int64), find_lines(tree.contexts)
+    for each, contexts in (("kernel", tree.of_events), ("operator", tree.of_slices)):
+        here = kind == _KINDS.index(each)
+        row[here] = lines[contexts[ids[here]]]
+    row = np.where(kind == _KINDS.index("line"), ids, row)
+    places = pl.concat([tree.contexts.select("file", "line").cast(dict(nothing.schema)), nothing.clear(1)])  # type: ignore[arg-type]
+    return places[np.where(row < 0, tree.contexts.height, row)]
 
 
 def _name_kind(kind: str, ids: Int64s, known: TraceAnnotation, loop: Loop) -> pl.Series:

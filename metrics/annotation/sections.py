@@ -203,7 +203,7 @@ def _insert(boxes: pl.DataFrame, parent: Int64s, sections: pl.DataFrame) -> pl.D
     first = np.append(np.arange(boxes.height), sections["row"].to_numpy())
     parent = np.append(parent, sections["parent"].to_numpy())
     depth = measure_depths(parent)
-    place = _place_in_preorder(parent, depth, first)
+    place = place_in_preorder(parent, depth, first)
     rows = sections.drop("row", "parent").cast({name: BOXES[name] for name in ("busy_ns", "events", "title")})
     order = np.argsort(place)
     around = np.where(parent >= 0, place[parent], -1)[order]
@@ -214,7 +214,7 @@ def _insert(boxes: pl.DataFrame, parent: Int64s, sections: pl.DataFrame) -> pl.D
     return pl.concat([boxes, rows], how="diagonal")[order].with_columns(known.get_columns())
 
 
-def _place_in_preorder(parent: Int64s, depth: Int64s, first: Int64s) -> Int64s:
+def place_in_preorder(parent: Int64s, depth: Int64s, first: Int64s) -> Int64s:
     """Return the row of each box where parents come before their children, and siblings in the order of `first`."""
     size = add_up(np.ones(len(parent), np.int64), parent, depth)
     order = np.lexsort((first, parent))

@@ -23,7 +23,12 @@ def box_typical(known: TraceAnnotation, loop: Loop, timeline: Timeline) -> pl.Da
     """
     if loop.anatomy is None or loop.anatomy.representative is None:
         return empty_table(BOXES)
-    row = int(np.flatnonzero((loop.table["index"] == loop.anatomy.representative).to_numpy())[0])
+    return box_whole_iteration(known, loop, timeline, loop.anatomy.representative)
+
+
+def box_whole_iteration(known: TraceAnnotation, loop: Loop, timeline: Timeline, index: int) -> pl.DataFrame:
+    """Return the iteration with the number `index` of a loop in the same way; the loop has one of that number."""
+    row = int(np.flatnonzero((loop.table["index"] == index).to_numpy())[0])
     sides = [box_device(known, loop, cut_device(known.trace, loop, timeline), row)]
     host = cut_host(known, loop)
     if host is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -91,3 +91,11 @@ def threads_of(loop: Loop) -> pl.DataFrame | None:
     """Return process and thread of the threads that launch the loop's kernels, None if they are not recorded."""
     host = None if loop.timeline is None else loop.timeline.host
     return None if host is None else host.threads
+
+
+def divide(totals: Mapping[str, int], count: int) -> dict[str, int]:
+    """Return each total over `count`, rounded (largest remainders up) so that they add up to the rounded whole."""
+    shares = {name: total // count for name, total in totals.items()}
+    left = round(sum(totals.values()) / count) - sum(shares.values())
+    largest = sorted(totals, key=lambda name: -(totals[name] % count))
+    return {name: share + (name in largest[:left]) for name, share in shares.items()}

@@ -38,17 +38,27 @@ def look_down(contexts: pl.DataFrame, own: pl.Series) -> FlameTree:
 
 def look_up(contexts: pl.DataFrame, own: pl.Series) -> FlameTree:
     """Return what took something itself, each frame once, with its callers within it, and theirs within them."""
+    tree, values = look_up_by(contexts, own.to_frame())
+    return FlameTree(tree.frames, tree.parent, values[:, 0])
+
+
+def look_up_by(contexts: pl.DataFrame, own: pl.DataFrame) -> tuple[FlameTree, Int64s]:
+    """Return the same for several measures, a column of `own` each, and the values, a column per measure.
+
+    The tree's own value is their sum.
+    """
     around, _ = read_places(contexts)
     frame, frames = number_distinct(contexts.select(list(FRAMES)))
     number, amount = frame.to_numpy(), own.cast(pl.Int64).to_numpy()
-    at = np.flatnonzero(amount)
+    at = np.flatnonzero(amount.any(axis=1))
     node, first, taken = np.zeros(len(at), np.int64), 1, amount[at]
-    parents, labels, values = [np.zeros(1, np.int64)], [number[:1]], [taken.sum(keepdims=True)]
+    parents, labels, values = [np.zeros(1, np.int64)], [number[:1]], [taken.sum(axis=0, keepdims=True)]
     while (inner := at > 0).any():
         at, node, taken = at[inner], node[inner], taken[inner]
         keys, found = np.unique(node * len(frames) + number[at], return_inverse=True)
-        sums = np.zeros(len(keys), np.int64)
+        sums = np.zeros((len(keys), own.width), np.int64)
         np.add.at(sums, found, taken)
         parents, labels, values = [*parents, keys // len(frames)], [*labels, keys % len(frames)], [*values, sums]
         node, first, at = first + found, first + len(keys), around[at]
-    return FlameTree(frames[np.concatenate(labels)], np.concatenate(parents), np.concatenate(values))
+    value = np.concatenate(values)
+    return FlameTree(frames[np.concatenate(labels)], np.concatenate(parents), value.sum(axis=1)), value

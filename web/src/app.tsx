@@ -69,7 +69,7 @@ function Page(props: Frame) {
           <AnswerLines {...props} />
         </header>
         <IterationStrip {...{ session, selection, select }} />
-        <main id="view">
+        <main id="view" data-view={view?.name}>
           {view && <h2 class="view-title">{showName(view.title)}</h2>}
           {!view ? (
             <p class="problem">There is nothing to show.</p>

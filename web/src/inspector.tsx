@@ -38,12 +38,7 @@ export function Inspector({ kind, title, full, facts, children }: InspectorProps
 /** Returns where the editor opens a line, null for a path that is not complete. */
 export function editorAddress(file: string, line: number): string | null {
   if (!/^(\/|[A-Za-z]:[\\/])/.test(file)) return null;
-  const path = file
-    .replaceAll("\\", "/")
-    .split("/")
-    .map(encodeURIComponent)
-    .join("/")
-    .replace(/^([A-Za-z])%3A/, "$1:");
+  const path = file.replaceAll("\\", "/").split("/").map(encodeURIComponent).join("/").replace(/^([A-Za-z])%3A/, "$1:");
   return `vscode://file/${path.replace(/^\//, "")}:${Math.max(line, 1)}:1`;
 }
 
@@ -52,11 +47,7 @@ export function Source({ file, line }: { file: string; line: number }) {
   const text = showName(line > 0 ? `${file}:${line}` : file, 300);
   const address = editorAddress(file, line);
   if (address === null) return <span class="name">{text}</span>;
-  return (
-    <a class="name" href={address} data-key="e" title="Open in the editor (e)">
-      {text}
-    </a>
-  );
+  return <a class="name" href={address} data-key="e" title="Open in the editor (e)">{text}</a>;
 }
 
 /** Returns a `file:line` in its two parts. */

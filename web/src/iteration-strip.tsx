@@ -132,7 +132,7 @@ function StripBar({
     <g class={`bar ${mark}${chosen ? " chosen" : ""}`} onClick={choose}>
       <title>{describe(bar)}</title>
       <rect class="room" x={index * width} y={0} width={width} height={HEIGHT} />
-      <rect class="amount" x={index * width + 0.5} y={HEIGHT - height} width={Math.max(width - 1, 1)} height={height} />
+      <rect class="filled" x={index * width + 0.5} y={HEIGHT - height} width={Math.max(width - 1, 1)} height={height} />
       {bar.mark && (
         <rect
           class="hatch"

@@ -267,7 +267,7 @@ function Chosen({
   const title = boxes.titleOf(row);
   const flames = session.views.some(({ name, documents }) => name === "flame" && documents.length);
   const region = {
-    key: props.entry.key.replace(/timeline\/.*$/s, "") + `region/${track.loop}/${track.iteration}`,
+    key: props.entry.key.replace(/timeline(\/.*)?$/s, "") + `region/${track.loop}/${track.iteration}`,
     from_ns: start,
     to_ns: start + time,
     title,

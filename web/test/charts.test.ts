@@ -144,15 +144,8 @@ test("ticks of sizes are powers of two", () => {
 });
 
 test("states and transitions get a place, loops and doubled ones too", () => {
-  const node = (name: string) => ({
-    name,
-    title: name,
-    kind: "compute" as const,
-    time_ns: 1,
-    share_ratio: 0.5,
-    count: 1,
-  });
-  const edge = (source: number, target: number) => ({ source, target, count: 1, probability: 0.5 });
+  const node = (name: string) => ({ name, title: name, kind: "compute" as const, time_ns: 1, share_ratio: 0.5, count: 1 });
+  const edge = (source: number, target: number) => ({ source, target, count: 1, starts: 0, probability: 0.5 });
   const drawing = arranged({ nodes: [node("a"), node("b")], edges: [edge(0, 1), edge(1, 0), edge(0, 0)] });
   assert.equal(drawing.edges.length, 3);
   assert.ok(drawing.nodes.every(({ x, y }) => x > 0 && y > 0 && x < drawing.width && y < drawing.height));

@@ -30,7 +30,7 @@ test("a server is asked once, and again after a failure", async (context) => {
 });
 
 test("a view shows the document that is named, else the one of the loop and rank", () => {
-  const entry = (key: string, loop: number | null, rank: number | null) => ({ key, title: key, loop, rank });
+  const entry = (key: string, loop: number | null, rank: number | null, iteration: number | null = null) => ({ key, title: key, loop, rank, iteration });
   const view = {
     name: "flame",
     title: "Flame",
@@ -40,5 +40,8 @@ test("a view shows the document that is named, else the one of the loop and rank
   const chosen = (selection: object) => chooseEntry(view, { view: "flame", ...selection })?.key;
   assert.deepEqual([chosen({}), chosen({ rank: 1 }), chosen({ loop: 1 }), chosen({ loop: 0, rank: 1 })], ["a", "b", "c", "b"]);
   assert.deepEqual([chosen({ document: "b" }), chosen({ document: "gone", rank: 1 })], ["b", "b"]);
+  const timeline = { ...view, documents: [entry("typical", null, null), entry("slowest", 0, 0, 7)] };
+  const shown = (selection: object) => chooseEntry(timeline, { view: "timeline", ...selection })?.key;
+  assert.deepEqual([shown({ loop: 0, rank: 0 }), shown({ loop: 0, iteration: 7 }), shown({ iteration: 3 })], ["typical", "slowest", "typical"]);
   assert.equal(chooseEntry({ ...view, documents: [] }, { view: "flame" }), undefined);
 });

@@ -13,6 +13,7 @@ NEEDED = {"grpc": "grpcio", "google.protobuf": "protobuf"}
 OF_THE_DAEMON = {
     **{"grpc_health": "grpcio-health-checking", "grpc_reflection": "grpcio-reflection"},
     **{"google": "protobuf", "prometheus_client": "prometheus-client"},
+    **{"starlette": "starlette", "anyio": "starlette", "uvicorn": "uvicorn", "h11": "uvicorn"},
 }
 
 

@@ -1,7 +1,8 @@
 """The process that examines raw records apart from the daemon, so that rules may be slow and a bug costs one report.
 
-Run as a module: it reads length-prefixed `ReadWindowResponse` messages and writes one `ExaminationResult`. With
-`--keep FOLDER` it writes the records to a store there instead, cut to the time between `--from` and `--to`.
+Run as a module: it reads length-prefixed `ReadWindowResponse` messages and writes one `ExaminationResult`, with the
+documents of the page if `--documents` says how many bytes they may have. With `--keep FOLDER` it writes the records to
+a store there instead, cut to the time between `--from` and `--to`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
 
+from deepprof.diagnosis.finding import Severity
 from deepprof.live.client.values import LoopFigures, StageFigures
 
 if TYPE_CHECKING:
@@ -35,12 +37,13 @@ class FindingSummary(msgspec.Struct, frozen=True):
     """A finding of a rule, in short."""
 
     rule: str
-    severity: str
+    severity: Severity
     title: str
     summary: str
     advice: str
     rank: int | None
     confidence: float
+    headroom_ns: int | None = None  # of an iteration
 
 
 class FoundLoop(msgspec.Struct, frozen=True):
@@ -57,7 +60,8 @@ class FoundLoop(msgspec.Struct, frozen=True):
 class ExaminationResult(msgspec.Struct, frozen=True):
     """The result of an examination: the report (JSON), findings, loops, and the iterations as an Arrow IPC stream.
 
-    `stages` has the known stages by rank, for the ranks whose records show them.
+    `stages` has the known stages by rank, for the ranks whose records show them. `documents` are those of the page, or
+    `documents_problem` says why there are none.
     """
 
     report: str
@@ -66,12 +70,15 @@ class ExaminationResult(msgspec.Struct, frozen=True):
     iterations: bytes
     loops: list[FoundLoop] = []
     stages: dict[int, tuple[StageFigures, ...]] = {}
+    documents: dict[str, bytes] = {}
+    documents_problem: str = ""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Examine the records that come in on stdin."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", type=int, required=True, help="bytes that the process may take")
+    parser.add_argument("--documents", type=int, default=0, help="bytes that the documents of the page may have")
     parser.add_argument("--keep", type=Path)
     parser.add_argument("--from", dest="start", type=int)
     parser.add_argument("--to", dest="end", type=int)
@@ -81,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.keep is not None:
         _keep(traces, args.keep, (args.start, args.end))
     else:
-        sys.stdout.buffer.write(msgspec.msgpack.encode(_examine(traces)))
+        sys.stdout.buffer.write(msgspec.msgpack.encode(_examine(traces, args.documents)))
     return 0
 
 
@@ -111,17 +118,20 @@ def _assemble(messages: Iterator[wire.ReadWindowResponse]) -> list[Trace]:
     return assemble_all(messages, WIDEST)
 
 
-def _examine(traces: list[Trace]) -> ExaminationResult:
+def _examine(traces: list[Trace], documents_nbytes: int) -> ExaminationResult:
     """Analyse the ranks of a job; a single rank keeps its own clock."""
     from deepprof.analysis import analyze
     from deepprof.job.alignment import align
     from deepprof.job.ranks import number_ranks
 
     analysis = analyze(align(number_ranks(traces)))
+    documents, problem = _write_documents(analysis, documents_nbytes) if documents_nbytes else ({}, "")
     return ExaminationResult(
         report=analysis.to_json(),
         findings=[
-            FindingSummary(f.rule, f.severity, f.title, f.summary, f.advice, f.rank, f.confidence)
+            FindingSummary(
+                *(f.rule, f.severity, f.title, f.summary, f.advice, f.rank, f.confidence), f.headroom_ns_per_iteration
+            )
             for f in analysis.findings
         ],
         figures=[_figures_of(number, loop) for number, loop in enumerate(analysis.loops)],
@@ -131,7 +141,19 @@ def _examine(traces: list[Trace]) -> ExaminationResult:
             for number, loop in enumerate(analysis.loops)
         ],
         stages=find_stages(analysis.loops),
+        documents=documents,
+        documents_problem=problem,
     )
+
+
+def _write_documents(analysis: Analysis, most_nbytes: int) -> tuple[dict[str, bytes], str]:
+    """Return the documents of the page that fit, and why there are none: a bug in them shall not cost the report."""
+    try:
+        from deepprof.web.package import write_documents
+
+        return {**write_documents(analysis, most_nbytes=most_nbytes)}, ""
+    except Exception as error:
+        return {}, f"{type(error).__name__}: {error}"
 
 
 def _figures_of(number: int, loop: Loop) -> LoopFigures:

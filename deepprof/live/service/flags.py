@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 SHORT: Mapping[str, tuple[str, str, str]] = {
     "listen.addresses": ("--listen", "ADDRESS", "unix:PATH or HOST:PORT; with commas for several"),
-    "metrics.address": ("--metrics", "HOST:PORT", "of /metrics, /healthz and /readyz; empty: none"),
+    "metrics.address": ("--metrics", "HOST:PORT", "of /metrics, /healthz, /readyz and the page; empty: none"),
     "store.path": ("--store", "DIR", "where records and history are kept"),
     "tokens.file": ("--token-file", "FILE", "who may do what, by token"),
     "tls.cert": ("--cert", "FILE", "the daemon's certificate, PEM"),

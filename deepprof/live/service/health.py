@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from deepprof.live.service.access import find_metrics_address
+from deepprof.live.service.access import find_metrics_address, find_page_hosts
 from deepprof.live.service.exporter import DaemonSnapshot, Exporter, ExporterSettings
 from deepprof.live.service.ingest import INVALID
 from deepprof.version import read_version
@@ -46,6 +46,7 @@ class Health:
             refusals_total=refusals,
             senders=engine.senders.look(),
             examinations_total=self.examiner.done,
+            examinations={job: known.show() for job, known in list(self.examiner.known.items())},
         )
 
     def why_not(self) -> str:
@@ -65,13 +66,13 @@ class Health:
 
 @contextmanager
 def exporting(config: Config, health: Health) -> Iterator[str]:
-    """Serve metrics at the configured address, and give HOST:PORT; empty where none is configured."""
+    """Serve metrics and the page at the configured address, and give HOST:PORT; empty where none is configured."""
     address = find_metrics_address(config)
     if address is None:
         yield ""
         return
     limits = config.exporter
-    settings = ExporterSettings(vitals=health.engine.vitals)
+    settings = ExporterSettings(vitals=health.engine.vitals, hosts=find_page_hosts(config))
     exporter = Exporter(
         address, health.look, ttl_s=limits.job_ttl_ns / 1e9, series_cap=limits.series, settings=settings
     )

@@ -62,6 +62,7 @@ class DeviceView:
     last_interval_ns: int = 0
     last_events: int = 0  # device events of the last iteration
     median_iteration_ns: int = 0  # of the latest 256 complete ones
+    latest_ns: tuple[int, ...] = ()  # times of the latest complete ones, the last one last
     foreign_total: int = 0  # kernels of the main stream in no iteration
     resets_total: int = 0  # loops lost or replaced
     growth_total: int = 0  # times that the followed iteration became longer

@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from deepprof.render.answer import describe_location, find_time
+from deepprof.render.origin import FORMATS
+from deepprof.render.units import ABSENT, format_ratio
+from deepprof.render.wording import wording_of
+from deepprof.web.documents.pictures import Bars, Jump, Trend, draw_bars, draw_trends, list_jumps
+from deepprof.web.documents.places import find_loop_number, read_source
 from deepprof.web.documents.schema import CodePlace, Figure
+from deepprof.web.documents.texts import tidy
 
-
-class Trend(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of values by iteration: a line of small points. `unit` is ns, bytes or ratio."""
-
-    title: str
-    unit: Literal["ns", "bytes", "ratio"]
-    index: list[int]
-    value: list[float]
-
-
-class Bars(msgspec.Struct, frozen=True, kw_only=True):
-    """Parts of a whole, the largest first; `marked` ones are what the finding is about."""
-
-    title: str
-    unit: Literal["ns", "bytes", "ratio"]
-    label: list[str]
-    value: list[float]
-    marked: list[bool]
-
-
-class Jump(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a finding is seen: the text of a link, and the fragment of the address that it leads to, without `#`."""
-
-    title: str
-    fragment: str
+if TYPE_CHECKING:
+    from deepprof.analysis import Analysis
+    from deepprof.diagnosis.finding import Finding
 
 
 class FindingEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,3 +51,55 @@ class FindingsDocument(msgspec.Struct, frozen=True, kw_only=True):
     findings: list[FindingEntry]
     unnamed: list[str]
     unexamined: list[str]
+
+
+def write_findings(analysis: Analysis) -> FindingsDocument:
+    """Return all findings of an analysis, with pictures of what they rest on."""
+    words = wording_of(analysis)
+    causes = {each.rule: k for k, each in reversed([*enumerate(analysis.findings)]) if each.caused_by is None}
+    unnamed = {
+        (left.part, left.why): f"{words.parts[left.part]}, {format_ratio(left.share)}: {left.why}"
+        for left in sorted(analysis.unnamed, key=lambda left: left.share)
+    }
+    return FindingsDocument(
+        findings=[_describe(finding, analysis, causes) for finding in analysis.findings],
+        unnamed=[tidy(sentence) for sentence in unnamed.values()],
+        unexamined=[tidy(sentence) for sentence in analysis.unexamined],
+    )
+
+
+def _describe(finding: Finding, analysis: Analysis, causes: Mapping[str, int]) -> FindingEntry:
+    """Return one finding; `causes` are the numbers of root causes by rule."""
+    number, mean = find_loop_number(finding, analysis), find_time(finding, analysis)
+    cost = finding.headroom_ns_per_iteration
+    return FindingEntry(
+        rule=finding.rule,
+        severity=finding.severity,
+        title=tidy(finding.title),
+        summary=tidy(finding.summary),
+        advice=tidy(finding.advice),
+        confidence=finding.confidence,
+        headroom_ns=cost,
+        share_ratio=None if cost is None or not mean else cost / mean,
+        loop=number,
+        rank=finding.rank,
+        iterations=finding.iterations,
+        place=tidy(describe_location(finding.location or {}, wording_of(analysis))),
+        source=read_source(finding.location),
+        cause=None if finding.caused_by is None else causes.get(finding.caused_by),
+        evidence=[_show(name, value) for name, value in finding.evidence.items()],
+        trends=[] if number is None else draw_trends(finding, analysis.loops[number]),
+        bars=[] if number is None else draw_bars(finding, analysis.loops[number], wording_of(analysis)),
+        jumps=list_jumps(finding, analysis, number),
+    )
+
+
+def _show(name: str, value: float | str | None) -> Figure:
+    """Return a piece of evidence with its unit, which the end of its name is."""
+    words = name.split("_")
+    unit = next((word for word in words if word in FORMATS), "")
+    title = " ".join(word for word in words if word != unit)
+    if isinstance(value, str) or value is None:
+        return Figure(name=name, title=title, value=None, text=ABSENT if value is None else tidy(value))
+    text = FORMATS[unit](value) if unit in FORMATS else f"{value:,.4g}" if isinstance(value, float) else f"{value:,}"
+    return Figure(name=name, title=title, value=value, text=text)

@@ -6,6 +6,10 @@ from typing import Literal
 
 import msgspec
 
+MOST_LATEST = 60  # iterations of a rank
+MOST_RANKS = 256  # of all jobs: a page of more shows nothing to people, and is sent every second
+MOST_FINDINGS = 256
+
 
 class LiveRank(msgspec.Struct, frozen=True, kw_only=True):
     """A rank; times are of its latest iterations, null before there are any."""

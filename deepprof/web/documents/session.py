@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from deepprof.render.answer import describe_answer, find_mean
+from deepprof.render.text import count_events, describe_run
+from deepprof.render.units import format_duration, format_ratio
+from deepprof.render.wording import wording_of
+from deepprof.version import read_version
+from deepprof.web.documents.places import name_loop
 from deepprof.web.documents.schema import Figure
+from deepprof.web.documents.strips import IterationStrip, draw_strip_of
+from deepprof.web.documents.texts import tidy
 
-Mark = Literal["", "incomplete", "warm-up", "outlier"]
+if TYPE_CHECKING:
+    from deepprof.analysis import Analysis
+    from deepprof.comparison.result import Comparison
+    from deepprof.web.documents.diff import DiffDocument
 
-
-class IterationStrip(msgspec.Struct, frozen=True, kw_only=True):
-    """The iterations of a loop as at most `MOST_BARS` bars, each of the iterations `first` to `last`.
-
-    `longest_ns` is the time of the longest of them, `mark` its mark; `median_ns` that of the loop.
-    """
-
-    first: list[int]
-    last: list[int]
-    longest_ns: list[int]
-    mark: list[Mark]
-    median_ns: int | None
+PATHS = 3  # in a title
 
 
 class LoopEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,12 +42,13 @@ class LoopEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DocumentEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A document that a view can show; `loop` and `rank` say what it is about, null for all of the job."""
+    """A document that a view can show; `loop`, `rank` and `iteration` say what it is about, null for all of the job."""
 
     key: str
     title: str
     loop: int | None = None
     rank: int | None = None
+    iteration: int | None = None
 
 
 class ViewEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,3 +85,66 @@ class SessionDocument(msgspec.Struct, frozen=True, kw_only=True):
     notes: list[str]
     server: bool = False
     perfetto: str | None = None
+
+
+def write_session(analysis: Analysis, views: Sequence[ViewEntry]) -> SessionDocument:
+    """Return what stands around the `views` of an analysis."""
+    words, headline = wording_of(analysis), analysis.headline
+    names = [recording.path for recording in analysis.recordings]
+    more = [f"and {len(names) - PATHS} more"] if len(names) > PATHS else []
+    return SessionDocument(
+        title=tidy(", ".join([*names[:PATHS], *more])),
+        version=read_version(),
+        facts=_list_facts(analysis),
+        answer=Answer(
+            lines=[tidy(line) for line in describe_answer(analysis)],
+            severity="" if headline is None else headline.severity,
+            finding=None if headline is None else analysis.findings.index(headline),
+        ),
+        ranks=[recording.rank or 0 for recording in analysis.recordings],
+        loops=[
+            LoopEntry(
+                loop=number,
+                **loop.place,
+                title=name_loop(loop, words),
+                period=loop.period,
+                iterations=loop.iterations.height,
+                confidence=loop.confidence,
+                mean_ns=None if (mean := find_mean(loop)) is None else round(mean),
+                typical=None if loop.anatomy is None else loop.anatomy.representative,
+                strip=draw_strip_of(loop),
+            )
+            for number, loop in enumerate(analysis.loops)
+        ],
+        views=[*views],
+        notes=[tidy(note) for note in dict.fromkeys(n for each in analysis.recordings for n in each.notes)],
+    )
+
+
+def _list_facts(analysis: Analysis) -> list[Figure]:
+    """Return what was recorded, as the head of the report says it."""
+    summary = analysis.summary
+    busy = summary.busy_ns / summary.span_ns if summary.span_ns else None
+    return [
+        Figure(name="run", title="recorded", value=None, text=tidy(" · ".join(describe_run(analysis)))),
+        Figure(name="span_ns", title="span", value=summary.span_ns, text=format_duration(summary.span_ns)),
+        Figure(name="busy_ratio", title="busy", value=busy, text=format_ratio(busy)),
+        Figure(name="events", title="events", value=None, text=count_events(analysis)),
+    ]
+
+
+def write_comparison_session(
+    comparison: Comparison, compared: DiffDocument, views: Sequence[ViewEntry]
+) -> SessionDocument:
+    """Return what stands around the `views` of two compared runs."""
+    facts = (("A", comparison.a_paths), ("B", comparison.b_paths))
+    return SessionDocument(
+        title=f"{compared.a_title} → {compared.b_title}",
+        version=read_version(),
+        facts=[Figure(name=side.lower(), title=side, value=None, text=tidy(", ".join(paths))) for side, paths in facts],
+        answer=Answer(lines=[tidy(comparison.headline.sentence)], severity="", finding=None),
+        ranks=[],
+        loops=[],
+        views=[*views],
+        notes=[tidy(note) for note in comparison.missing],
+    )

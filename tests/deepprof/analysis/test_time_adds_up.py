@@ -51,6 +51,21 @@ def test_the_parts_of_every_iteration_add_up_to_its_time(file: Analyzed) -> None
         assert total(followed, PART_NAMES) == followed["iteration_ns"].to_list()
 
 
+def test_the_states_of_every_loop_add_up_to_its_iterations(file: Analyzed) -> None:
+    _, analysis = file
+    for number, loop in enumerate(() if isinstance(analysis, deepprof.TraceError) else analysis.loops):
+        states, changes = analysis.states.filter(loop=number), analysis.state_changes.filter(loop=number)
+        assert states["total_ns"].sum() == loop.usual["iteration_ns"].sum()
+        assert states["time_ns"].sum() == round(loop.usual["iteration_ns"].mean() or 0)  # type: ignore[arg-type]
+        assert states["entries"].min() != 0
+        for side in ("source", "target"):
+            sums = changes.group_by(pl.col(side).alias("state")).agg(pl.sum("count", "probability"))
+            both = states.join(sums, on="state", how="full", coalesce=True)
+            assert both["count"].to_list() == pytest.approx(both["entries"].to_list())
+            assert side == "target" or both["probability"].to_list() == pytest.approx([1.0] * both.height)
+        assert changes["starts"].sum() == pytest.approx(0 if states.is_empty() else 1)
+
+
 def test_the_stages_of_every_iteration_add_up_to_its_time(file: Analyzed) -> None:
     _, analysis = file
     for loop in () if isinstance(analysis, deepprof.TraceError) else analysis.loops:

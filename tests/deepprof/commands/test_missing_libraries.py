@@ -43,6 +43,8 @@ def test_a_client_without_grpc(argv):
         ("grpc_health", "grpcio-health-checking"),
         ("google.protobuf", "protobuf"),
         ("prometheus_client", "prometheus_client"),
+        ("starlette", "starlette"),
+        ("uvicorn", "uvicorn"),
     ],
 )
 def test_a_daemon_without_one_of_them(module, library, tmp_path):

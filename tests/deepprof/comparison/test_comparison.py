@@ -20,9 +20,9 @@ import deepprof
 from deepprof.collectors.trace import DEVICES
 from deepprof.comparison import compare, operations
 from deepprof.comparison.pairing import pair_loops
-from deepprof.comparison.parts import divide
 from deepprof.comparison.template import choose_alike, median_where, take_template
 from deepprof.comparison.times import compare_times
+from deepprof.metrics.breakdown.costs import divide
 from deepprof.render.comparison_json import encode
 from deepprof.render.comparison_text import print_comparison
 from deepprof.simulation import simulate, write

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deepprof.live.service.access.exposure import find_metrics_address, offers_reflection
+from deepprof.live.service.access.exposure import find_metrics_address, find_page_hosts, offers_reflection
 from deepprof.live.service.access.guard import AccessGuard
 from deepprof.live.service.access.interceptor import make_interceptors
 from deepprof.live.service.access.listening import ListeningServer, open_ports
@@ -12,6 +12,7 @@ __all__ = [
     "AccessGuard",
     "ListeningServer",
     "find_metrics_address",
+    "find_page_hosts",
     "make_interceptors",
     "offers_reflection",
     "open_ports",

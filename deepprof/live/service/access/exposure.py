@@ -68,6 +68,11 @@ def find_metrics_address(config: Config) -> tuple[str, int] | None:
     return ips[0], address.port
 
 
+def find_page_hosts(config: Config) -> tuple[str, ...]:
+    """Return the names under which the page is shown: the one in the address, and those that are configured."""
+    return (*config.metrics.hosts, parse_address(config.metrics.address).host)
+
+
 def offers_reflection(config: Config) -> bool:
     """Return whether to offer gRPC reflection: only where no other host can reach any address."""
     addresses = [address for address in listen_addresses(config) if not address.is_unix]

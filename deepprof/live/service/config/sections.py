@@ -65,12 +65,17 @@ class _ListenSection(_Section, frozen=True):
 
 
 class _MetricsSection(_Section, frozen=True):
-    """Where Prometheus asks."""
+    """Where Prometheus and browsers ask."""
 
-    address: Annotated[str, _says("HOST:PORT of /metrics, /healthz and /readyz; empty: none")] = "127.0.0.1:7601"
+    address: Annotated[str, _says("HOST:PORT of /metrics, /healthz, /readyz and the page; empty: none")] = (
+        "127.0.0.1:7601"
+    )
     exposed: Annotated[
-        bool, _says("whether other hosts may ask too: the names of jobs and hosts are shown to anybody who does")
+        bool, _says("whether other hosts may ask too: all that the page shows is shown to anybody who does")
     ] = False
+    hosts: Annotated[
+        tuple[str, ...], _says("names under which browsers may ask for the page, besides localhost and addresses")
+    ] = ()
 
 
 class _StoreSection(_Section, frozen=True):

@@ -10,13 +10,15 @@ import msgspec
 
 from deepprof.live.client.values import LoopFigures, StageFigures
 from deepprof.live.service.examination import ExaminationResult, FindingSummary
+from deepprof.live.service.exporter.snapshot import JobExamination
 from deepprof.v1 import query_pb2 as wire
 
 
 class LatestExamination(msgspec.Struct):
     """The last examination of a job; `since` is the time from which on every examination had each finding in `found`.
 
-    `at_ns` (monotonic clock) and `records` (accepted by then) are also set by an examination that failed.
+    `at_ns` (monotonic clock) and `records` (accepted by then) are also set by an examination that failed. `documents`
+    are those of the page, and kept in memory only.
     """
 
     found: list[FindingSummary] = []
@@ -27,13 +29,23 @@ class LatestExamination(msgspec.Struct):
     at_ns: int = 0
     records: int = 0
     stages: dict[int, tuple[StageFigures, ...]] = {}
+    documents: dict[str, bytes] = {}
 
     def learn(self, result: ExaminationResult, now_unix_ns: int) -> None:
         """Store the result of an examination."""
         before = {(f.rule, f.rank): since for f, since in zip(self.found, self.since, strict=True)}
         self.since = [before.get((f.rule, f.rank), now_unix_ns) for f in result.findings]
         self.found, self.loops, self.report, self.unix_ns = result.findings, result.figures, result.report, now_unix_ns
-        self.stages = result.stages
+        self.stages, self.documents = result.stages, result.documents
+
+    @property
+    def documents_nbytes(self) -> int:
+        """The memory of the documents."""
+        return sum(map(len, self.documents.values()))
+
+    def show(self) -> JobExamination:
+        """Return what the page shows of the examination."""
+        return JobExamination(findings=self.found, documents=self.documents)
 
     def active(self, rank: int) -> Mapping[str, str]:
         """Return the open findings that concern a rank: rule → severity."""

@@ -39,6 +39,8 @@ EXAMINED = "examined/"
 QUIET_NS = 600 * 10**9  # between two automatic captures of one rank
 WINDOW_NBYTES = 256 << 20  # most bytes of messages in one run of the rules
 SETTLE_NBYTES = 512 << 20  # most bytes of messages of an ended rank that is analysed as a whole
+DOCUMENTS_NBYTES = 8 << 20  # most bytes of a job's documents of the page
+ALL_DOCUMENTS_NBYTES = 64 << 20  # of those of all jobs
 CAPTURE_NBYTES = 32 << 20  # most bytes of messages in a capture
 ALONE = {"POLARS_MAX_THREADS": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
@@ -108,7 +110,7 @@ class Examiner:
         known = self.known.setdefault(job, LatestExamination())
         known.at_ns, known.records = self.engine.clock.monotonic_ns(), _accepted(ranks)
         chosen = _choose(ranks, self.config.ranks)
-        result = await self.ask(chosen)
+        result = await self.ask(chosen, documents=True)
         if result is not None and (here := [rank for rank in ranks if self.is_here(rank)]):
             self.learn(job, result, here)
 
@@ -116,10 +118,22 @@ class Examiner:
         """Store and show the result of an examination."""
         known = self.known.setdefault(job, LatestExamination())
         known.learn(result, self.engine.clock.unix_ns())
+        if result.documents_problem:
+            log.warning("documents-failed", extra={"job": job, "problem": result.documents_problem[:200]})
+        self.bound_documents()
         for rank in ranks:
             _show(rank, known)
         content = known.encode()
         self.note(lambda: self.engine.history.save_text(f"{EXAMINED}{job}", content, job))
+
+    def bound_documents(self) -> None:
+        """Drop the documents of the jobs that were examined longest ago, where there are too many."""
+        total = sum(known.documents_nbytes for known in self.known.values())
+        for known in sorted(self.known.values(), key=lambda known: known.unix_ns):
+            if total <= ALL_DOCUMENTS_NBYTES:
+                return
+            total -= known.documents_nbytes
+            known.documents = {}
 
     def note(self, change: Callable[[], None]) -> None:
         """Have the worker's thread change the examinations in the history; an error, such as a full disk, is logged."""
@@ -157,7 +171,8 @@ class Examiner:
     async def settle(self, rank: DaemonRank) -> None:
         """Replace the iterations of a rank that has ended by those of an analysis of all its records."""
         places = self.engine.journal.window(rank.number)
-        result = await self.ask([rank], {rank.number: places}, whole=True)
+        alone = len(self.engine.roster.jobs.get(rank.hello.job, {})) == 1
+        result = await self.ask([rank], {rank.number: places}, whole=True, documents=alone)
         rank.unsettled = result is None
         if result is None or not self.is_here(rank):
             return
@@ -205,16 +220,23 @@ class Examiner:
     # -- the process --
 
     async def ask(
-        self, ranks: Sequence[DaemonRank], places: dict[int, list[JournalPlace]] | None = None, *, whole: bool = False
+        self,
+        ranks: Sequence[DaemonRank],
+        places: dict[int, list[JournalPlace]] | None = None,
+        *,
+        whole: bool = False,
+        documents: bool = False,
     ) -> ExaminationResult | None:
         """Return the result of the process for the latest records of ranks; None where it fails.
 
-        With `whole` a damaged record is such a failure, otherwise it becomes a gap.
+        With `whole` a damaged record is such a failure, otherwise it becomes a gap. With `documents` it has those of
+        the page.
         """
         if places is None:
             share = WINDOW_NBYTES // max(1, len(ranks))
             places = {rank.number: latest(self.engine.journal, rank, share) for rank in ranks}
-        output = await self.run_process(ranks, places, whole=whole)
+        wanted = ("--documents", str(DOCUMENTS_NBYTES)) if documents else ()
+        output = await self.run_process(ranks, places, *wanted, whole=whole)
         if output is None:
             return None
         return msgspec.msgpack.decode(output, type=ExaminationResult)

@@ -7,10 +7,19 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from deepprof.live.service.examination import FindingSummary
     from deepprof.live.service.senders import SenderView
     from deepprof.live.service.views import RankView
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobExamination:
+    """The latest examination of a job: what the rules found, and the documents of the page by key, JSON each."""
+
+    findings: Sequence[FindingSummary] = ()
+    documents: Mapping[str, bytes] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,3 +44,4 @@ class DaemonSnapshot:
     """Streams, messages and calls that were refused, by reason and the name of their sender ("": not known)."""
     senders: tuple[SenderView, ...] = ()
     examinations_total: int = 0  # times that the rules examined a job's latest records
+    examinations: Mapping[str, JobExamination] = field(default_factory=lambda: MappingProxyType({}))  # by job

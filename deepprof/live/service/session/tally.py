@@ -13,6 +13,7 @@ from deepprof.live.service.session.columns import COPY, GRAPH, KERNEL, MEMCPY, A
 from deepprof.live.service.session.spans import RunningUnion
 from deepprof.live.service.views import BUCKETS_S
 from deepprof.metrics.iteration_table import IterationColumns
+from deepprof.web.documents.live import MOST_LATEST
 
 ITERATED = (
     *("iterations", "incomplete", "last_start_ns", "last_iteration_ns", "last_interval_ns", "last_events", "loop"),
@@ -124,6 +125,7 @@ class IterationTally:
             "last_interval_ns": self.last_interval_ns,
             "last_events": self.last_events,
             "median_iteration_ns": self.median_ns(),
+            "latest_ns": tuple(self.latest[-MOST_LATEST:].tolist()),
             "duration_counts": tuple(self.counts.tolist()),
             "duration_sum_ns": self.duration_sum_ns,
             "interval_ns_total": self.interval_ns,

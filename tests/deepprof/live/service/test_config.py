@@ -39,6 +39,7 @@ OTHERS = {
     "listen.connections": "17",
     "metrics.address": "127.0.0.1:1",
     "metrics.exposed": "true",
+    "metrics.hosts": "node7,gpu.example",
     "store.path": "/var/lib/deepprof",
     "tokens.file": "/etc/tokens",
     "tls.scopes": "ingest",

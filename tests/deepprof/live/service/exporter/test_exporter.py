@@ -15,7 +15,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from deepprof.collectors.errors import UsageError
 from deepprof.live.service.exporter import DaemonSnapshot, Exporter, ExporterSettings
-from deepprof.live.service.exporter.http import CONNECTIONS, CONTENT_TYPE, SCRAPES
+from deepprof.live.service.exporter.exporter import CONTENT_TYPE, SCRAPES
+from deepprof.web.connection import ConnectionLimits
 from tests.deepprof.live.service.exporter.jobs import START_NS, make_device, make_rank, make_snapshot
 from tests.patience import PATIENCE_S
 
@@ -45,7 +46,7 @@ def ask(exporter: Exporter, path: str, method: str = "GET", **headers: str) -> t
     try:
         connection.request(method, path, headers=headers)
         answer = connection.getresponse()
-        return answer.status, answer.read().decode(), dict(answer.getheaders())
+        return answer.status, answer.read().decode(), {name.title(): value for name, value in answer.getheaders()}
     finally:
         connection.close()
 
@@ -72,19 +73,19 @@ def test_a_scrape_is_the_ranks_and_the_process(exporter: Exporter) -> None:
     assert {"deepprof_iterations", "deepprof_build_info", "process_cpu_seconds"} <= names
 
 
-def test_only_three_paths_are_there(exporter: Exporter) -> None:
+def test_only_three_paths_and_the_page_are_there(exporter: Exporter) -> None:
     assert ask(exporter, "/healthz")[:2] == (200, "alive\n")
     assert ask(exporter, "/readyz")[:2] == (200, "ready\n")
-    for path in ("/", "/metrics/", "/metrics/../etc/passwd", "//metrics", "/%2e%2e", "http://other/metrics"):
+    for path in ("/metrics/", "/x", "/metrics/../etc/passwd", "//metrics", "/%2e%2e", "http://other/metrics"):
         assert ask(exporter, path)[0] == 404
     assert ask(exporter, "/metrics?name[]=up")[1].startswith("# HELP deepprof_build_info")
 
 
 def test_a_head_is_answered_without_a_body(exporter: Exporter) -> None:
-    client = connect(exporter, b"HEAD /metrics HTTP/1.1\r\n\r\n")
+    client = connect(exporter, b"HEAD /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
     head, body = hear(client).split(b"\r\n\r\n")
     assert (head[:15], body) == (b"HTTP/1.1 200 OK", b"")
-    assert int(head.split(b"Content-Length: ")[1].split(b"\r\n")[0]) > 1000
+    assert int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0]) > 1000
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "get"])
@@ -99,9 +100,9 @@ def test_other_methods_are_refused(exporter: Exporter, method: str) -> None:
         (b"\r\n\r\n", 400),
         (b"\x16\x03\x01\x02\x00\r\n\r\n", 400),
         (b"PRI * HTTP/2.0\r\n\r\n", 400),
-        (b"GET /metrics HTTP/1.1\r\nX: " + b"a" * 9000 + b"\r\n\r\n", 431),
-        (b"GET /metrics HTTP/1.1\r\nX: " + b"a" * 60_000, 431),
-        (b"POST /metrics HTTP/1.1\r\nContent-Length: 50000\r\n\r\n" + b"a" * 50_000, 405),
+        (b"GET /metrics HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 9000 + b"\r\n\r\n", 431),
+        (b"GET /metrics HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 60_000, 431),
+        (b"POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 50000\r\n\r\n" + b"a" * 50_000, 405),
     ],
 )
 def test_what_is_no_request_is_refused_with_a_reason(exporter: Exporter, said: bytes, status: int) -> None:
@@ -163,7 +164,7 @@ def test_a_thousand_idle_connections_keep_nobody_waiting() -> None:
         assert ask(exporter, "/metrics")[0] == 200
         assert hear(clients[0]) == b""  # cut, as were all but the latest
         latest = clients[-1]
-        latest.sendall(b"ealthz HTTP/1.1\r\n\r\n")
+        latest.sendall(b"ealthz HTTP/1.1\r\nHost: x\r\n\r\n")
         assert hear(latest).endswith(b"alive\n")
 
 
@@ -173,7 +174,7 @@ def read_slowly(exporter: Exporter) -> socket.socket:
     slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     slow.settimeout(PATIENCE_S)
     slow.connect(exporter.address)
-    slow.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+    slow.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
     assert slow.recv(8) == b"HTTP/1.1"
     return slow
 
@@ -194,17 +195,17 @@ def test_slow_readers_are_cut() -> None:
     with serving(lambda: LARGE, ExporterSettings(answer_s=0.5)) as exporter, ExitStack() as open_ones:
         slow = [open_ones.enter_context(read_slowly(exporter)) for _ in range(SCRAPES)]
         deadline = time.monotonic() + PATIENCE_S
-        connection = connect(exporter, b"HEAD /metrics HTTP/1.1\r\n\r\n")
+        connection = connect(exporter, b"HEAD /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
         while b" 200 " not in hear(connection)[:15]:  # until one of them has made room
             assert time.monotonic() < deadline
-            connection = connect(exporter, b"HEAD /metrics HTTP/1.1\r\n\r\n")
+            connection = connect(exporter, b"HEAD /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
         heard = hear(slow[0])
-        assert len(heard) < int(re.search(rb"Content-Length: (\d+)", heard)[1])  # type: ignore[index]
+        assert len(heard) < int(re.search(rb"content-length: (\d+)", heard)[1])  # type: ignore[index]
 
 
 def test_a_client_that_leaves_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
     with serving(lambda: LARGE) as exporter:
-        for said in (b"", b"GET /", b"GET /metrics HTTP/1.1\r\n\r\n"):
+        for said in (b"", b"GET /", b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"):
             for _ in range(3):
                 connect(exporter, said).close()
         deadline = time.monotonic() + PATIENCE_S
@@ -216,7 +217,8 @@ def test_a_client_that_leaves_harms_nobody(caplog: pytest.LogCaptureFixture) -> 
 def test_many_at_once_are_all_answered(exporter: Exporter) -> None:
     found: list[int] = []
     threads = [
-        threading.Thread(target=lambda: found.append(ask(exporter, "/healthz")[0])) for _ in range(CONNECTIONS // 2)
+        threading.Thread(target=lambda: found.append(ask(exporter, "/healthz")[0]))
+        for _ in range(ConnectionLimits().connections // 2)
     ]
     for thread in threads:
         thread.start()

@@ -1,0 +1,234 @@
+"""Which views the page has, and which documents each of them can show of an analysis.
+
+A view is one module of `documents/`, an entry here, and one file of the page's own sources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from deepprof.metrics.contexts.slices import has_code
+from deepprof.render.answer import find_mean
+from deepprof.render.wording import wording_of
+from deepprof.web.documents.findings import write_findings
+from deepprof.web.documents.flame import write_flame
+from deepprof.web.documents.iterations import write_iterations
+from deepprof.web.documents.memory import write_memory
+from deepprof.web.documents.places import name_loop
+from deepprof.web.documents.ranks import write_ranks
+from deepprof.web.documents.session import DocumentEntry, ViewEntry
+from deepprof.web.documents.states import write_states
+from deepprof.web.documents.timeline import write_timeline
+
+if TYPE_CHECKING:
+    from deepprof.analysis import Analysis, Loop
+
+MOST_RANKS = 16  # of which the page has a timeline and calling contexts; the slowest
+MOST_LOOPS = 16
+DIRECTIONS = {"down": "top-down", "up": "bottom-up"}
+
+Write = Callable[["Analysis", Sequence[str]], Any]
+"""Returns the document with the parts of a key after the view's name; raises `LookupError` where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ViewSource:
+    """A view: the documents that it can show, why there are none, and what writes one.
+
+    `find_problem` returns why an analysis has no data for it, and how to record them; None where it has.
+    """
+
+    name: str
+    title: str
+    list_documents: Callable[[Analysis], list[DocumentEntry]]
+    find_problem: Callable[[Analysis], str | None]
+    write: Write
+    beside: Mapping[str, Write] = field(default_factory=dict)  # documents of other names that it shows, too
+
+    def list_keys(self, analysis: Analysis) -> Iterator[str]:
+        """Yield the keys of all documents that the view of an analysis needs."""
+        for entry in self.describe(analysis).documents:
+            yield entry.key
+            yield from (f"{name}/{entry.key.partition('/')[2]}" for name in self.beside)
+
+    def describe(self, analysis: Analysis) -> ViewEntry:
+        """Return the view of an analysis."""
+        problem = self.find_problem(analysis)
+        documents = self.list_documents(analysis) if problem is None else []
+        return ViewEntry(name=self.name, title=self.title, documents=documents, problem=problem)
+
+
+def _list_findings(_: Analysis) -> list[DocumentEntry]:
+    """Return the one document of findings."""
+    return [DocumentEntry(key="findings", title="all findings")]
+
+
+def _list_iterations(analysis: Analysis) -> list[DocumentEntry]:
+    """Return a document per loop."""
+    words = wording_of(analysis)
+    return [
+        DocumentEntry(key=f"iterations/{number}", title=name_loop(loop, words), loop=number, rank=loop.rank)
+        for number, loop in enumerate(analysis.loops[:MOST_LOOPS])
+    ]
+
+
+def _list_timelines(analysis: Analysis) -> list[DocumentEntry]:
+    """Return the document of typical iterations, and of the slowest one of the first loop where it is another."""
+    entries = [DocumentEntry(key="timeline", title="typical iterations")]
+    for number in choose_loops(analysis)[:1]:
+        loop = analysis.loops[number]
+        slowest = find_slowest(loop)
+        if slowest is not None and slowest != _typical_of(loop):
+            title = f"slowest iteration, {slowest}"
+            key = f"timeline/{number}/{slowest}"
+            entries.append(DocumentEntry(key=key, title=title, loop=number, rank=loop.rank, iteration=slowest))
+    return entries
+
+
+def _list_flames(analysis: Analysis) -> list[DocumentEntry]:
+    """Return a document per rank and direction, the ranks in their order."""
+    ranks = [trace.rank or 0 for trace in analysis.traces][:MOST_RANKS]
+    return [
+        DocumentEntry(key=f"flame/{rank}/{way}", title=f"rank {rank}, {title}", rank=rank)
+        for rank in ranks
+        for way, title in DIRECTIONS.items()
+    ]
+
+
+def _list_one(name: str, title: str) -> Callable[[Analysis], list[DocumentEntry]]:
+    """Return what lists a single document for all of the job."""
+    return lambda _: [DocumentEntry(key=name, title=title)]
+
+
+def choose_loops(analysis: Analysis) -> list[int]:
+    """Return the loop of each rank and device that takes most of its time, by number, the worst rank first."""
+    longest: dict[tuple[int, int], int] = {}
+    for number, loop in enumerate(analysis.loops):
+        place = (loop.rank, loop.device)
+        if _typical_of(loop) is None:
+            continue
+        if place not in longest or _time_of(loop) > _time_of(analysis.loops[longest[place]]):
+            longest[place] = number
+    compared = [] if analysis.ranks is None else analysis.ranks.ranks.select("rank", "device").rows()
+    order = {place: k for k, place in enumerate(compared)}
+
+    def sort_key(place: tuple[int, int]) -> tuple[int, float]:
+        return order.get(place, len(order)), -(find_mean(analysis.loops[longest[place]]) or 0.0)
+
+    return [longest[place] for place in sorted(longest, key=sort_key)][:MOST_RANKS]
+
+
+def _time_of(loop: Loop) -> int:
+    """Return how long the loop's iterations take together."""
+    return int(loop.iterations["operation_ns"].sum())
+
+
+def _typical_of(loop: Loop) -> int | None:
+    """Return the index of a loop's typical iteration."""
+    return None if loop.anatomy is None else loop.anatomy.representative
+
+
+def find_slowest(loop: Loop) -> int | None:
+    """Return the index of the usual iteration that takes longest, None where there is none."""
+    usual = loop.usual
+    row = usual["iteration_ns"].arg_max()
+    return None if row is None else int(usual["index"][row])
+
+
+def _without_loop(analysis: Analysis) -> str | None:
+    """Return why there are no iterations."""
+    if analysis.loops:
+        return None
+    return f"No iteration was found: {analysis.no_loop_reason}. Record at least three iterations."
+
+
+def _without_typical(analysis: Analysis) -> str | None:
+    """Return why there is no iteration to draw."""
+    if not choose_loops(analysis):
+        return _without_loop(analysis) or "No whole iteration was recorded: record at least three in a row."
+    return None
+
+
+def _without_code(analysis: Analysis) -> str | None:
+    """Return why there are no calling contexts."""
+    if any(has_code(trace) or (trace.rank or 0) in analysis.trees for trace in analysis.traces):
+        return None
+    how = analysis.without_lines or "record the host's operators or ranges beside the kernels"
+    return f"The recording has no function, operator or range of the host; {how}."
+
+
+def _without_ranks(analysis: Analysis) -> str | None:
+    """Return why no ranks can be compared."""
+    if analysis.ranks is not None:
+        return None
+    return "One rank was given: name the traces of all ranks, as a directory or a pattern, to compare them."
+
+
+def _never(_: Analysis) -> str | None:
+    """Return that there is always something to show."""
+    return None
+
+
+def _write_timelines(analysis: Analysis, parts: Sequence[str]) -> Any:
+    """Return typical iterations, or one iteration by loop and index."""
+    if not parts:
+        loops = choose_loops(analysis)
+        typical = [(number, _typical_of(analysis.loops[number])) for number in loops]
+        return write_timeline(analysis, [(number, index) for number, index in typical if index is not None])
+    number, index = _read_numbers(parts, 2)
+    if not analysis.loops[number].iterations["index"].is_in([index]).any() or analysis.loops[number].anatomy is None:
+        raise LookupError
+    return write_timeline(analysis, [(number, index)])
+
+
+def _write_flames(analysis: Analysis, parts: Sequence[str]) -> Any:
+    """Return the calling contexts of a rank."""
+    rank, way = _read_numbers(parts[:1], 1)[0], parts[1:]
+    if rank not in analysis.context_trees:
+        raise LookupError
+    if list(way) == ["down"]:
+        return write_flame(analysis, rank, "down")
+    if list(way) == ["up"]:
+        return write_flame(analysis, rank, "up")
+    raise LookupError
+
+
+def _by_loop(write: Callable[[Analysis, int], Any]) -> Write:
+    """Return what writes the document of a loop by its number."""
+    return lambda analysis, parts: write(analysis, _read_numbers(parts, 1)[0])
+
+
+def _of_all(write: Callable[[Analysis], Any]) -> Write:
+    """Return what writes the only document of a view."""
+
+    def write_only(analysis: Analysis, parts: Sequence[str]) -> Any:
+        _read_numbers(parts, 0)
+        return write(analysis)
+
+    return write_only
+
+
+def _read_numbers(parts: Sequence[str], many: int) -> list[int]:
+    """Return so many whole numbers; raises `LookupError` for anything else."""
+    if len(parts) != many or not all(part.isascii() and part.isdecimal() and len(part) < 19 for part in parts):
+        raise LookupError
+    return [int(part) for part in parts]
+
+
+VIEWS = (
+    ViewSource("findings", "Findings", _list_findings, _never, _of_all(write_findings)),
+    ViewSource(
+        "iterations",
+        "Iterations",
+        _list_iterations,
+        _without_loop,
+        _by_loop(write_iterations),
+        {"states": _by_loop(write_states)},
+    ),
+    ViewSource("timeline", "Timeline", _list_timelines, _without_typical, _write_timelines),
+    ViewSource("flame", "Flame", _list_flames, _without_code, _write_flames),
+    ViewSource("ranks", "Ranks", _list_one("ranks", "all ranks"), _without_ranks, _of_all(write_ranks)),
+    ViewSource("memory", "Copies and memory", _list_one("memory", "all ranks"), _never, _of_all(write_memory)),
+)

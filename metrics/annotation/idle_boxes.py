@@ -1,0 +1,71 @@
+"""The waits of a device within the boxes of one iteration: how long, why, and in which box each lies."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from deepprof.collectors.table_schema import TableSchema
+from deepprof.collectors.trace import empty_table
+from deepprof.metrics.annotation.boxes import RECORDED_KINDS
+from deepprof.metrics.breakdown.parts import BUSY_PARTS, PART_NAMES
+from deepprof.metrics.breakdown.timeline import Timeline
+
+Int64s = npt.NDArray[np.int64]
+
+MOST_WAITS = 400  # of an iteration, the longest: each is compared with all boxes
+SHORTEST = 5e-4  # of the iteration: a shorter one is no wider than a pixel
+
+IDLE_BOXES = TableSchema.of(
+    "One wait of the device.",
+    {
+        "around": (pl.UInt32(), "the innermost box that it lies in, of those that are no single event"),
+        "part": (pl.Enum(PART_NAMES), "what the device waits for, as in the table of parts"),
+        "start_ns": (pl.Int64(), "when it begins"),
+        "end_ns": (pl.Int64(), "when it ends"),
+    },
+)
+
+
+def find_idle_boxes(boxes: pl.DataFrame, timeline: Timeline) -> pl.DataFrame:
+    """Return the longest waits within the first box of `boxes` (`BOXES`, of a device), with the schema `IDLE_BOXES`."""
+    wide = boxes.filter((pl.col("side") == "device") & ~pl.col("kind").is_in(RECORDED_KINDS))
+    if wide.is_empty():
+        return empty_table(IDLE_BOXES)
+    begin, end = int(wide["start_ns"][0]), int(wide["end_ns"][0])
+    start, until, part = _cut_waits(timeline, begin, end)
+    return pl.DataFrame(
+        {
+            "around": _find_innermost(wide, start, until),
+            "part": pl.Series(PART_NAMES).gather(part),
+            "start_ns": start,
+            "end_ns": until,
+        }
+    ).cast(dict(IDLE_BOXES))  # type: ignore[arg-type]
+
+
+def _cut_waits(timeline: Timeline, begin: int, end: int) -> tuple[Int64s, Int64s, Int64s]:
+    """Return begin, end and part of the longest waits in [begin, end), in the order of time; of one part as one."""
+    starts, ends = np.clip(timeline.bounds[:-1], begin, end), np.clip(timeline.bounds[1:], begin, end)
+    part = timeline.parts.astype(np.int64)
+    kept = np.flatnonzero((part >= len(BUSY_PARTS)) & (ends > starts))
+    starts, ends, part = starts[kept], ends[kept], part[kept]
+    fresh = np.append(True, (starts[1:] != ends[:-1]) | (part[1:] != part[:-1]))[: len(part)]
+    first = np.flatnonzero(fresh)
+    last = np.append(first, len(part))[1:] - 1
+    starts, ends, part = starts[first], ends[last], part[first]
+    length = ends - starts
+    longest = np.sort(np.argsort(-length, kind="stable")[:MOST_WAITS])
+    longest = longest[length[longest] >= SHORTEST * (end - begin)]
+    return starts[longest], ends[longest], part[longest]
+
+
+def _find_innermost(wide: pl.DataFrame, start: Int64s, end: Int64s) -> Int64s:
+    """Return the number of the deepest box around each of a few stretches; the first box is around all."""
+    inside = (wide["start_ns"].to_numpy()[None, :] <= start[:, None]) & (
+        end[:, None] <= wide["end_ns"].to_numpy()[None, :]
+    )
+    depth = np.where(inside, wide["depth"].to_numpy().astype(np.int64)[None, :], -1)
+    found: Int64s = wide["box"].to_numpy()[np.argmax(depth, axis=1)].astype(np.int64)
+    return found

@@ -1,0 +1,78 @@
+"""A browser for tests of the page: what a page says on its console, and what it asks for, is part of the result."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.patience import PATIENCE_S
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
+WIDE, NARROW = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
+
+
+@dataclass
+class Visit:
+    """An open page, and what must not happen on it: errors, and requests to elsewhere."""
+
+    page: Page
+    home: str
+    problems: list[str] = field(default_factory=list)
+
+    def open(self, fragment: str) -> None:
+        """Show what a fragment of the address says, and wait until it is there."""
+        self.page.evaluate("fragment => { location.hash = fragment }", fragment)
+        self.wait(fragment.split("?", maxsplit=1)[0])
+
+    def wait(self, view: str) -> None:
+        """Wait until a view is shown, without a part of it that is still loading."""
+        self.page.wait_for_selector(f'main[data-view="{view}"]')
+        self.page.wait_for_function("document.querySelectorAll('[aria-busy=\"true\"]').length === 0")
+
+    def text(self, selector: str = "main") -> str:
+        """Return what is written in a part of the page."""
+        return self.page.inner_text(selector)
+
+    def check(self) -> None:
+        """Fail where anything went wrong so far."""
+        assert self.problems == []
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Return Debian's or the system's Chromium."""
+    api = pytest.importorskip("playwright.sync_api", reason='no playwright; pip install ".[test]"')
+    program = next((found for name in CHROMIUM if (found := shutil.which(name))), None)
+    if program is None:
+        pytest.skip("no chromium on this machine; apt-get install chromium")
+    arguments = ["--disable-gpu", "--disable-dev-shm-usage", *(["--no-sandbox"] if os.geteuid() == 0 else [])]
+    with api.sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=program, args=arguments)
+        yield running
+        running.close()
+
+
+def visit(browser: Browser, address: str, *, size: dict[str, int] = WIDE, **options: object) -> Visit:
+    """Open an address in a context of its own."""
+    context = browser.new_context(viewport=size, **options)  # type: ignore[arg-type]
+    context.set_default_timeout(PATIENCE_S * 1000)
+    seen = Visit(context.new_page(), address.split("#", maxsplit=1)[0].rsplit("/", 1)[0])
+    seen.page.on("pageerror", lambda error: seen.problems.append(f"error: {error}"))
+    seen.page.on("console", lambda text: text.type in {"error", "warning"} and seen.problems.append(text.text))
+    seen.page.on("request", lambda request: _note_foreign(seen, request.url))
+    seen.page.goto(address)
+    return seen
+
+
+def _note_foreign(seen: Visit, address: str) -> None:
+    """Note a request that does not go to where the page came from."""
+    if not address.startswith((seen.home, "data:", "blob:")):
+        seen.problems.append(f"request to {address}")

@@ -1,0 +1,78 @@
+"""The page of every real trace: each view opens from a file, without an error and without a request to elsewhere."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import deepprof
+from deepprof.web.html import write_report
+from deepprof.web.package import PageDocuments
+from tests.browsing import browser, visit
+from tests.deepprof.analysis.conftest import Analyzed
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+__all__ = ["browser"]
+
+pytestmark = pytest.mark.traces
+MOST_NBYTES = 3 << 20  # of a page: the largest trace has 230,000 events
+
+Page = tuple[PageDocuments, dict[str, Any], Path]
+
+
+@pytest.fixture(scope="module")
+def page(file: Analyzed, tmp_path_factory: pytest.TempPathFactory) -> Page | None:
+    """Return what a file's documents are, their values by key, and its page; None for a file that is refused."""
+    _, analysis = file
+    if isinstance(analysis, deepprof.TraceError):
+        return None
+    documents = PageDocuments(analysis)
+    written = [*documents.list_all(), *documents.list_regions()]
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    path.write_bytes(write_report("job", written))
+    return documents, {key: json.loads(document) for key, document in written}, path
+
+
+def test_all_that_a_session_lists_is_there(page: Page | None) -> None:
+    if page is None:
+        return
+    documents, values, path = page
+    analysis = documents.analysis
+    listed = [entry["key"] for view in values["session"]["views"] for entry in view["documents"]]
+    assert set(values) >= {"session", *listed}
+    assert all((view["problem"] is None) == bool(view["documents"]) for view in values["session"]["views"])
+    assert path.stat().st_size <= MOST_NBYTES
+    for number, loop in enumerate(analysis.loops):
+        iterations = values[f"iterations/{number}"]
+        assert iterations["length_ns"] == (loop.iterations["busy_ns"] + loop.iterations["idle_ns"]).to_list()
+        assert [sum(row) for row in zip(*iterations["parts"], strict=True)] == iterations["length_ns"]
+
+
+def test_regions_are_traces_of_what_runs_in_them(page: Page | None) -> None:
+    for key, region in () if page is None else page[1].items():
+        if key.startswith("region/"):
+            trace = json.loads(gzip.decompress(base64.b64decode(region["gzip_base64"])))
+            assert any(event.get("cat") in {"kernel", "graph"} for event in trace["traceEvents"]), key
+
+
+def test_every_view_opens_from_a_file(page: Page | None, browser: Browser) -> None:
+    if page is None:
+        return
+    _, values, path = page
+    seen = visit(browser, path.as_uri())
+    for view in values["session"]["views"]:
+        seen.open(view["name"])
+        if view["problem"] is not None:
+            assert view["problem"][:40] in seen.text()
+        for entry in view["documents"][1:4]:
+            seen.open(f"{view['name']}?document={entry['key']}")
+    assert values["session"]["answer"]["lines"][0] in seen.text("body")
+    seen.check()
+    seen.page.context.close()
