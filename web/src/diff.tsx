@@ -23,15 +23,11 @@ function Diff({ document }: ViewProps<DiffDocument>) {
   return (
     <div class="diff">
       <p class="lead">
-        <span class={`verdict verdict-${document.verdict}`}>{VERDICTS[document.verdict]}</span>{" "}
-        {showName(document.sentence)}
+        <span class={`verdict verdict-${document.verdict}`}>{VERDICTS[document.verdict]}</span> {showName(document.sentence)}
       </p>
       <p class="quiet">
-        A is <Name text={document.a_title} />, B is <Name text={document.b_title} />. Medians B / A:{" "}
-        {document.ratio.toFixed(3)}
-        {document.low !== null &&
-          document.high !== null &&
-          ` (${document.low.toFixed(3)} to ${document.high.toFixed(3)} with 95 % confidence)`}
+        A is <Name text={document.a_title} />, B is <Name text={document.b_title} />. Medians B / A: {document.ratio.toFixed(3)}
+        {document.low !== null && document.high !== null && ` (${document.low.toFixed(3)} to ${document.high.toFixed(3)} with 95 % confidence)`}
       </p>
       <Sentences title="What differs besides the time" sentences={document.differences} />
       <Waterfall document={document} />
@@ -59,8 +55,7 @@ function Waterfall({ document }: { document: DiffDocument }) {
           <input type="radio" name="order" checked={byChange} onChange={() => setByChange(true)} /> largest change first
         </label>
         <label>
-          <input type="radio" name="order" checked={!byChange} onChange={() => setByChange(false)} /> in the order of
-          the parts
+          <input type="radio" name="order" checked={!byChange} onChange={() => setByChange(false)} /> in the order of the parts
         </label>
       </fieldset>
       <ol class="waterfall">
@@ -77,9 +72,7 @@ function Waterfall({ document }: { document: DiffDocument }) {
         ))}
         <End title="B" time_ns={document.b_ns} left={place(document.b_ns)} />
       </ol>
-      <p class="quiet">
-        The picture reaches from {formatDuration(axis.low)} on the left to {formatDuration(axis.high)} on the right.
-      </p>
+      <p class="quiet">The picture reaches from {formatDuration(axis.low)} on the left to {formatDuration(axis.high)} on the right.</p>
     </section>
   );
 }
@@ -120,11 +113,7 @@ function Step({ falling: { step, from_ns, to_ns }, left, width, isOpen, toggle }
           <p>
             {showName(step.title, 60)}: {formatDuration(step.a_ns)} in A, {formatDuration(step.b_ns)} in B.
           </p>
-          {step.behind.length > 0 ? (
-            <RowTable label={`Changes behind ${showName(step.title, 60)}`} rows={step.behind} />
-          ) : (
-            <p class="quiet">No kernel or place in the code is known behind it.</p>
-          )}
+          {step.behind.length > 0 ? <RowTable label={`Changes behind ${showName(step.title, 60)}`} rows={step.behind} /> : <p class="quiet">No kernel or place in the code is known behind it.</p>}
         </div>
       )}
     </li>
@@ -156,11 +145,7 @@ function rowColumns(rows: DiffRow[]): TableColumn<DiffRow>[] {
     { title: "bar", text: changeText, cell: (row) => <ChangeBar change={row.b_ns - row.a_ns} most={most} /> },
     { title: "B / A", text: changeText, number: (row) => (row.a_ns > 0 ? row.b_ns / row.a_ns : null) },
   ];
-  const source: TableColumn<DiffRow> = {
-    title: "code",
-    text: (row) => row.source?.file ?? "",
-    cell: (row) => <ShortSource place={row.source} />,
-  };
+  const source: TableColumn<DiffRow> = { title: "code", text: (row) => row.source?.file ?? "", cell: (row) => <ShortSource place={row.source} /> };
   return rows.some((row) => row.source !== null) ? [...columns, source] : columns;
 }
 

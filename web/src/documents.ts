@@ -10,8 +10,7 @@ export class DocumentStore {
   private inlined: Promise<Record<string, unknown>> | null;
 
   constructor(source: Source) {
-    this.inlined =
-      "documents" in source ? Promise.resolve(source.documents) : "packed" in source ? unpack(source.packed) : null;
+    this.inlined = "documents" in source ? Promise.resolve(source.documents) : "packed" in source ? unpack(source.packed) : null;
   }
 
   /** Returns the document of `key`; a failure is an Error whose message is a sentence to show. */

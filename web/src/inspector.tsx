@@ -57,15 +57,7 @@ export function splitSource(source: string): { file: string; line: number } {
 }
 
 /** A link to a finding, with its sign. */
-export function FindingLink({
-  finding,
-  select,
-  session,
-}: {
-  finding: number;
-  select: Select;
-  session: SessionDocument;
-}) {
+export function FindingLink({ finding, select, session }: { finding: number; select: Select; session: SessionDocument }) {
   if (!session.views.some(({ name }) => name === "findings")) return <span>⚠ number {finding + 1}</span>;
   return (
     <button type="button" class="link" onClick={() => select({ view: "findings", finding })}>

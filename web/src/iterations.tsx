@@ -32,11 +32,7 @@ function Iterations({ document, documents, session, selection, select }: ViewPro
       <Stack document={document} row={row} choose={choose} />
       <PartLegend parts={usedParts(document).map((part) => document.part[part])} />
       <MarkLegend marks={document.mark} />
-      {row >= 0 ? (
-        <Chosen document={document} row={row} />
-      ) : (
-        <p class="quiet">No such iteration here: choose one to see its kernels and copies.</p>
-      )}
+      {row >= 0 ? <Chosen document={document} row={row} /> : <p class="quiet">No such iteration here: choose one to see its kernels and copies.</p>}
       <section>
         <h3>All iterations</h3>
         <IterationTable document={document} row={row} choose={choose} />
@@ -91,7 +87,7 @@ function Stack({ document, row, choose }: StackProps) {
         aria-label="Iteration"
         aria-valuemin={document.index[0] ?? 0}
         aria-valuemax={document.index[document.index.length - 1] ?? 0}
-        aria-valuenow={row < 0 ? (document.index[0] ?? 0) : document.index[row]}
+        aria-valuenow={row < 0 ? document.index[0] ?? 0 : document.index[row]}
         aria-valuetext={chosen}
         onClick={chooseAt}
         onKeyDown={chooseBy}
@@ -109,17 +105,10 @@ function mergedNote(document: IterationsDocument, bars: IterationBar[]): string 
   return notes.filter((note) => note !== false).join(" ");
 }
 
-function stackOptions(
-  document: IterationsDocument,
-  bars: IterationBar[],
-  row: number,
-  width: number,
-): Plot.PlotOptions {
+function stackOptions(document: IterationsDocument, bars: IterationBar[], row: number, width: number): Plot.PlotOptions {
   const parts = usedParts(document);
   const rows = stackedRows(bars, parts, document.parts);
-  const marked = bars.flatMap((bar, at) =>
-    document.mark[bar.longest] === "" ? [] : [{ at, mark: document.mark[bar.longest] as Mark }],
-  );
+  const marked = bars.flatMap((bar, at) => (document.mark[bar.longest] === "" ? [] : [{ at, mark: document.mark[bar.longest] as Mark }]));
   const icons = apart(marked, Math.ceil((ICON_PIXELS * bars.length) / width));
   const chosen = bars.findIndex((bar) => row >= bar.first && row <= bar.last);
   const most = Math.max(1, ...bars.map((bar) => document.length_ns[bar.longest]));
@@ -128,12 +117,7 @@ function stackOptions(
     marginLeft: MARGINS.left,
     marginRight: MARGINS.right,
     marginTop: 20,
-    x: {
-      domain: [0, bars.length],
-      label: "iteration",
-      ticks: 6,
-      tickFormat: (at: number) => tickOf(document, bars, at),
-    },
+    x: { domain: [0, bars.length], label: "iteration", ticks: 6, tickFormat: (at: number) => tickOf(document, bars, at) },
     y: { domain: [0, most], label: null, ticks: 4, tickFormat: formatDuration, grid: true },
     marks: [
       Plot.rect(marked, { x1: "at", x2: (d) => d.at + 1, y1: 0, y2: most, fill: "url(#marked)" }),
@@ -146,24 +130,8 @@ function stackOptions(
         inset: 0,
         insetRight: width / bars.length > 3 * FEWEST_PIXELS ? 1 : 0.5,
       }),
-      Plot.text(icons, {
-        x: (d) => d.at + 0.5,
-        y: most,
-        dy: -9,
-        fontWeight: 700,
-        text: (d) => SIGNS[d.mark as Mark],
-        fill: "currentColor",
-      }),
-      chosen < 0
-        ? null
-        : Plot.rect([chosen], {
-            x1: (d) => d,
-            x2: (d) => d + 1,
-            y1: 0,
-            y2: most,
-            stroke: "var(--accent)",
-            strokeWidth: 2,
-          }),
+      Plot.text(icons, { x: (d) => d.at + 0.5, y: most, dy: -9, fontWeight: 700, text: (d) => SIGNS[d.mark as Mark], fill: "currentColor" }),
+      chosen < 0 ? null : Plot.rect([chosen], { x1: (d) => d, x2: (d) => d + 1, y1: 0, y2: most, stroke: "var(--accent)", strokeWidth: 2 }),
     ],
   };
 }
@@ -186,16 +154,7 @@ function usedParts(document: IterationsDocument): number[] {
 function IterationTable({ document, row, choose }: StackProps) {
   const rows = useMemo(() => document.index.map((_, at) => at), [document]);
   const columns = useMemo(() => iterationColumns(document), [document]);
-  return (
-    <Table
-      label="Table of iterations"
-      columns={columns}
-      rows={rows}
-      id={(at) => at}
-      isChosen={(at) => at === row}
-      choose={(at) => choose(at)}
-    />
-  );
+  return <Table label="Table of iterations" columns={columns} rows={rows} id={(at) => at} isChosen={(at) => at === row} choose={(at) => choose(at)} />;
 }
 
 function iterationColumns(document: IterationsDocument): TableColumn<number>[] {
@@ -257,11 +216,7 @@ function Kernels({ document, index }: { document: IterationsDocument; index: num
   const rows = top.index.flatMap((of, at) => (of === index ? [at] : []));
   if (rows.length === 0) return null;
   const columns: TableColumn<number>[] = [
-    {
-      title: "kernel",
-      text: (at) => strings[top.name[at]],
-      cell: (at) => <Name text={strings[top.name[at]]} longest={40} />,
-    },
+    { title: "kernel", text: (at) => strings[top.name[at]], cell: (at) => <Name text={strings[top.name[at]]} longest={40} /> },
     { title: "calls", text: (at) => formatCount(top.calls[at]), number: (at) => top.calls[at] },
     { title: "time", text: (at) => formatDuration(top.time_ns[at]), number: (at) => top.time_ns[at] },
   ];
@@ -275,7 +230,7 @@ function Copies({ document, index }: { document: IterationsDocument; index: numb
   const columns: TableColumn<number>[] = [
     { title: "copies", text: (at) => showName(strings[top.direction[at]], 60) },
     { title: "calls", text: (at) => formatCount(top.calls[at]), number: (at) => top.calls[at] },
-    { title: "size", text: (at) => formatBytes(top.nbytes[at]), number: (at) => top.nbytes[at] },
+    { title: "size", text: (at) => (formatBytes(top.nbytes[at])), number: (at) => top.nbytes[at] },
     { title: "time", text: (at) => formatDuration(top.time_ns[at]), number: (at) => top.time_ns[at] },
   ];
   return <Table label={`Copies of iteration ${index}`} columns={columns} rows={rows} id={(at) => at} />;

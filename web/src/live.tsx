@@ -19,9 +19,7 @@ function Live({ document, documents, entry }: ViewProps<LiveDocument>) {
   return (
     <div class={`live ${isConnected ? "" : "stale"}`}>
       <p role="status" class={isConnected ? "quiet" : "problem"}>
-        {isConnected
-          ? `${counted(live)} Updated as events come.`
-          : `The connection is lost; this is as of ${timeOf(live)}. Trying again…`}
+        {isConnected ? `${counted(live)} Updated as events come.` : `The connection is lost; this is as of ${timeOf(live)}. Trying again…`}
       </p>
       {!live.ready && <p class="problem">The daemon is not ready: {showName(live.why_not)}</p>}
       <Findings findings={live.findings} />
@@ -35,11 +33,7 @@ function Live({ document, documents, entry }: ViewProps<LiveDocument>) {
 }
 
 /** The latest of the daemon's documents, and whether more can come. */
-function useLive(
-  first: LiveDocument,
-  documents: DocumentStore,
-  key: string,
-): { live: LiveDocument; isConnected: boolean } {
+function useLive(first: LiveDocument, documents: DocumentStore, key: string): { live: LiveDocument; isConnected: boolean } {
   const [live, setLive] = useState(first);
   const [isConnected, setConnected] = useState(true);
   useEffect(() => {
@@ -112,9 +106,7 @@ function stateOf(rank: LiveRank): string {
 
 function latestText(rank: LiveRank): string {
   const latest = rank.latest_ns;
-  return latest.length === 0
-    ? "no iteration yet"
-    : `the last ${latest.length} iterations, the latest ${formatDuration(latest[latest.length - 1])}`;
+  return latest.length === 0 ? "no iteration yet" : `the last ${latest.length} iterations, the latest ${formatDuration(latest[latest.length - 1])}`;
 }
 
 function longestStage(rank: LiveRank): string {

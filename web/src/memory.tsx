@@ -30,24 +30,15 @@ function Memory({ document }: ViewProps<MemoryDocument>) {
 
 function CopyTable({ copies }: { copies: CopyEntry[] }) {
   const columns: TableColumn<CopyEntry>[] = [
-    {
-      title: "direction",
-      text: (copy) => showName([copy.direction, copy.memory].filter((text) => text !== "").join(", "), 60),
-    },
+    { title: "direction", text: (copy) => showName([copy.direction, copy.memory].filter((text) => text !== "").join(", "), 60) },
     { title: "calls", text: (copy) => formatCount(copy.calls), number: (copy) => copy.calls },
     ...measured("size", copies, (copy) => copy.nbytes, formatBytes),
     ...measured("time", copies, (copy) => copy.time_ns, formatDuration),
     { title: "share", text: (copy) => formatRatio(copy.share_ratio), number: (copy) => copy.share_ratio },
-    ...measured(
-      "GB/s",
-      copies,
-      (copy) => copy.gigabytes_per_s,
-      (value) => value?.toPrecision(3) ?? "-",
-    ),
+    ...measured("GB/s", copies, (copy) => copy.gigabytes_per_s, (value) => value?.toPrecision(3) ?? "-"),
   ];
   const loops = new Set(copies.map((copy) => copy.loop));
-  if (loops.size > 1)
-    columns.unshift({ title: "loop", text: (copy) => String(copy.loop ?? "-"), number: (copy) => copy.loop });
+  if (loops.size > 1) columns.unshift({ title: "loop", text: (copy) => String(copy.loop ?? "-"), number: (copy) => copy.loop });
   return <Table label="Copies of an iteration" columns={columns} rows={copies} id={(_, at) => at} />;
 }
 
@@ -89,16 +80,8 @@ function Series({ series }: { series: MemorySeries }) {
             id={(at) => at}
             columns={[
               { title: "from", text: (at) => formatDuration(series.time_ns[at]), number: (at) => series.time_ns[at] },
-              {
-                title: "at least",
-                text: (at) => formatBytes(series.low_nbytes[at]),
-                number: (at) => series.low_nbytes[at],
-              },
-              {
-                title: "at most",
-                text: (at) => formatBytes(series.high_nbytes[at]),
-                number: (at) => series.high_nbytes[at],
-              },
+              { title: "at least", text: (at) => formatBytes(series.low_nbytes[at]), number: (at) => series.low_nbytes[at] },
+              { title: "at most", text: (at) => formatBytes(series.high_nbytes[at]), number: (at) => series.high_nbytes[at] },
             ]}
           />
         )}
@@ -108,47 +91,19 @@ function Series({ series }: { series: MemorySeries }) {
 }
 
 function seriesOptions(series: MemorySeries, peak: number): Plot.PlotOptions {
-  const stretches = series.time_ns.map((time_ns, at) => ({
-    time_ns,
-    low: series.low_nbytes[at],
-    high: series.high_nbytes[at],
-  }));
+  const stretches = series.time_ns.map((time_ns, at) => ({ time_ns, low: series.low_nbytes[at], high: series.high_nbytes[at] }));
   const { limit_nbytes } = series;
   return {
     height: 180,
     marginLeft: 64,
     x: { label: null, ticks: 5, tickFormat: formatDuration },
-    y: {
-      domain: [0, Math.max(peak, limit_nbytes ?? 0, 1)],
-      label: null,
-      ticks: byteTicks(Math.max(peak, limit_nbytes ?? 0)),
-      tickFormat: formatBytes,
-      grid: true,
-    },
+    y: { domain: [0, Math.max(peak, limit_nbytes ?? 0, 1)], label: null, ticks: byteTicks(Math.max(peak, limit_nbytes ?? 0)), tickFormat: formatBytes, grid: true },
     marks: [
-      Plot.areaY(stretches, {
-        x: "time_ns",
-        y1: 0,
-        y2: "low",
-        curve: "step-after",
-        fill: "var(--time)",
-        fillOpacity: 0.25,
-      }),
-      Plot.areaY(stretches, {
-        x: "time_ns",
-        y1: "low",
-        y2: "high",
-        curve: "step-after",
-        fill: "var(--time)",
-        fillOpacity: 0.6,
-      }),
+      Plot.areaY(stretches, { x: "time_ns", y1: 0, y2: "low", curve: "step-after", fill: "var(--time)", fillOpacity: 0.25 }),
+      Plot.areaY(stretches, { x: "time_ns", y1: "low", y2: "high", curve: "step-after", fill: "var(--time)", fillOpacity: 0.6 }),
       Plot.line(stretches, { x: "time_ns", y: "high", curve: "step-after", stroke: "var(--time)" }),
-      limit_nbytes === null
-        ? null
-        : Plot.ruleY([limit_nbytes], { stroke: "var(--warning)", strokeDasharray: "6 3", strokeWidth: 1.5 }),
-      limit_nbytes === null
-        ? null
-        : Plot.text(["limit"], { y: limit_nbytes, frameAnchor: "right", dy: 8, fill: "var(--warning)" }),
+      limit_nbytes === null ? null : Plot.ruleY([limit_nbytes], { stroke: "var(--warning)", strokeDasharray: "6 3", strokeWidth: 1.5 }),
+      limit_nbytes === null ? null : Plot.text(["limit"], { y: limit_nbytes, frameAnchor: "right", dy: 8, fill: "var(--warning)" }),
     ],
   };
 }

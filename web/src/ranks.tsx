@@ -34,22 +34,14 @@ function Ranks({ document, selection, select }: ViewProps<RanksDocument>) {
         <legend class="unseen">What colours show</legend>
         {MEASURES.map((one) => (
           <label>
-            <input
-              type="radio"
-              name="measure"
-              checked={one.measure === measure}
-              onChange={() => setMeasure(one.measure)}
-            />{" "}
-            {one.title}
+            <input type="radio" name="measure" checked={one.measure === measure} onChange={() => setMeasure(one.measure)} /> {one.title}
           </label>
         ))}
       </fieldset>
       <Notes document={document} />
       <HeatMap document={document} measure={measure} title={title} chosen={{ row, column }} choose={choose} />
       {column >= 0 && row >= 0 && <ChosenCell document={document} row={row} column={column} />}
-      <AsTable
-        table={() => <RankIterations document={document} row={Math.max(0, row)} column={column} choose={choose} />}
-      />
+      <AsTable table={() => <RankIterations document={document} row={Math.max(0, row)} column={column} choose={choose} />} />
       <section>
         <h3>Medians by rank, the worst first</h3>
         <MedianTable document={document} chosen={row} choose={(row) => choose(row, column)} />
@@ -65,8 +57,7 @@ function chosenRow(document: RanksDocument, rank: number | undefined, latest: nu
 
 function Notes({ document }: { document: RanksDocument }) {
   const notes = [
-    !document.matched &&
-      "Iterations are counted from each rank's own first one: a column need not be the same moment in all ranks.",
+    !document.matched && "Iterations are counted from each rank's own first one: a column need not be the same moment in all ranks.",
     showName(document.missing),
     document.left_out > 0 && `${document.left_out} iterations are not in it.`,
   ].filter((note) => note !== false && note !== "");
@@ -88,13 +79,11 @@ function HeatMap({ document, measure, title, chosen, choose }: HeatMapProps) {
   const heat = useMemo(() => heatPixels(document[measure], columns), [document, measure]);
   const height = Math.max(ROW.least, Math.min(ROW.most, Math.floor(TALLEST / Math.max(1, rows))));
   useLayoutEffect(() => {
-    if (rows > 0 && columns > 0)
-      canvas.current?.getContext("2d")?.putImageData(new ImageData(heat.pixels, columns, rows), 0, 0);
+    if (rows > 0 && columns > 0) canvas.current?.getContext("2d")?.putImageData(new ImageData(heat.pixels, columns, rows), 0, 0);
   }, [heat]);
   const pick = (event: MouseEvent & { currentTarget: HTMLElement }) => {
     const box = event.currentTarget.getBoundingClientRect();
-    const part = (at: number, whole: number, count: number) =>
-      Math.min(count - 1, Math.max(0, Math.floor((at / whole) * count)));
+    const part = (at: number, whole: number, count: number) => Math.min(count - 1, Math.max(0, Math.floor((at / whole) * count)));
     choose(part(event.clientY - box.top, box.height, rows), part(event.clientX - box.left, box.width, columns));
   };
   if (rows === 0 || columns === 0) return <p>No iterations to compare.</p>;
@@ -102,12 +91,7 @@ function HeatMap({ document, measure, title, chosen, choose }: HeatMapProps) {
   return (
     <figure class="heat">
       <div class="heat-box" tabIndex={0} role="group" aria-label="Heat map">
-        <RowTexts
-          document={document}
-          height={height}
-          every={every}
-          text={(row) => showName(document.rows[row].title, 18)}
-        />
+        <RowTexts document={document} height={height} every={every} text={(row) => showName(document.rows[row].title, 18)} />
         <div class="heat-cells" onClick={pick}>
           <canvas
             ref={canvas}
@@ -120,21 +104,11 @@ function HeatMap({ document, measure, title, chosen, choose }: HeatMapProps) {
           {chosen.row >= 0 && chosen.column >= 0 && (
             <span
               class="heat-chosen"
-              style={{
-                left: `${(100 * chosen.column) / columns}%`,
-                width: `${100 / columns}%`,
-                top: `${chosen.row * height}px`,
-                height: `${height}px`,
-              }}
+              style={{ left: `${(100 * chosen.column) / columns}%`, width: `${100 / columns}%`, top: `${chosen.row * height}px`, height: `${height}px` }}
             />
           )}
         </div>
-        <RowTexts
-          document={document}
-          height={height}
-          every={every}
-          text={(row) => formatDuration(document.rows[row][measure])}
-        />
+        <RowTexts document={document} height={height} every={every} text={(row) => formatDuration(document.rows[row][measure])} />
         <span class="heat-foot" />
         <span class="heat-foot heat-axis">
           <span>iteration {document.index[0]}</span>
@@ -171,13 +145,7 @@ function RowTexts({ document, height, every, text }: RowTextsProps) {
 
 function Ramp() {
   const steps = [0, 0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1];
-  return (
-    <span
-      class="ramp"
-      aria-hidden="true"
-      style={{ background: `linear-gradient(to right, ${steps.map((at) => `rgb(${cividis(at)})`)})` }}
-    />
-  );
+  return <span class="ramp" aria-hidden="true" style={{ background: `linear-gradient(to right, ${steps.map((at) => `rgb(${cividis(at)})`)})` }} />;
 }
 
 function ChosenCell({ document, row, column }: { document: RanksDocument; row: number; column: number }) {
@@ -192,15 +160,7 @@ function ChosenCell({ document, row, column }: { document: RanksDocument; row: n
   );
 }
 
-function MedianTable({
-  document,
-  chosen,
-  choose,
-}: {
-  document: RanksDocument;
-  chosen: number;
-  choose: (row: number) => void;
-}) {
+function MedianTable({ document, chosen, choose }: { document: RanksDocument; chosen: number; choose: (row: number) => void }) {
   const rows = useMemo(() => document.rows.map((_, row) => row), [document]);
   const medians = (title: string, field: "iteration_ns" | "own_ns" | "waiting_ns") => ({
     title,
@@ -219,11 +179,7 @@ function MedianTable({
         medians("iteration", "iteration_ns"),
         medians("own time", "own_ns"),
         medians("waiting", "waiting_ns"),
-        {
-          title: "score",
-          text: (row) => document.rows[row].score?.toFixed(2) ?? "-",
-          number: (row) => document.rows[row].score,
-        },
+        { title: "score", text: (row) => document.rows[row].score?.toFixed(2) ?? "-", number: (row) => document.rows[row].score },
       ]}
     />
   );

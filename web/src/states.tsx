@@ -60,46 +60,24 @@ function Graph({ document }: { document: StatesDocument }) {
         aria-label={`${document.nodes.length} states and ${document.edges.length} transitions. ${showName(document.reading)}`}
       >
         <defs>
-          <marker
-            id="arrow"
-            viewBox="0 0 8 8"
-            refX="0"
-            refY="4"
-            markerWidth="12"
-            markerHeight="12"
-            markerUnits="userSpaceOnUse"
-            orient="auto"
-          >
+          <marker id="arrow" viewBox="0 0 8 8" refX="0" refY="4" markerWidth="12" markerHeight="12" markerUnits="userSpaceOnUse" orient="auto">
             <path d="M0 0L8 4L0 8z" class="arrow" />
           </marker>
         </defs>
         {drawing.edges.map((edge) => (
-          <path
-            class="state-edge"
-            d={edge.path}
-            stroke-width={1 + (MOST_WIDE - 1) * edge.probability}
-            marker-end="url(#arrow)"
-          />
+          <path class="state-edge" d={edge.path} stroke-width={1 + (MOST_WIDE - 1) * edge.probability} marker-end="url(#arrow)" />
         ))}
         {drawing.nodes.map(({ node, x, y }) => (
           <g transform={`translate(${x} ${y})`}>
             <Shape kind={node.kind} />
-            <text class="state-title" text-anchor="middle" y="-12">
-              {showName(node.title, 24)}
-            </text>
-            <text text-anchor="middle" y="5">
-              {formatDuration(node.time_ns)} · {formatRatio(node.share_ratio)}
-            </text>
-            <text text-anchor="middle" y="21">
-              {formatCount(node.count)} ×
-            </text>
+            <text class="state-title" text-anchor="middle" y="-12">{showName(node.title, 24)}</text>
+            <text text-anchor="middle" y="5">{formatDuration(node.time_ns)} · {formatRatio(node.share_ratio)}</text>
+            <text text-anchor="middle" y="21">{formatCount(node.count)} ×</text>
             <title>{showName(node.title)}</title>
           </g>
         ))}
         {drawing.edges.map((edge) => (
-          <text class="edge-label" text-anchor="middle" x={edge.x} y={edge.y + 4}>
-            {formatRatio(edge.probability)}
-          </text>
+          <text class="edge-label" text-anchor="middle" x={edge.x} y={edge.y + 4}>{formatRatio(edge.probability)}</text>
         ))}
       </svg>
     </div>

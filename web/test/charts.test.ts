@@ -29,20 +29,8 @@ test("parts stand on top of each other, those without time left out", () => {
 
 test("symptoms stand under their cause, and each finding once", () => {
   const order = causeOrder([{ cause: null }, { cause: null }, { cause: 0 }, { cause: 2 }, { cause: 9 }]);
-  assert.deepEqual(
-    order.map(({ number, depth }) => [number, depth]),
-    [
-      [0, 0],
-      [2, 1],
-      [3, 2],
-      [1, 0],
-      [4, 0],
-    ],
-  );
-  assert.deepEqual(
-    causeOrder([{ cause: 1 }, { cause: 0 }]).map(({ number }) => number),
-    [0, 1],
-  );
+  assert.deepEqual(order.map(({ number, depth }) => [number, depth]), [[0, 0], [2, 1], [3, 2], [1, 0], [4, 0]]);
+  assert.deepEqual(causeOrder([{ cause: 1 }, { cause: 0 }]).map(({ number }) => number), [0, 1]);
 });
 
 test("rows are filtered by any column and sorted, those without a value last", () => {
@@ -50,13 +38,8 @@ test("rows are filtered by any column and sorted, those without a value last", (
     { title: "name", text: (row: { name: string }) => row.name },
     { title: "time", text: () => "", number: (row: { time: number | null }) => row.time },
   ];
-  const rows = [
-    { name: "Gemm", time: 2 },
-    { name: "add", time: null },
-    { name: "gemv", time: 5 },
-  ];
-  const names = (descending: boolean, filter = "") =>
-    shownRows(rows, columns, filter, { column: 1, descending }).map((row) => row.name);
+  const rows = [{ name: "Gemm", time: 2 }, { name: "add", time: null }, { name: "gemv", time: 5 }];
+  const names = (descending: boolean, filter = "") => shownRows(rows, columns, filter, { column: 1, descending }).map((row) => row.name);
   assert.deepEqual(names(true), ["gemv", "Gemm", "add"]);
   assert.deepEqual(names(false), ["Gemm", "gemv", "add"]);
   assert.deepEqual(names(false, " GEM"), ["Gemm", "gemv"]);
@@ -69,13 +52,7 @@ test("a table never has more rows than browsers bear", () => {
 });
 
 test("heat goes from the least to nearly the most, unknown cells are clear", () => {
-  const heat = heatPixels(
-    [
-      [1, null],
-      [3, 2],
-    ],
-    2,
-  );
+  const heat = heatPixels([[1, null], [3, 2]], 2);
   assert.equal(heat.low, 1);
   assert.deepEqual([...heat.pixels.slice(0, 4)], [...cividis(0), 255]);
   assert.deepEqual([...heat.pixels.slice(4, 8)], [0, 0, 0, 0]);
@@ -89,23 +66,10 @@ test("one long iteration does not make all others look alike", () => {
 });
 
 test("a waterfall begins at A and ends at B", () => {
-  const step = (name: string, a_ns: number, b_ns: number) => ({
-    name,
-    title: name,
-    idle: false,
-    a_ns,
-    b_ns,
-    behind: [],
-  });
+  const step = (name: string, a_ns: number, b_ns: number) => ({ name, title: name, idle: false, a_ns, b_ns, behind: [] });
   const steps = [step("x", 10, 12), step("y", 5, 5), step("z", 20, 10)];
   const falling = fallingSteps(35, steps, true);
-  assert.deepEqual(
-    falling.map(({ step, from_ns, to_ns }) => [step.name, from_ns, to_ns]),
-    [
-      ["z", 35, 25],
-      ["x", 25, 27],
-    ],
-  );
+  assert.deepEqual(falling.map(({ step, from_ns, to_ns }) => [step.name, from_ns, to_ns]), [["z", 35, 25], ["x", 25, 27]]);
   assert.equal(fallingSteps(35, steps, false)[0].step.name, "x");
   const { low, high } = axisOf(35, 27, falling);
   assert.ok(low < 25 && low >= 0 && high > 35);
@@ -118,14 +82,14 @@ test("only the latest of many events is drawn, at most once in a while", () => {
   const clock: Clock = { now: () => now_ms, after: (wait_ms, act) => void (waits.push(wait_ms), calls.push(act)) };
   const seen: number[] = [];
   const take = latestOnly((value: number) => void seen.push(value), 250, clock);
-  (take(1), take(2));
+  take(1), take(2);
   assert.deepEqual([waits, seen], [[0], []]);
   calls[0]();
   now_ms = 100;
-  (take(3), take(4));
+  take(3), take(4);
   assert.deepEqual([waits, seen], [[0, 150], [2]]);
   calls[1]();
-  (take(5), take.cancel(), calls[2]());
+  take(5), take.cancel(), calls[2]();
   assert.deepEqual(seen, [2, 4]);
 });
 
@@ -136,10 +100,7 @@ test("a sparkline is one path from left to right", () => {
 });
 
 test("ticks of sizes are powers of two", () => {
-  assert.deepEqual(
-    byteTicks(16 * 2 ** 30).map((tick) => tick / 2 ** 30),
-    [0, 4, 8, 12, 16],
-  );
+  assert.deepEqual(byteTicks(16 * 2 ** 30).map((tick) => tick / 2 ** 30), [0, 4, 8, 12, 16]);
   assert.deepEqual(byteTicks(0), [0]);
 });
 

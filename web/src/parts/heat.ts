@@ -15,8 +15,7 @@ const CIVIDIS = [
 export function cividis(share: number): [number, number, number] {
   const at = Math.min(1, Math.max(0, share)) * (CIVIDIS.length - 1);
   const low = Math.min(CIVIDIS.length - 2, Math.floor(at));
-  const mix = (channel: number) =>
-    Math.round(CIVIDIS[low][channel] + (at - low) * (CIVIDIS[low + 1][channel] - CIVIDIS[low][channel]));
+  const mix = (channel: number) => Math.round(CIVIDIS[low][channel] + (at - low) * (CIVIDIS[low + 1][channel] - CIVIDIS[low][channel]));
   return [mix(0), mix(1), mix(2)];
 }
 

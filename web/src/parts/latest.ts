@@ -1,9 +1,5 @@
 /** Calls `act` with the latest value only, at most once in `gap_ms` and when the page is drawn anyway. */
-export function latestOnly<T>(
-  act: (value: T) => void,
-  gap_ms: number,
-  clock: Clock = BROWSER,
-): ((value: T) => void) & { cancel: () => void } {
+export function latestOnly<T>(act: (value: T) => void, gap_ms: number, clock: Clock = BROWSER): ((value: T) => void) & { cancel: () => void } {
   let waiting: { value: T } | null = null;
   let last_ms = -Infinity;
   let isCancelled = false;

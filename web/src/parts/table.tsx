@@ -31,9 +31,7 @@ export function Table<R>({ label, columns, rows, id, isChosen, choose }: TablePr
       {rows.length >= FEWEST_TO_FILTER && (
         <label class="table-filter">
           Filter <input type="search" value={filter} onInput={(event) => setFilter(event.currentTarget.value)} />
-          <span class="quiet" aria-live="polite">
-            {rowsShown(shown.length, matching, rows.length)}
-          </span>
+          <span class="quiet" aria-live="polite">{rowsShown(shown.length, matching, rows.length)}</span>
         </label>
       )}
       <div class="table-box" tabIndex={0} role="group" aria-label={label}>
@@ -48,11 +46,7 @@ export function Table<R>({ label, columns, rows, id, isChosen, choose }: TablePr
           </thead>
           <tbody>
             {shown.map((row, index) => (
-              <tr
-                key={id(row, index)}
-                aria-current={isChosen?.(row) ? "true" : undefined}
-                onClick={() => choose?.(row)}
-              >
+              <tr key={id(row, index)} aria-current={isChosen?.(row) ? "true" : undefined} onClick={() => choose?.(row)}>
                 {columns.map((column, at) => (
                   <td class={column.number ? "number" : ""}>{cellOf(column, row, at === 0 && choose !== undefined)}</td>
                 ))}
@@ -68,13 +62,7 @@ export function Table<R>({ label, columns, rows, id, isChosen, choose }: TablePr
 function cellOf<R>(column: TableColumn<R>, row: R, isButton: boolean): ComponentChildren {
   const content = column.cell ? column.cell(row) : column.text(row);
   // The click reaches the row, which is what a mouse hits too.
-  return isButton ? (
-    <button type="button" class="plain">
-      {content}
-    </button>
-  ) : (
-    content
-  );
+  return isButton ? <button type="button" class="plain">{content}</button> : content;
 }
 
 interface HeadingProps<R> {
