@@ -18,8 +18,8 @@ from deepprof.live.service.exporter.snapshot import JobExamination
 from deepprof.web.answers import POLICY
 from deepprof.web.documents.live import MOST_RANKS
 from deepprof.web.events import STREAMS
-from tests.deepprof.web.asking import ask, listen, read_event
 from tests.deepprof.live.service.exporter.jobs import START_NS, make_device, make_rank, make_snapshot
+from tests.deepprof.web.asking import ask, listen, read_event
 from tests.patience import PATIENCE_S
 
 ODD = "team/a </script> \u202e%2e%2e"
