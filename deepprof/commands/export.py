@@ -9,6 +9,7 @@ from deepprof.commands.arguments import CONTEXT_MEASURES
 from deepprof.commands.inputs import add_inputs, add_layers, add_paths, add_stacks, analyze_paths
 from deepprof.commands.progress import progress
 from deepprof.commands.streams import say
+from deepprof.plurals import counted
 
 if TYPE_CHECKING:
     import argparse
@@ -17,9 +18,11 @@ if TYPE_CHECKING:
 
     from deepprof.analysis import Analysis
 
-TARGETS = ("perfetto", "speedscope", "collapsed", "pprof", "csv", "parquet")
+TARGETS = ("perfetto", "speedscope", "collapsed", "pprof", "state-graph", "csv", "parquet")
+OF_LOOPS = ("state-graph",)  # targets that show nothing without an iteration
 CONTEXT_TARGETS = ("speedscope", "collapsed", "pprof")
 TABLES = ("iterations", "events", "findings")
+DOT = (".dot", ".gv")  # the names of files for Graphviz
 COMPRESSION = 5  # level for .gz: the usual 6 takes three times as long for files that are 6 % smaller
 
 
@@ -32,6 +35,8 @@ class Export:
       speedscope    one iteration, the median of all, and the calling contexts, for www.speedscope.app
       collapsed     the calling contexts as stacks, for flamegraph.pl, inferno and speedscope; --by says what counts
       pprof         the calling contexts with all that they took, for go tool pprof, Pyroscope and Parca
+      state-graph   what the device does and waits for in an iteration, and in which order, with the paper's Table III:
+                    a picture (SVG), or for Graphviz where FILE ends with .dot or .gv
       csv, parquet  the per-iteration table; with --what, all device events or the findings
     A FILE that ends with .gz is compressed. --from and --until count from the job's first device event.
     """
@@ -86,7 +91,8 @@ def _require_iterations(analysis: Analysis, args: argparse.Namespace) -> None:
     """Raise `TraceError` where the output needs iterations and there are none."""
     from deepprof.collectors.errors import TraceError
 
-    if args.to in {"csv", "parquet"} and args.what in {None, "iterations"} and not analysis.loops:
+    table = args.to in {"csv", "parquet"} and args.what in {None, "iterations"}
+    if (table or args.to in OF_LOOPS) and not analysis.loops:
         problem = f"no iteration found: {analysis.no_loop_reason}"
         raise TraceError(", ".join(args.paths), problem, "--to perfetto shows the trace without iterations")
 
@@ -127,8 +133,27 @@ def write(analysis: Analysis, file: BinaryIO, args: argparse.Namespace) -> str:
         from deepprof.render.pprof import write_pprof
 
         return write_pprof(analysis, file)
+    if args.to == "state-graph":
+        return _write_state_graph(analysis, file, args.output)
     from deepprof.render.tabular import table_of, write_table
 
     table = table_of(analysis, args.what or "iterations")
     write_table(table, file, args.to)
     return f"{table.height:,} rows of {table.width} columns"
+
+
+def _write_state_graph(analysis: Analysis, file: BinaryIO, path: str) -> str:
+    """Write the state graph of the loop that the report is about, as the name of the file says."""
+    from deepprof.render.answer import choose_loop
+    from deepprof.render.state_graph import draw_svg, write_dot
+    from deepprof.render.wording import wording_of
+    from deepprof.web.documents.places import name_loop
+    from deepprof.web.documents.states import write_states
+
+    loop = choose_loop(analysis) or analysis.loops[0]
+    title = f"State graph of {name_loop(loop, wording_of(analysis))}"
+    document = write_states(analysis, analysis.loops.index(loop))
+    draw = write_dot if path.removesuffix(".gz").endswith(DOT) else draw_svg
+    file.write(draw(document, title).encode())
+    states, changes = counted(len(document.nodes), "state"), counted(len(document.edges), "transition")
+    return f"{states}, {changes}"

@@ -21,7 +21,7 @@ WITH_DISPLAY = ("darwin", "win32")
 
 
 class View:
-    """Show where the time goes in a browser: findings, timeline, flame graph, roofline, iterations, memory.
+    """Show where the time goes in a browser: findings, iterations, timeline, flame graph, memory.
 
     The page is served on 127.0.0.1 until Ctrl-C; the address that is printed holds a token, without which nothing is
     shown. On a terminal with a display the browser opens by itself. From another machine: ssh -L PORT:127.0.0.1:PORT.

@@ -55,7 +55,7 @@ def compare_contexts(a: RunLoop, b: RunLoop) -> tuple[ContextChange, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class CodeOfBoth:
+class _CodeOfBoth:
     """The code of two runs by path, and what it took in the usual iterations of each, by `DEVICE` and `HOST`."""
 
     paths: CodePaths
@@ -63,14 +63,14 @@ class CodeOfBoth:
     after: Mapping[str, PathTimes]
 
 
-def read_both(a: RunLoop, b: RunLoop) -> CodeOfBoth | None:
+def read_both(a: RunLoop, b: RunLoop) -> _CodeOfBoth | None:
     """Return what the code of both runs took, None where a run recorded no code or no whole iteration."""
     if a.tree is None or b.tree is None or a.loop.usual.is_empty() or b.loop.usual.is_empty():
         return None
     paths = match_paths(a.tree.contexts, b.tree.contexts)
     many = len(paths.parent)
     before = read_path_times(a.trace, a.tree, a.loop, paths.of_a, many)
-    return CodeOfBoth(paths, before, read_path_times(b.trace, b.tree, b.loop, paths.of_b, many))
+    return _CodeOfBoth(paths, before, read_path_times(b.trace, b.tree, b.loop, paths.of_b, many))
 
 
 def _are_alike(parent: Int64s, a: PathTimes, b: PathTimes) -> bool:

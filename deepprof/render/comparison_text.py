@@ -142,12 +142,16 @@ def _print_contexts(pair: LoopPair, page: TextPage, limit: int, words: Wording) 
 
 
 def _describe_context(row: ContextChange) -> TextRow:
-    """Return the row of a calling context: its line of code and what it is itself; without a line what calls it."""
+    """Return the row of a calling context."""
+    return TextRow(f"{MARKS[row.status]} {name_context(row)}", cells(row.a_ns, row.b_ns))
+
+
+def name_context(row: ContextChange) -> str:
+    """Return the line of code of a calling context and what it is itself; without a line what calls it."""
     place, own = row.a or row.b, row.path[-1].removeprefix(ENGINE)
     around = row.path[-2:-1] if place is None else (_describe_lines(place, row.b or place),)
     itself = row.kind == "python" and place is not None and own == place.function
-    label = JOINT.join(around if itself else (*around, own))
-    return TextRow(f"{MARKS[row.status]} {label}", cells(row.a_ns, row.b_ns))
+    return JOINT.join(around if itself else (*around, own))
 
 
 def _describe_lines(a: CodeLine, b: CodeLine) -> str:

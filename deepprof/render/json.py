@@ -171,7 +171,7 @@ class _UnnamedBlock(msgspec.Struct, frozen=True, kw_only=True):
     why: str
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class _ReportBlock(msgspec.Struct, frozen=True, kw_only=True):
     """The whole report."""
 
     schema: str
@@ -195,9 +195,9 @@ def encode(analysis: Analysis, *, limit: int | None = MAX_FINDINGS) -> str:
     return msgspec.json.format(compact, indent=2).decode() + "\n"
 
 
-def report(analysis: Analysis, *, limit: int | None = MAX_FINDINGS) -> Report:
+def report(analysis: Analysis, *, limit: int | None = MAX_FINDINGS) -> _ReportBlock:
     """Return the report as a value; `limit` is the most findings, None for all."""
-    return Report(
+    return _ReportBlock(
         schema=SCHEMA,
         deepprof=read_version(),
         trace=_describe_traces(analysis),

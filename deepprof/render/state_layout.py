@@ -20,6 +20,7 @@ WIDTH, HEIGHT = 196.0, 66.0  # of a box
 LABEL_HEIGHT, PER_CHAR = 13.0, 6.4
 APART = 46.0  # between boxes, so that curves and labels are seen
 FIRST_RADII, GROWTH = (170.0, 130.0), 1.08
+ABOUT = 0.9  # as often entered: then the longer state is in the middle
 ROUND = 3  # states on an ellipse without one in the middle
 # How far a curve bends, of its length; the first with which it crosses no other box. To the left, then to the right.
 BENDS = (0.16, 0.3, 0.44, 0.58, 0.72, -0.23, -0.37, -0.51, -0.65)
@@ -86,7 +87,7 @@ def place_nodes(nodes: Sequence[StateNode]) -> list[GraphBox]:
     """Return the boxes of the states, around (0, 0)."""
     if len(nodes) < 2:
         return [GraphBox(0.0, 0.0)] * len(nodes)
-    hub = max(range(len(nodes)), key=lambda row: (nodes[row].count, -row)) if len(nodes) > ROUND else None
+    hub = _find_hub(nodes) if len(nodes) > ROUND else None
     outer = [row for row in range(len(nodes)) if row != hub]
     radii = FIRST_RADII
     while True:
@@ -95,6 +96,13 @@ def place_nodes(nodes: Sequence[StateNode]) -> list[GraphBox]:
         if not any(one.overlaps(other, APART) for one, other in combinations(boxes, 2)):
             return boxes
         radii = radii[0] * GROWTH, radii[1] * GROWTH
+
+
+def _find_hub(nodes: Sequence[StateNode]) -> int:
+    """Return the row of the state in the middle: of those that are entered about most often, the longest."""
+    most = max(node.count for node in nodes)
+    often = [row for row, node in enumerate(nodes) if node.count >= ABOUT * most]
+    return max(often, key=lambda row: (nodes[row].time_ns, -row))
 
 
 def _on_ellipse(turn: float, radii: tuple[float, float]) -> GraphBox:

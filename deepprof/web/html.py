@@ -28,7 +28,8 @@ _HEAD = """<!doctype html>
 <meta name="referrer" content="no-referrer">
 """
 _BODY = """<body>
-<div id="app"><p>This page needs JavaScript.</p></div>
+<div id="app"></div>
+<noscript>This page needs JavaScript.</noscript>
 """
 
 

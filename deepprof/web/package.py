@@ -20,7 +20,7 @@ from deepprof.web.documents.session import (
     write_session,
 )
 from deepprof.web.region import cut_region
-from deepprof.web.views import VIEWS, choose_loops
+from deepprof.web.views import VIEWS, ViewSource, Write, choose_loops
 
 if TYPE_CHECKING:
     from deepprof.analysis import Analysis
@@ -34,7 +34,7 @@ MOST_KEY = 64  # characters
 encode = msgspec.json.encode
 
 
-class InlineRegion(msgspec.Struct, frozen=True, kw_only=True):
+class _InlineRegion(msgspec.Struct, frozen=True, kw_only=True):
     """A region within a page: the name of the file to save, and the file."""
 
     name: str
@@ -49,7 +49,7 @@ class PageDocuments:
 
     def __init__(self, analysis: Analysis, *, server: bool = False, perfetto: str | None = None) -> None:
         self.analysis, self._server, self._perfetto = analysis, server, perfetto
-        self._sources = {view.name: view for view in VIEWS}
+        self._sources = {name: (view, write) for view in VIEWS for name, write in _writers_of(view).items()}
 
     @cached_property
     def session(self) -> SessionDocument:
@@ -63,11 +63,11 @@ class PageDocuments:
         if key == SESSION:
             return encode(self.session)
         name, *parts = key.split("/") if len(key) <= MOST_KEY else [""]
-        source = self._sources.get(name)
-        if source is None or source.find_problem(self.analysis) is not None:
+        view, write = self._sources.get(name, (None, None))
+        if view is None or write is None or view.find_problem(self.analysis) is not None:
             return None
         try:
-            return encode(source.write(self.analysis, parts))
+            return encode(write(self.analysis, parts))
         except LookupError:
             return None
 
@@ -81,7 +81,7 @@ class PageDocuments:
     def list_all(self) -> Iterator[tuple[str, bytes]]:
         """Yield all documents that the session lists, the session first."""
         yield SESSION, encode(self.session)
-        for key in self._list_keys():
+        for key in (key for view in VIEWS for key in view.list_keys(self.analysis)):
             found = self.find(key)
             if found is not None:
                 yield key, found
@@ -95,12 +95,12 @@ class PageDocuments:
             if packed is not None and len(packed) <= MOST_REGION:
                 name = f"iteration-{iteration}.trace.json.gz"
                 text = base64.b64encode(packed).decode()
-                yield f"{REGION}/{number}/{iteration}", encode(InlineRegion(name=name, gzip_base64=text))
+                yield f"{REGION}/{number}/{iteration}", encode(_InlineRegion(name=name, gzip_base64=text))
 
-    def _list_keys(self) -> Iterator[str]:
-        """Yield the keys of all documents but the session."""
-        for view in self.session.views:
-            yield from (entry.key for entry in view.documents)
+
+def _writers_of(view: ViewSource) -> dict[str, Write]:
+    """Return what writes the documents of a view, by the first part of their keys."""
+    return {view.name: view.write, **view.beside}
 
 
 def write_comparison(comparison: Comparison, a: Analysis, b: Analysis) -> Iterator[tuple[str, bytes]]:

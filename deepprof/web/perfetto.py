@@ -19,7 +19,7 @@ from deepprof.web.answers import give, say
 
 PREFIX = "/perfetto/"
 INDEX = "index.html"
-# It compiles WebAssembly, works in threads, has styles in its elements; what it would ask of other hosts is refused.
+# It compiles WebAssembly, works in threads, and has styles in its elements. What it would ask of others is refused.
 POLICY = (
     "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'{scripts}; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data: blob:; connect-src 'self' data: blob:; worker-src 'self' blob:; font-src 'self'; "

@@ -5,8 +5,8 @@ A view is one module of `documents/`, an entry here, and one file of the page's 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from deepprof.metrics.contexts.slices import has_code
@@ -45,6 +45,13 @@ class ViewSource:
     list_documents: Callable[[Analysis], list[DocumentEntry]]
     find_problem: Callable[[Analysis], str | None]
     write: Write
+    beside: Mapping[str, Write] = field(default_factory=dict)  # documents of other names that it shows, too
+
+    def list_keys(self, analysis: Analysis) -> Iterator[str]:
+        """Yield the keys of all documents that the view of an analysis needs."""
+        for entry in self.describe(analysis).documents:
+            yield entry.key
+            yield from (f"{name}/{entry.key.partition('/')[2]}" for name in self.beside)
 
     def describe(self, analysis: Analysis) -> ViewEntry:
         """Return the view of an analysis."""
@@ -75,7 +82,8 @@ def _list_timelines(analysis: Analysis) -> list[DocumentEntry]:
         slowest = find_slowest(loop)
         if slowest is not None and slowest != _typical_of(loop):
             title = f"slowest iteration, {slowest}"
-            entries.append(DocumentEntry(key=f"timeline/{number}/{slowest}", title=title, loop=number, rank=loop.rank))
+            key = f"timeline/{number}/{slowest}"
+            entries.append(DocumentEntry(key=key, title=title, loop=number, rank=loop.rank, iteration=slowest))
     return entries
 
 
@@ -95,7 +103,7 @@ def _list_one(name: str, title: str) -> Callable[[Analysis], list[DocumentEntry]
 
 
 def choose_loops(analysis: Analysis) -> list[int]:
-    """Return the loop of each rank and device that takes most of its time, by number, the slowest first."""
+    """Return the loop of each rank and device that takes most of its time, by number, the worst rank first."""
     longest: dict[tuple[int, int], int] = {}
     for number, loop in enumerate(analysis.loops):
         place = (loop.rank, loop.device)
@@ -103,7 +111,13 @@ def choose_loops(analysis: Analysis) -> list[int]:
             continue
         if place not in longest or _time_of(loop) > _time_of(analysis.loops[longest[place]]):
             longest[place] = number
-    return sorted(longest.values(), key=lambda number: -(find_mean(analysis.loops[number]) or 0.0))[:MOST_RANKS]
+    compared = [] if analysis.ranks is None else analysis.ranks.ranks.select("rank", "device").rows()
+    order = {place: k for k, place in enumerate(compared)}
+
+    def sort_key(place: tuple[int, int]) -> tuple[int, float]:
+        return order.get(place, len(order)), -(find_mean(analysis.loops[longest[place]]) or 0.0)
+
+    return [longest[place] for place in sorted(longest, key=sort_key)][:MOST_RANKS]
 
 
 def _time_of(loop: Loop) -> int:
@@ -205,8 +219,14 @@ def _read_numbers(parts: Sequence[str], many: int) -> list[int]:
 
 VIEWS = (
     ViewSource("findings", "Findings", _list_findings, _never, _of_all(write_findings)),
-    ViewSource("iterations", "Iterations", _list_iterations, _without_loop, _by_loop(write_iterations)),
-    ViewSource("states", "States", lambda a: [], _without_loop, _by_loop(write_states)),
+    ViewSource(
+        "iterations",
+        "Iterations",
+        _list_iterations,
+        _without_loop,
+        _by_loop(write_iterations),
+        {"states": _by_loop(write_states)},
+    ),
     ViewSource("timeline", "Timeline", _list_timelines, _without_typical, _write_timelines),
     ViewSource("flame", "Flame", _list_flames, _without_code, _write_flames),
     ViewSource("ranks", "Ranks", _list_one("ranks", "all ranks"), _without_ranks, _of_all(write_ranks)),

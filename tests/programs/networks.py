@@ -144,8 +144,9 @@ NETWORKS = {
     "transformer": (Transformer, lambda: torch.randint(100, (8, 32))),
     "indexed": (Indexed, lambda: torch.randint(1000, (256, 8))),
     "selected": (Selected, lambda: torch.randint(1000, (256, 8))),
-    "selecting": (Selecting, lambda: torch.randn(64, LENGTH, WIDTH)),
-    "unbound": (Unbound, lambda: torch.randn(64, LENGTH, WIDTH)),
+    # Large: where other processes hold a core up for milliseconds, backward passes must still be far the longest.
+    "selecting": (Selecting, lambda: torch.randn(512, LENGTH, WIDTH)),
+    "unbound": (Unbound, lambda: torch.randn(512, LENGTH, WIDTH)),
 }
 
 

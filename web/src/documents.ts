@@ -3,6 +3,8 @@ import type { Document, SessionDocument } from "./types.gen";
 
 type Source = { documents: Record<string, unknown> } | { packed: string } | { server: true };
 
+const AGAIN_MS = 3_000;
+
 export class DocumentStore {
   private readonly loads = new Map<string, Promise<unknown>>();
   private inlined: Promise<Record<string, unknown>> | null;
@@ -31,24 +33,35 @@ export class DocumentStore {
     return loading as Promise<T>;
   }
 
+  /** Returns whether the page has `key`; a server is asked for it only when it is loaded. */
+  async has(key: string): Promise<boolean> {
+    return this.inlined === null || Object.hasOwn(await this.inlined, key);
+  }
+
   /** Forgets documents that have changed at the server, so that they are asked for again. */
   forget(key: string): void {
     if (!this.inlined) this.loads.delete(key);
   }
 
-  /** Calls `listener` for each event of the server called `name`; returns how to stop. There are none in a file. */
-  listen(name: string, listener: (data: unknown) => void): () => void {
+  /**
+   * Calls `heard` with the text of each event of the server called `name`, and `connected` when the stream breaks or is
+   * back; returns how to stop. There are none in a file.
+   */
+  follow(name: string, heard: (text: string) => void, connected: (is: boolean) => void): () => void {
     if (this.inlined) return () => {};
-    const events = this.openEvents();
-    const heard = (event: MessageEvent<string>) => listener(JSON.parse(event.data));
-    events.addEventListener(name, heard);
-    return () => events.removeEventListener(name, heard);
-  }
-
-  private events: EventSource | null = null;
-
-  private openEvents(): EventSource {
-    return (this.events ??= new EventSource("api/events"));
+    let events: EventSource;
+    let again: ReturnType<typeof setTimeout> | undefined;
+    const open = () => {
+      events = new EventSource("api/events");
+      events.addEventListener(name, (event: MessageEvent<string>) => heard(event.data));
+      events.addEventListener("open", () => connected(true));
+      events.addEventListener("error", () => {
+        connected(false);
+        if (events.readyState === EventSource.CLOSED) again = setTimeout(open, AGAIN_MS); // refused: it gives up by itself
+      });
+    };
+    open();
+    return () => (clearTimeout(again), events.close());
   }
 }
 

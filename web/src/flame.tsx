@@ -1,8 +1,270 @@
+// Calling contexts as an icicle: from the threads down, or from what took the time up to its callers; or two runs compared.
+import { useMemo, useRef, useState } from "preact/hooks";
+import { Boxes, type Look, Patterns } from "./boxes";
+import { useWidth } from "./chart";
+import { formatBytes, formatCount, formatDifference, formatRatio, formatValue } from "./format";
+import { FindingLink, Inspector, Source } from "./inspector";
+import { BoxTree, type Item, type Target, isBox, placeIcicle } from "./levels";
+import { labelOf, showName } from "./names";
+import { countMatches, matcher } from "./search";
 import type { FlameDocument } from "./types.gen";
 import type { View, ViewProps } from "./view";
 
-function Flame({ document }: ViewProps<FlameDocument>) {
-  return <p>{document.parent.length} frames</p>;
+const CHANGES = [0.05, 0.25, 0.75]; // shares from which on a change has a stronger colour
+
+function Flame(props: ViewProps<FlameDocument>) {
+  const { document: doc, selection, select } = props;
+  const place = useRef<HTMLDivElement>(null);
+  const width = useWidth(place);
+  const [group, setGroup] = useState<Target | null>(null);
+  const measure = Math.max(
+    doc.measures.findIndex(({ name }) => name === selection.measure),
+    0,
+  );
+  const frames = useMemo(() => new FlameFrames(doc, measure), [doc, measure]);
+  const found = useMemo(() => frames.find(selection.search), [frames, selection.search]);
+  const row = selection.box !== undefined && selection.box < doc.parent.length ? selection.box : 0;
+  const target: Target = group?.row === row ? group : { row };
+  const choose = (next: Target, how?: "push" | "replace") => {
+    setGroup(next.group ? next : null);
+    select({ box: next.row }, how);
+  };
+  if (!doc.parent.length) return <p class="problem">There are no calling contexts to show.</p>;
+  return (
+    <div class="with-inspector">
+      <section aria-label="Flame graph" class="picture">
+        <div class="tools">
+          <Choosers {...props} measure={measure} />
+          {found && <span role="status">{countMatches(found.count, doc.parent.length)}</span>}
+          {row > 0 && (
+            <button type="button" onClick={() => choose({ row: 0 })}>
+              Show all
+            </button>
+          )}
+        </div>
+        <div ref={place} class="tracks">
+          {width > 0 && (
+            <Boxes
+              label={`Flame graph by ${doc.measures[measure].title}`}
+              tree={frames.tree}
+              gap={0}
+              rows={placeIcicle(frames.tree, target, width)}
+              width={width}
+              target={target}
+              choose={choose}
+              look={lookOf(frames, found)}
+            />
+          )}
+        </div>
+        <Legend frames={frames} />
+      </section>
+      <Chosen {...props} frames={frames} row={row} />
+      <Patterns />
+    </div>
+  );
+}
+
+interface Found {
+  own: Uint8Array;
+  around: Uint8Array;
+  count: number;
+}
+
+/** What is computed once for a document and a measure; with two runs a frame is as wide as both together. */
+class FlameFrames {
+  readonly tree: BoxTree;
+  readonly after: number[];
+  readonly before: number[] | null;
+  readonly kinds: string[];
+  readonly hasFinding: Uint8Array;
+  readonly own: Float64Array;
+
+  constructor(
+    readonly doc: FlameDocument,
+    readonly measure: number,
+  ) {
+    this.after = doc.value[measure];
+    this.before = doc.before?.[measure] ?? null;
+    const size = Float64Array.from(this.after, (value, row) => value + (this.before?.[row] ?? 0));
+    widen(size, doc.parent);
+    const start = new Float64Array(size.length);
+    const used = new Float64Array(size.length);
+    for (let row = 0; row < size.length; row++) {
+      const parent = doc.parent[row];
+      if (parent < 0) continue;
+      start[row] = start[parent] + used[parent];
+      used[parent] += size[row];
+    }
+    this.tree = new BoxTree(doc.parent, start, size);
+    this.own = Float64Array.from(this.after);
+    doc.parent.forEach((parent, row) => parent >= 0 && (this.own[parent] -= this.after[row]));
+    this.kinds = [...new Set(doc.kind)].map((kind) => doc.strings[kind] ?? "").sort();
+    this.hasFinding = this.tree.around((row) => doc.finding[row] >= 0);
+  }
+
+  nameOf(row: number): string {
+    return this.doc.strings[this.doc.name[row]] ?? "";
+  }
+
+  kindOf(row: number): string {
+    return this.doc.strings[this.doc.kind[row]] ?? "";
+  }
+
+  format(value: number): string {
+    return formatValue(value, this.doc.measures[this.measure].unit);
+  }
+
+  /** Returns the change of a frame as in `+12.3 ms`. */
+  change(row: number): string {
+    const change = this.after[row] - this.before![row];
+    const { unit } = this.doc.measures[this.measure];
+    if (unit === "ns") return formatDifference(change);
+    return (change > 0 ? "+" : "") + (unit === "bytes" ? formatBytes(change) : formatCount(change));
+  }
+
+  find(search: string | undefined): Found | null {
+    const matches = matcher(this.doc.strings, search);
+    if (!matches) return null;
+    const own = Uint8Array.from(this.doc.name, (name, row) => +matches(name, this.doc.file[row]));
+    return { own, around: this.tree.around((row) => own[row] === 1), count: own.reduce((sum, one) => sum + one, 0) };
+  }
+}
+
+/** Makes frames as wide as all within them at least, so that none is drawn over its neighbours. */
+function widen(size: Float64Array, parent: number[]): void {
+  const within = new Float64Array(size.length);
+  for (let row = size.length - 1; row >= 0; row--) {
+    size[row] = Math.max(size[row], within[row], 0);
+    if (parent[row] >= 0) within[parent[row]] += size[row];
+  }
+}
+
+function lookOf(frames: FlameFrames, found: Found | null): (item: Item) => Look {
+  const { doc, tree } = frames;
+  return (item) => {
+    const rows = tree.order.subarray(item.first, item.last);
+    const around = found
+      ? rows.some((row) => found.own[row])
+        ? " match"
+        : rows.some((row) => found.around[row])
+          ? " within"
+          : ""
+      : "";
+    const sign = around ? "◆" : "";
+    if (!isBox(item))
+      return { text: `+${rows.length}`, detail: `${rows.length} frames too narrow to show`, style: `merged${around}`, sign };
+    const row = rows[0];
+    const name = labelOf(frames.nameOf(row));
+    const hatched = doc.finding[row] >= 0;
+    const change = frames.before ? ` ${statusOf(frames, row) || frames.change(row)}` : "";
+    const share = formatRatio(frames.after[0] ? frames.after[row] / frames.after[0] : null);
+    const style = frames.before ? `change${changeOf(frames, row)}` : `kind-${frames.kinds.indexOf(frames.kindOf(row)) % 7}`;
+    const detail = `${name}, ${frames.format(frames.after[row])}, ${share}${change && `,${change}`}${hatched ? ", has a finding" : ""}`;
+    return { text: name + change, detail, style: style + around, sign: sign + (frames.hasFinding[row] ? "⚠" : ""), hatched };
+  };
+}
+
+/** Returns the step of a change's colour: from -3, much less, to 3, much more. */
+function changeOf(frames: FlameFrames, row: number): number {
+  const after = frames.after[row];
+  const before = frames.before![row];
+  const ratio = Math.abs(after - before) / Math.max(after, before, 1);
+  return Math.sign(after - before) * CHANGES.filter((least) => ratio >= least).length + 0; // never -0
+}
+
+function statusOf(frames: FlameFrames, row: number): string {
+  if (frames.before![row] === 0) return frames.after[row] ? "new" : "";
+  return frames.after[row] === 0 ? "gone" : "";
+}
+
+/** The ways to look at the frames: the view's documents, and measures. */
+function Choosers({ document: doc, entries, entry, select, measure }: ViewProps<FlameDocument> & { measure: number }) {
+  const alike = entries.filter(({ rank }) => rank === entry.rank || rank === null);
+  const next = alike[(alike.findIndex(({ key }) => key === entry.key) + 1) % alike.length];
+  return (
+    <>
+      {alike.length > 1 && (
+        <span class="choices" role="group" aria-label="Direction">
+          {alike.map(({ key, title }) => (
+            <button
+              key={key}
+              type="button"
+              aria-pressed={key === entry.key}
+              data-key={key === next.key ? "b" : undefined}
+              onClick={() => select({ document: key })}
+            >
+              {showName(title)}
+            </button>
+          ))}
+        </span>
+      )}
+      {doc.measures.length > 1 && (
+        <label>
+          by{" "}
+          <select value={doc.measures[measure].name} onChange={(event) => select({ measure: event.currentTarget.value })}>
+            {doc.measures.map(({ name, title }) => (
+              <option key={name} value={name}>
+                {showName(title)}
+              </option>
+            ))}
+          </select>
+        </label>
+      )}
+    </>
+  );
+}
+
+function Legend({ frames }: { frames: FlameFrames }) {
+  const { doc } = frames;
+  return (
+    <ul class="legend" aria-label="Legend">
+      {frames.before
+        ? [
+            ["-3", "much less"],
+            ["-1", "less"],
+            ["0", "same"],
+            ["1", "more"],
+            ["3", "much more"],
+          ].map(([step, text]) => (
+            <li key={step}>
+              <i class={`swatch change${step}`} aria-hidden="true" /> {text}
+            </li>
+          ))
+        : frames.kinds.map((kind, at) => (
+            <li key={kind}>
+              <i class={`swatch kind-${at % 7}`} aria-hidden="true" /> {showName(kind)}
+            </li>
+          ))}
+      {frames.before && <li>A frame is as wide as both runs together.</li>}
+      <li>
+        <i class="swatch hatched" aria-hidden="true" /> ⚠ finding
+      </li>
+      {doc.left_out > 0 && <li>{formatCount(doc.left_out)} frames too small to show are left out</li>}
+    </ul>
+  );
+}
+
+function Chosen({ frames, row, session, select }: ViewProps<FlameDocument> & { frames: FlameFrames; row: number }) {
+  const { doc, after, before } = frames;
+  const file = doc.strings[doc.file[row]];
+  const parent = doc.parent[row];
+  const share = (whole: number) => formatRatio(whole ? after[row] / whole : null);
+  return (
+    <Inspector
+      kind={`${showName(frames.kindOf(row))} · rank ${doc.rank}`}
+      title={frames.nameOf(row)}
+      facts={[
+        ...doc.measures.map((measure, at) => [measure.title, formatValue(doc.value[at][row], measure.unit)] as const),
+        before && ["before", frames.format(before[row])],
+        before && ["change", statusOf(frames, row) || frames.change(row)],
+        ["share of the whole", share(after[0])],
+        parent >= 0 && ["share of parent", share(after[parent])],
+        [doc.direction === "down" ? "its own" : "by none of the callers shown", frames.format(Math.max(frames.own[row], 0))],
+        file !== undefined && ["source", <Source file={file} line={doc.line[row]} />],
+        doc.finding[row] >= 0 && ["finding", <FindingLink finding={doc.finding[row]} select={select} session={session} />],
+      ]}
+    />
+  );
 }
 
 export const flame: View<FlameDocument> = { name: "flame", component: Flame, searches: true };

@@ -2,8 +2,22 @@
 
 const ABSENT = "-";
 type Scale = readonly (readonly [size: number, unit: string])[]; // largest unit first
-const TIMES: Scale = [[3_600_000_000_000, "h"], [60_000_000_000, "min"], [1_000_000_000, "s"], [1_000_000, "ms"], [1_000, "µs"], [1, "ns"]];
-const SIZES: Scale = [[2 ** 50, "PiB"], [2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"], [1, "B"]];
+const TIMES: Scale = [
+  [3_600_000_000_000, "h"],
+  [60_000_000_000, "min"],
+  [1_000_000_000, "s"],
+  [1_000_000, "ms"],
+  [1_000, "µs"],
+  [1, "ns"],
+];
+const SIZES: Scale = [
+  [2 ** 50, "PiB"],
+  [2 ** 40, "TiB"],
+  [2 ** 30, "GiB"],
+  [2 ** 20, "MiB"],
+  [2 ** 10, "KiB"],
+  [1, "B"],
+];
 
 type Value = number | null | undefined;
 export type Unit = "ns" | "bytes" | "ratio" | "count";

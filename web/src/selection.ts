@@ -1,5 +1,5 @@
 // What is selected, one selection for all views. It stands in the address's fragment: `#timeline?loop=0&iteration=7`.
-import { useEffect, useState } from "preact/hooks";
+import { useCallback, useEffect, useMemo, useRef, useState } from "preact/hooks";
 
 export interface Selection {
   view: string;
@@ -50,30 +50,39 @@ export function formatSelection(selection: Selection): string {
 export function changeSelection(selection: Selection, change: Partial<Selection>): Selection {
   const changes = (name: keyof Selection) => name in change && change[name] !== selection[name];
   const next: Selection = { ...selection };
-  if (changes("view")) delete next.document, delete next.measure;
+  if (changes("view")) (delete next.document, delete next.measure);
   if (changes("loop")) delete next.iteration;
   if (changes("loop") || changes("rank")) delete next.document;
   if (["view", "loop", "rank", "iteration", "document"].some((name) => changes(name as keyof Selection))) delete next.box;
   return { ...next, ...change };
 }
 
+const SETTLED_MS = 200; // browsers refuse to change the address much more often
+
 /** The selection of the address, and how to change it; the browser's back and forward work. */
 export function useSelection(): [Selection, Select] {
   const [fragment, setFragment] = useState(location.hash);
+  const now = useRef(fragment);
+  const settling = useRef(0);
+  const show = (next: string) => setFragment((now.current = next));
   useEffect(() => {
-    const moved = () => setFragment(location.hash);
+    const moved = () => (clearTimeout(settling.current), show(location.hash));
     addEventListener("popstate", moved);
     addEventListener("hashchange", moved);
     return () => (removeEventListener("popstate", moved), removeEventListener("hashchange", moved));
   }, []);
-  const select: Select = (change, how = "push") => {
-    const next = "#" + formatSelection(changeSelection(parseSelection(location.hash), change));
-    if (next === location.hash) return;
-    if (how === "push") history.pushState(null, "", next);
-    else history.replaceState(null, "", next);
-    setFragment(next);
-  };
-  return [parseSelection(fragment), select];
+  const select = useCallback<Select>((change, how = "push") => {
+    const next = "#" + formatSelection(changeSelection(parseSelection(now.current), change));
+    if (next === now.current) return;
+    clearTimeout(settling.current);
+    if (how === "replace") settling.current = window.setTimeout(() => history.replaceState(null, "", next), SETTLED_MS);
+    else {
+      if (location.hash !== now.current && now.current) history.replaceState(null, "", now.current);
+      history.pushState(null, "", next);
+    }
+    show(next);
+  }, []);
+  return [useMemo(() => parseSelection(fragment), [fragment]), select];
 }
 
 function split(text: string): [string, string?] {

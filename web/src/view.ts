@@ -26,8 +26,14 @@ export interface View<D extends Document = Document> {
 export function chooseEntry(view: ViewEntry, selection: Selection): DocumentEntry | undefined {
   const named = view.documents.find((entry) => entry.key === selection.document);
   if (named) return named;
-  const fit = (entry: DocumentEntry) => agreement(entry.loop, selection.loop) + agreement(entry.rank, selection.rank);
-  return view.documents.reduce<DocumentEntry | undefined>((best, entry) => (best && fit(best) >= fit(entry) ? best : entry), undefined);
+  const fit = (entry: DocumentEntry) =>
+    agreement(entry.loop, selection.loop) +
+    agreement(entry.rank, selection.rank) +
+    (entry.iteration === null || entry.iteration === selection.iteration ? 0 : -9); // of another one than is selected
+  return view.documents.reduce<DocumentEntry | undefined>(
+    (best, entry) => (best && fit(best) >= fit(entry) ? best : entry),
+    undefined,
+  );
 }
 
 function agreement(own: number | null, wanted: number | undefined): number {

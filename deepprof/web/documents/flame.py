@@ -77,7 +77,7 @@ def write_flame(analysis: Analysis, rank: int, direction: Literal["down", "up"])
         parent, frames = tree.parent.copy(), tree.frames
     parent[:1] = -1
     about = [(k, each) for k, each in enumerate(analysis.findings) if each.rank in {None, rank}]
-    return _write(direction, rank, measures, FlameRows(frames, parent, value), about)
+    return _write(direction, rank, measures, _FlameRows(frames, parent, value), about)
 
 
 def write_flame_of_both(a: RunLoop, b: RunLoop) -> FlameDocument | None:
@@ -92,7 +92,7 @@ def write_flame_of_both(a: RunLoop, b: RunLoop) -> FlameDocument | None:
     value = np.stack([column for side in values for column in side], axis=1)
     whole = pl.DataFrame({"kind": ["all"], "name": ["mean iteration"], "file": [None]}, schema=both.paths.frames.schema)
     frames = pl.concat([whole, both.paths.frames]).with_columns(line=pl.lit(None, pl.UInt32))
-    found = _write("down", b.loop.rank, {name: MEASURES[name] for name in names}, FlameRows(frames, parent, value), [])
+    found = _write("down", b.loop.rank, {name: MEASURES[name] for name in names}, _FlameRows(frames, parent, value), [])
     return msgspec.structs.replace(found, value=found.value[: len(names)], before=found.value[len(names) :])
 
 
@@ -103,7 +103,7 @@ def _add_whole(means: npt.NDArray[np.float64], parent: Int64s) -> Int64s:
     return value
 
 
-class FlameRows(msgspec.Struct, frozen=True):
+class _FlameRows(msgspec.Struct, frozen=True):
     """Frames (`FRAMES`), the row around each (-1: none), and what they took with all within, a column per measure."""
 
     frames: pl.DataFrame
@@ -115,7 +115,7 @@ def _write(
     direction: Literal["down", "up"],
     rank: int,
     measures: dict[str, FlameMeasure],
-    rows: FlameRows,
+    rows: _FlameRows,
     about: Sequence[tuple[int, Finding]],
 ) -> FlameDocument:
     """Return the largest frames as a document."""
@@ -137,14 +137,14 @@ def _write(
     )
 
 
-def _keep_largest(rows: FlameRows) -> FlameRows:
+def _keep_largest(rows: _FlameRows) -> _FlameRows:
     """Return the `MOST_FRAMES` frames with the largest share of any measure; what is around a frame is no smaller."""
     share = (rows.value / np.maximum(rows.value[:1], 1)).max(axis=1, initial=0)
     order = np.lexsort((np.arange(len(share)), -share))[:MOST_FRAMES]
     kept = np.sort(order[(share[order] > 0) | (order == 0)])
     number = np.full(len(share) + 1, -1, np.int64)  # the last one for -1
     number[kept] = np.arange(len(kept))
-    return FlameRows(rows.frames[kept], number[rows.parent[kept]], rows.value[kept])
+    return _FlameRows(rows.frames[kept], number[rows.parent[kept]], rows.value[kept])
 
 
 def _name_frames(frames: pl.DataFrame) -> pl.Series:

@@ -92,7 +92,7 @@ def write_states(analysis: Analysis, number: int) -> StatesDocument:
         nodes=_list_nodes(states, words),
         edges=_list_edges(changes, states["state"].to_list()),
         figures=list_figures(loop, words),
-        reading=_read(loop.metrics, words),
+        reading=read_metrics(loop.metrics, words),
     )
 
 
@@ -125,7 +125,7 @@ def _list_edges(changes: pl.DataFrame, states: list[str]) -> list[StateEdge]:
     ]
 
 
-def _read(metrics: LoopMetrics, words: Wording) -> str:
+def read_metrics(metrics: LoopMetrics, words: Wording) -> str:
     """Return what the paper reads from Table III: whether the host or copies keep the device waiting, or neither."""
     interval, operation = metrics.avg_interval_ns, metrics.avg_operation_ns
     if interval is None or operation is None:

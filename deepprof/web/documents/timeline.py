@@ -91,7 +91,7 @@ def write_timeline(analysis: Analysis, places: Sequence[tuple[int, int]]) -> Tim
     depth = _find_depth([rows for _, rows in whole])
     kept = [(track, _cut(rows, depth)) for track, rows in whole]
     first = np.cumsum([0, *(rows.height for _, rows in kept)])
-    rows = pl.concat([empty_rows(), *(_shift(rows, int(at)) for (_, rows), at in zip(kept, first, strict=False))])
+    rows = pl.concat([_empty_rows(), *(_shift(rows, int(at)) for (_, rows), at in zip(kept, first, strict=False))])
     texts = TextTable()
     return TimelineDocument(
         kinds=list(KINDS),
@@ -104,7 +104,7 @@ def write_timeline(analysis: Analysis, places: Sequence[tuple[int, int]]) -> Tim
     )
 
 
-def empty_rows() -> pl.DataFrame:
+def _empty_rows() -> pl.DataFrame:
     """Return a table of boxes without a row."""
     return pl.DataFrame(schema={"side": BOXES["side"]} | ROWS)
 
@@ -128,7 +128,7 @@ def _box_sides(analysis: Analysis, number: int, index: int) -> list[tuple[Timeli
 def _describe_track(number: int, loop: Loop, index: int, side: Any, boxes: pl.DataFrame) -> TimelineTrack:
     """Return the track of one side of an iteration; where its boxes are is not known yet."""
     return TimelineTrack(
-        title=f"rank {loop.rank} {side}" if side == "host" else f"rank {loop.rank} device {loop.device}",
+        title=side if side == "host" else f"device {loop.device}",
         side=side,
         loop=number,
         rank=loop.rank,
@@ -189,7 +189,7 @@ def _order(rows: pl.DataFrame) -> pl.DataFrame:
             parent=around.replace(-1, None).cast(pl.UInt32),
             depth=pl.Series(depth[order]).cast(pl.UInt16),
         )
-        .select(list(empty_rows().schema))
+        .select(list(_empty_rows().schema))
     )
 
 

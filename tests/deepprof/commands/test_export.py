@@ -189,6 +189,18 @@ def test_a_trace_without_anything(analysed, capsys, tmp_path):
     assert "no iteration found" in complaint(capsys, "x", "--to", "csv", "-o", f"{tmp_path}/t.csv")
 
 
+def test_the_state_graph_is_what_the_name_of_the_file_says(analysed, capsys, tmp_path):
+    assert exported(capsys, "state-graph", tmp_path / "g.svg").endswith("g.svg: 3 states, 5 transitions\n")
+    assert (tmp_path / "g.svg").read_text().startswith("<svg ")
+    for name in ("g.dot", "g.gv"):
+        exported(capsys, "state-graph", tmp_path / name)
+        assert (tmp_path / name).read_text().startswith("digraph states {")
+    exported(capsys, "state-graph", tmp_path / "g.dot.gz")
+    assert gzip.decompress((tmp_path / "g.dot.gz").read_bytes()) == (tmp_path / "g.dot").read_bytes()
+    analysed(deepprof.analyze(make_trace()))
+    assert "no iteration found" in complaint(capsys, "x", "--to", "state-graph", "-o", f"{tmp_path}/t.svg")
+
+
 def test_csv_is_plain_text_with_names_as_data(monkeypatch):
     monkeypatch.setattr(tabular, "PIECE", 7)
     trace = replace(job(), names=pl.Series(['a,"b"\n', *job().names[1:]]))
