@@ -33,6 +33,7 @@ NOT_NAMES = {  # files, formats, entry points and settings that are called alike
     "metrics.address",
     "metrics.annotations",
     "metrics.exposed",
+    "metrics.hosts",
 }
 ELSEWHERE = {"cuda.h", "cupti.h", "cupti_activity.h", "cupti_callbacks.h", "metrics.py", "rpd2tracing.py", "train.py"}
 """Files of users and of other tools."""

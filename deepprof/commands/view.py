@@ -51,11 +51,11 @@ class View:
 def _serve(analysis: Analysis, port: int, *, opens: bool) -> None:
     """Serve the page of an analysis until Ctrl-C, or until the server fails."""
     from deepprof.web.package import PageDocuments
-    from deepprof.web.perfetto import PREFIX, find_perfetto
+    from deepprof.web.perfetto import VIEWER, find_perfetto
     from deepprof.web.server import ViewServer
 
     perfetto = find_perfetto()
-    documents = PageDocuments(analysis, server=True, perfetto=None if perfetto is None else PREFIX)
+    documents = PageDocuments(analysis, server=True, perfetto=None if perfetto is None else VIEWER)
     failures, over = [], Event()
 
     def fail(error: BaseException) -> None:

@@ -18,6 +18,7 @@ from starlette.routing import Route
 from deepprof.web.answers import give, say
 
 PREFIX = "/perfetto/"
+VIEWER = f"{PREFIX}#!/viewer"  # without the fragment this Perfetto asks its own package for a trace
 INDEX = "index.html"
 # It compiles WebAssembly, works in threads, and has styles in its elements. What it would ask of others is refused.
 POLICY = (

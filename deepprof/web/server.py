@@ -26,7 +26,8 @@ from deepprof.web.serving import PageServer, open_socket
 
 HOST = "127.0.0.1"
 TOKEN_NBYTES = 32
-NUMBER = re.compile(r"-?\d{1,18}", re.ASCII)
+NUMBER = re.compile(r"-?\d{1,19}", re.ASCII)
+FARTHEST_NS = 1 << 62
 LIMITS = ConnectionLimits(answer_s=600.0)  # the page may be read through a slow tunnel
 
 T = TypeVar("T")
@@ -99,7 +100,7 @@ class ViewServer:
         """Answer with a region as a file to save; `from_ns` and `to_ns` are given both or not at all."""
         asked, path = request.query_params, request.path_params
         texts = [path["loop"], path["iteration"], *(asked[name] for name in ("from_ns", "to_ns") if name in asked)]
-        if len(texts) == 3 or not all(NUMBER.fullmatch(text) for text in texts):
+        if len(texts) == 3 or not all(NUMBER.fullmatch(text) and abs(int(text)) < FARTHEST_NS for text in texts):
             return say(400, "a region is LOOP/ITERATION, both numbers, and may have ?from_ns=N&to_ns=N")
         loop, iteration, *within = map(int, texts)
         region = await self._call(partial(self._documents.cut, loop, iteration, *within))

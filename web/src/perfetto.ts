@@ -27,7 +27,7 @@ export async function loadRegion(
     const { name, gzip_base64 } = await documents.loadAny<RegionDocument>(region.key);
     return { name, bytes: fromBase64(gzip_base64) };
   }
-  const answer = await fetch(`api/${region.key}?from=${Math.floor(region.from_ns)}&to=${Math.ceil(region.to_ns)}`);
+  const answer = await fetch(`api/${region.key}?from_ns=${Math.floor(region.from_ns)}&to_ns=${Math.ceil(region.to_ns)}`);
   if (!answer.ok) throw new Error(`The server cannot cut this region out: it answers ${answer.status}.`);
   return { name: `${region.key.split("/").slice(-3).join("-")}.json.gz`, bytes: new Uint8Array(await answer.arrayBuffer()) };
 }

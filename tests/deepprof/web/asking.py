@@ -21,7 +21,11 @@ def ask(address: tuple[str, int], path: str, method: str = "GET", **headers: str
     try:
         connection.request(method, path, headers=headers)
         answer = connection.getresponse()
-        return answer.status, answer.read().decode(), {name.title(): value for name, value in answer.getheaders()}
+        return (
+            answer.status,
+            answer.read().decode(errors="replace"),
+            {name.title(): value for name, value in answer.getheaders()},
+        )
     finally:
         connection.close()
 

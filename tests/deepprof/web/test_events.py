@@ -19,6 +19,7 @@ class Observed:
 
     async def look(self) -> Mapping[str, bytes]:
         self.count += 1
+        await asyncio.sleep(0)
         found = self.looks[min(self.count, len(self.looks)) - 1]
         if isinstance(found, Exception):
             raise found
@@ -64,7 +65,7 @@ def test_one_look_is_for_all_pages() -> None:
         await asyncio.gather(*(hear(feed, "", 2) for _ in range(5)))
 
     asyncio.run(several())
-    assert looks.count <= 2
+    assert looks.count == 1
 
 
 def test_a_look_that_fails_is_in_the_log_and_the_next_one_is_told(caplog: pytest.LogCaptureFixture) -> None:

@@ -164,7 +164,7 @@ def test_a_job_forgotten_while_it_is_examined_stays_forgotten(
     async def body(daemon: Inside) -> None:
         await daemon.send(trace, "gone", end=False)
 
-        async def ask(*_: object) -> ExaminationResult:
+        async def ask(*_: object, **__: object) -> ExaminationResult:
             await daemon.engine.forget("gone")
             daemon.examiner.forget("gone")
             return result_of("x")

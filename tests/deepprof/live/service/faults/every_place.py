@@ -245,9 +245,9 @@ def ask_page(life: Life, page: str) -> bytes:
     host, port = life.metrics.rsplit(":", 1)
     answer = b""
     with contextlib.suppress(OSError), socket.create_connection((host, int(port)), CALL_S) as plug:
-        plug.sendall(f"GET {page} HTTP/1.1\r\nHost: here\r\n\r\n".encode() if page else b"GARBAGE\r\n\r\n")
-        while piece := plug.recv(1 << 16):
-            answer = (answer + piece)[:100]
+        plug.sendall(f"GET {page} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() if page else b"GARBAGE\r\n\r\n")
+        while b"event:" not in answer and (piece := plug.recv(1 << 16)):  # a stream of events does not end
+            answer = (answer + piece)[:1000]
     return answer
 
 
@@ -287,7 +287,8 @@ def ask(life: Life, client: Client) -> None:
     try_to(lambda: client.window("first"))
     try_to(lambda: client.capture("first", 0))
     try_to(lambda: client.capture("first", 9))
-    for page in ("/metrics", "/readyz", "/healthz", "/nothing", ""):
+    of_job = ("/jobs/first/", "/jobs/first/api/documents/session")
+    for page in ("/metrics", "/readyz", "/healthz", "/nothing", "", "/api/documents/live", "/api/events", *of_job):
         if not life.has_ended:  # its exporter may still listen, with nobody behind it
             ask_page(life, page)
 

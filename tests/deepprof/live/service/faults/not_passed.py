@@ -18,7 +18,6 @@ ITS_OWN = "comes only after an error elsewhere; test_writer.py has one"
 READERS = "no reader stalls, nor do 16 read at a time; test_readers.py has both"
 WATCHERS = "not so many watch at a time; test_places.py has them"
 ONE_SENDER = "nobody takes over the rank of another sender; test_shares.py has some who do"
-FULL_HOUSE = "neither four scrapes at a time nor one without its token; exporter/test_http.py has both"
 DAY_LATER = "nobody is silent for a day"
 HISTORY = "no disk refuses to be read"
 ON_ITS_WAY = "nobody comes back while something of theirs is on its way; test_engine_streams.py does"
@@ -38,8 +37,6 @@ NOT_PASSED = {
     "service.engine:Engine.send_away: self.let_go(rank)": NO_LIMIT,
     "service.examiner.examiner:Examiner.run: asyncio.sleep(PAUSE_S)": ONCE_MORE,
     "service.examiner.examiner:Examiner.run: asyncio.sleep(PAUSE_S) (2)": ONCE_MORE,
-    "service.exporter.http:Exporter._answer: self._send(writer, _say(500, 'this is a bug of DeepProf; its": ONCE_MORE,
-    "service.exporter.http:Exporter._scrape: self._send(writer, busy, request.method)": FULL_HOUSE,
     "service.housekeeping:_try_again: asyncio.to_thread(try_disk, engine)": BAD_DISK,
     "service.query:QueryServicer.ListIterations: context.abort(grpc.StatusCode.UNAVAILABLE, f'the history can": HISTORY,
     "service.query:QueryServicer.ReadWindow: context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f'nothing w": READERS,
