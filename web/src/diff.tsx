@@ -1,6 +1,6 @@
 import "./charts.css";
 import { useMemo, useState } from "preact/hooks";
-import { formatDifference, formatDuration, formatRatio } from "./format";
+import { formatCount, formatDifference, formatDuration, formatRatio } from "./format";
 import { showName } from "./names";
 import { ChangeBar } from "./parts/bar";
 import { Name } from "./parts/name";
@@ -150,7 +150,9 @@ function rowColumns(rows: DiffRow[]): TableColumn<DiffRow>[] {
 }
 
 function changeText(row: DiffRow): string {
-  return row.status !== "changed" ? row.status : row.a_ns > 0 ? formatRatio(row.b_ns / row.a_ns) : "-";
+  if (row.status !== "changed") return row.status;
+  const ratio = row.a_ns > 0 ? row.b_ns / row.a_ns : null;
+  return ratio !== null && ratio >= 10 ? `${formatCount(Math.round(ratio))} ×` : formatRatio(ratio);
 }
 
 export const diff: View<DiffDocument> = { name: "diff", component: Diff };

@@ -11,7 +11,7 @@ import { Table } from "./parts/table";
 import type { Figure, SessionDocument, StateNode, StatesDocument } from "./types.gen";
 import type { View, ViewProps } from "./view";
 
-const NODE = { width: 168, height: 62 };
+const NODE = { width: 196, height: 62 };
 const ARROW = 11; // pixels from its tip to the end of its line
 const MOST_WIDE = 5; // pixels of the widest edge
 

@@ -54,7 +54,7 @@ export function PartPatterns() {
         {Array.from({ length: BUSY_LOOKS }, (_, at) => (
           <pattern id={`busy-${at}`} width="8" height="8" patternUnits="userSpaceOnUse">
             <rect width="8" height="8" class={`look-busy-${at % 4}`} />
-            {at >= 4 && <path d="M4 4h1" class="part-hatch" />}
+            {at >= 4 && <path d="M0 2h4M4 6h4" class="part-hatch" />}
           </pattern>
         ))}
         {Array.from({ length: IDLE_LOOKS }, (_, at) => (
