@@ -1,19 +1,30 @@
-// Bundles the page: `node build.mjs [--outdir=FOLDER]` writes app.js and app.css; `--tests` bundles the tests into build/.
+// Bundles the page: `node build.mjs [--outdir=FOLDER]` writes app.js, app.css and the licences of what is in them.
+// First it writes the documents' types; `--types` does that alone, `--tests` bundles the tests into build/.
 import { readFileSync, readdirSync, writeFileSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { build } from "esbuild";
+import { compileFromFile } from "json-schema-to-typescript";
 
 const here = dirname(fileURLToPath(import.meta.url));
 const { values } = parseArgs({
   options: {
     outdir: { type: "string", default: join(here, "..", "deepprof", "web", "static") },
     tests: { type: "boolean", default: false },
+    types: { type: "boolean", default: false },
   },
 });
 const shared = { bundle: true, target: "es2022", jsx: "automatic", jsxImportSource: "preact", logLevel: "warning" };
 
+const types = await compileFromFile(join(here, "view.schema.json"), {
+  additionalProperties: false,
+  unreachableDefinitions: true,
+  format: false,
+});
+writeFileSync(join(here, "src", "types.gen.ts"), types);
+
+if (values.types) process.exit();
 if (values.tests) {
   const tests = readdirSync(join(here, "test")).filter((name) => name.endsWith(".test.ts"));
   await build({
