@@ -33,7 +33,7 @@ LIMITS = ConnectionLimits(answer_s=600.0)  # the page may be read through a slow
 T = TypeVar("T")
 
 
-class PageSource(Protocol):
+class _PageSource(Protocol):
     """Where the page's documents come from, such as `PageDocuments`; called from one thread of the server."""
 
     def find(self, key: str) -> bytes | None:
@@ -51,7 +51,7 @@ class ViewServer:
 
     def __init__(
         self,
-        documents: PageSource,
+        documents: _PageSource,
         *,
         title: str,
         port: int = 0,
