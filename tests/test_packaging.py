@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -13,6 +15,8 @@ from tests.once import make_once
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("deepprof", "collectors", "mining", "metrics")
+PAGE = "deepprof/web/static"
+ASSETS = {f"{PAGE}/{name}" for name in ("app.js", "app.css", "licenses.txt")}
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +35,8 @@ def build_wheel(out: Path) -> None:
         ["tar", "-c", "--null", "-T", "-"], input=tracked.encode(), cwd=ROOT, capture_output=True, check=True
     )
     subprocess.run(["tar", "-x", "-C", copy], input=archive.stdout, check=True)
+    if (ROOT / PAGE).is_dir():  # bundled by this clone's own installation: Node need not do it again
+        shutil.copytree(ROOT / PAGE, copy / PAGE)
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", out, copy]
     subprocess.run(command, check=True, capture_output=True)
 
@@ -49,6 +55,31 @@ def modules() -> set[str]:
 def test_the_wheel_holds_the_tree(wheel: zipfile.ZipFile) -> None:
     held = {name for name in wheel.namelist() if name.endswith(".py")}
     assert held == modules()
+
+
+def test_the_wheel_holds_the_page(wheel: zipfile.ZipFile) -> None:
+    require_page()
+    assert wheel.namelist().count("deepprof/web/static/app.js") == 1
+    assert set(wheel.namelist()) >= ASSETS
+
+
+def require_page() -> None:
+    if not (ROOT / PAGE / "app.js").is_file():
+        pytest.skip("the page was not bundled when this clone was installed: no network to the npm registry")
+
+
+def test_a_source_archive_holds_the_page_and_not_its_sources(
+    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+) -> None:
+    require_page()
+    tree = make_once(tmp_path_factory, "wheel", build_wheel) / "tree"
+    copy = shutil.copytree(tree, tmp_path / "tree", symlinks=True)
+    subprocess.run([sys.executable, "setup.py", "--quiet", "sdist"], cwd=copy, check=True, capture_output=True)
+    (archive,) = (copy / "dist").glob("*.tar.gz")
+    with tarfile.open(archive) as packed:
+        names = {name.partition("/")[2] for name in packed.getnames()}
+    assert names >= ASSETS
+    assert not {name for name in names if name.startswith("web/")}  # so that nobody who builds from it needs Node
 
 
 def test_the_wheel_has_types_licence_and_command(wheel: zipfile.ZipFile) -> None:

@@ -1,5 +1,5 @@
 // Bundles the page: `node build.mjs [--outdir=FOLDER]` writes app.js and app.css; `--tests` bundles the tests into build/.
-import { readdirSync } from "node:fs";
+import { readFileSync, readdirSync, writeFileSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
@@ -24,8 +24,9 @@ if (values.tests) {
     format: "esm",
   });
 } else {
-  await build({
+  const { metafile } = await build({
     ...shared,
+    metafile: true,
     entryPoints: { app: join(here, "src", "main.tsx") },
     outdir: resolve(values.outdir),
     format: "iife",
@@ -34,4 +35,19 @@ if (values.tests) {
     charset: "ascii", // the same bytes whatever encoding the page around them is read in
     define: { "process.env.NODE_ENV": '"production"' },
   });
+  writeFileSync(join(resolve(values.outdir), "licenses.txt"), listLicenses(Object.keys(metafile.inputs)));
+}
+
+/** Returns the licences of what is bundled: whoever gets a page gets a copy of it. */
+function listLicenses(inputs) {
+  const packages = new Set(inputs.flatMap((path) => /(?:^|\/)node_modules\/((?:@[^/]+\/)?[^/]+)\//.exec(path)?.[1] ?? []));
+  const texts = new Map();
+  for (const name of [...packages].sort()) {
+    const folder = join(here, "node_modules", name);
+    const file = readdirSync(folder).find((each) => /^licen[cs]e/i.test(each));
+    const { version, license } = JSON.parse(readFileSync(join(folder, "package.json"), "utf8"));
+    const text = file ? readFileSync(join(folder, file), "utf8").trim() : license;
+    texts.set(text, [...(texts.get(text) ?? []), `${name} ${version}`]);
+  }
+  return [...texts].map(([text, names]) => `${names.join(", ")}\n\n${text}\n`).join(`\n${"-".repeat(80)}\n\n`);
 }

@@ -142,7 +142,8 @@ def _explain(document: StatesDocument, shown: int) -> str:
         return "No complete iteration after warm-up is followed by another one, so that there are no states to show."
     hidden = len(document.edges) - shown
     more = f" {counted(hidden, 'rarer transition')} {'is' if hidden == 1 else 'are'} left out." if hidden else ""
-    return f"Curves: how often per iteration, and how probable after that state; dashed: an iteration begins.{more}"
+    new = "; dashed: an iteration begins" if any(map(_is_new, document.edges)) else ""
+    return f"Curves: how often per iteration, and how probable after that state{new}.{more}"
 
 
 def _describe(document: StatesDocument) -> str:

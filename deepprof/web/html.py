@@ -15,7 +15,7 @@ from deepprof.collectors.errors import UsageError
 
 PACKED_FROM = 1 << 20  # bytes of documents: less is readable in the page's source
 STATIC = "static"
-SCRIPT, STYLE = "app.js", "app.css"
+SCRIPT, STYLE, LICENSES = "app.js", "app.css", "licenses.txt"
 # What the page may do: run its own script, show its own style, and ask the server that it came from.
 POLICY = "default-src 'none'; img-src data: blob:; base-uri 'none'; form-action 'none'"
 
@@ -35,7 +35,7 @@ _BODY = """<body>
 
 @cache
 def read_asset(name: str) -> bytes:
-    """Return the page's script or its style; raises `UsageError` where they were not built."""
+    """Return the page's script, its style, or the licences of both; raises `UsageError` where they were not built."""
     try:
         return (resources.files("deepprof.web") / STATIC / name).read_bytes()
     except FileNotFoundError:
@@ -56,6 +56,7 @@ def write_report(title: str, documents: Iterable[tuple[str, bytes]]) -> bytes:
             _BODY.encode(),
             b'<script id="deepprof-data" type="application/json">' + _pack(documents) + b"</script>\n",
             b"<script>" + script + b"</script>\n</body>\n</html>\n",
+            b"<!-- Libraries in this page:\n\n" + read_asset(LICENSES).replace(b"--", b"- ") + b"-->\n",
         )
     )
 

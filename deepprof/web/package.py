@@ -20,6 +20,7 @@ from deepprof.web.documents.session import (
     write_session,
 )
 from deepprof.web.region import cut_region
+from deepprof.web.sources import SourceFiles
 from deepprof.web.views import VIEWS, ViewSource, Write, choose_loops
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class PageDocuments:
 
     def __init__(self, analysis: Analysis, *, server: bool = False, perfetto: str | None = None) -> None:
         self.analysis, self._server, self._perfetto = analysis, server, perfetto
+        self._files = SourceFiles(analysis)
         self._sources = {name: (view, write) for view in VIEWS for name, write in _writers_of(view).items()}
 
     @cached_property
@@ -77,6 +79,11 @@ class PageDocuments:
             return None
         within = None if from_ns is None or to_ns is None else (from_ns, to_ns)
         return cut_region(self.analysis, self.analysis.loops[loop], iteration, within)
+
+    def read_source(self, file: str, line: int) -> bytes | None:
+        """Return the lines around a line of code, None for a file that the trace does not name."""
+        found = self._files.read(file, line)
+        return None if found is None else encode(found)
 
     def list_all(self) -> Iterator[tuple[str, bytes]]:
         """Yield all documents that the session lists, the session first."""

@@ -42,6 +42,9 @@ class _PageSource(Protocol):
     def cut(self, loop: int, iteration: int, from_ns: int | None = None, to_ns: int | None = None) -> bytes | None:
         """Return a region as a gzipped trace."""
 
+    def read_source(self, file: str, line: int) -> bytes | None:
+        """Return the lines around a line of code as JSON."""
+
 
 class ViewServer:
     """Serves the page of `documents` on this machine until closed; `address` is what to open, token included.
@@ -78,6 +81,7 @@ class ViewServer:
             ASSETS,
             Route("/api/documents/{key:path}", self._give_document),
             Route("/api/region/{loop}/{iteration}", self._give_region),
+            Route("/api/source", self._give_source),
         ]
         checks = [
             Middleware(ReadOnlyRequests),
@@ -108,6 +112,13 @@ class ViewServer:
             return say(404, "there is no such iteration")
         name = f"loop-{loop}-iteration-{iteration}.trace.json.gz"
         return give(region, "application/gzip", {"Content-Disposition": f'attachment; filename="{name}"'})
+
+    async def _give_source(self, request: Request) -> Response:
+        """Answer with the lines around a line of a file that the trace names."""
+        file, line = request.query_params.get("file", ""), request.query_params.get("line", "")
+        if not NUMBER.fullmatch(line):
+            return say(400, "code is asked for as ?file=NAME&line=N")
+        return give_document(await self._call(partial(self._documents.read_source, file, int(line))))
 
     async def _call(self, work: Callable[[], T]) -> T:
         """Return the result of some work in the thread that reads documents."""

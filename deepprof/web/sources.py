@@ -10,10 +10,9 @@ import os
 import stat
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-import msgspec
-
+from deepprof.web.documents.source import SourceDocument
 from deepprof.web.documents.texts import tidy
 
 if TYPE_CHECKING:
@@ -22,17 +21,6 @@ if TYPE_CHECKING:
 AROUND = 12  # lines before and after
 MOST_NBYTES = 4 << 20
 SUFFIX = ".py"
-
-
-class SourceDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """Lines of a file, the first of which has the number `first`; `problem` says why there are none."""
-
-    schema: Literal["deepprof.view.source/1"] = "deepprof.view.source/1"
-    file: str
-    line: int
-    first: int = 1
-    lines: list[str] = []
-    problem: str | None = None
 
 
 class SourceFiles:

@@ -120,12 +120,7 @@ function Box({
         {hatched && <rect class="hatch" x={item.x} y={y} width={width} height={HEIGHT} />}
       </g>
       {label && (
-        <text
-          class={`label${hatched ? " on-hatch" : ""}${chosen ? " of-chosen" : ""}`}
-          x={item.x + 4}
-          y={y + 16}
-          aria-hidden="true"
-        >
+        <text class={`label${hatched ? " on-hatch" : ""}`} x={item.x + 4} y={y + 16} aria-hidden="true">
           {label}
         </text>
       )}

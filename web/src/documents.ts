@@ -1,5 +1,5 @@
 // Documents by key, wherever they are: in the page, packed in the page, or at the server that the page came from.
-import type { Document, SessionDocument } from "./types.gen";
+import type { Document, SessionDocument, SourceDocument } from "./types.gen";
 
 type Source = { documents: Record<string, unknown> } | { packed: string } | { server: true };
 
@@ -36,6 +36,11 @@ export class DocumentStore {
   /** Returns whether the page has `key`; a server is asked for it only when it is loaded. */
   async has(key: string): Promise<boolean> {
     return this.inlined === null || Object.hasOwn(await this.inlined, key);
+  }
+
+  /** Returns the lines around a line of code; only a server has them. */
+  source(file: string, line: number): Promise<SourceDocument> {
+    return ask(`api/source?${new URLSearchParams({ file, line: String(line) })}`) as Promise<SourceDocument>;
   }
 
   /** Forgets documents that have changed at the server, so that they are asked for again. */

@@ -3,6 +3,7 @@ import { useMemo, useRef, useState } from "preact/hooks";
 import { Boxes, type Look, Patterns } from "./boxes";
 import { useWidth } from "./chart";
 import { formatBytes, formatCount, formatDifference, formatRatio, formatValue } from "./format";
+import { Code } from "./code";
 import { FindingLink, Inspector, Source } from "./inspector";
 import { BoxTree, type Item, type Target, isBox, placeIcicle } from "./levels";
 import { labelOf, showName } from "./names";
@@ -244,7 +245,7 @@ function Legend({ frames }: { frames: FlameFrames }) {
   );
 }
 
-function Chosen({ frames, row, session, select }: ViewProps<FlameDocument> & { frames: FlameFrames; row: number }) {
+function Chosen({ frames, row, session, select, documents }: ViewProps<FlameDocument> & { frames: FlameFrames; row: number }) {
   const { doc, after, before } = frames;
   const file = doc.strings[doc.file[row]];
   const parent = doc.parent[row];
@@ -263,7 +264,9 @@ function Chosen({ frames, row, session, select }: ViewProps<FlameDocument> & { f
         file !== undefined && ["source", <Source file={file} line={doc.line[row]} />],
         doc.finding[row] >= 0 && ["finding", <FindingLink finding={doc.finding[row]} select={select} session={session} />],
       ]}
-    />
+    >
+      {file !== undefined && <Code file={file} line={doc.line[row]} session={session} documents={documents} />}
+    </Inspector>
   );
 }
 

@@ -25,6 +25,7 @@ function Iterations({ document, documents, session, selection, select }: ViewPro
   const typical = session.loops.find(({ loop }) => loop === document.loop)?.typical;
   const row = document.index.indexOf(selection.iteration ?? typical ?? -1);
   const choose: Choose = (at, how) => select({ loop: document.loop, iteration: document.index[at] }, how);
+  if (document.index.length === 0) return <p class="quiet">This loop has no iterations to show.</p>;
   return (
     <div class="iterations">
       <PartPatterns />

@@ -14,8 +14,8 @@ import type { View, ViewProps } from "./view";
 const GAP_MS = 250; // between two drawings, however many events come
 
 /** The jobs that a daemon sees, as they run. */
-function Live({ document, documents }: ViewProps<LiveDocument>) {
-  const { live, isConnected } = useLive(document, documents);
+function Live({ document, documents, entry }: ViewProps<LiveDocument>) {
+  const { live, isConnected } = useLive(document, documents, entry.key);
   return (
     <div class={`live ${isConnected ? "" : "stale"}`}>
       <p role="status" class={isConnected ? "quiet" : "problem"}>
@@ -33,14 +33,14 @@ function Live({ document, documents }: ViewProps<LiveDocument>) {
 }
 
 /** The latest of the daemon's documents, and whether more can come. */
-function useLive(first: LiveDocument, documents: DocumentStore): { live: LiveDocument; isConnected: boolean } {
+function useLive(first: LiveDocument, documents: DocumentStore, key: string): { live: LiveDocument; isConnected: boolean } {
   const [live, setLive] = useState(first);
   const [isConnected, setConnected] = useState(true);
   useEffect(() => {
     const show = latestOnly((text: string) => setLive(JSON.parse(text) as LiveDocument), GAP_MS);
     const stop = documents.follow("live", show, setConnected);
-    return () => (stop(), show.cancel());
-  }, [documents]);
+    return () => (stop(), show.cancel(), documents.forget(key)); // it is old when the view is opened again
+  }, [documents, key]);
   return { live, isConnected };
 }
 

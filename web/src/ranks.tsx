@@ -90,7 +90,7 @@ function HeatMap({ document, measure, title, chosen, choose }: HeatMapProps) {
   const every = Math.ceil(ROW.labelled / height);
   return (
     <figure class="heat">
-      <div class="heat-box" tabIndex={0} role="region" aria-label="Heat map">
+      <div class="heat-box" tabIndex={0} role="group" aria-label="Heat map">
         <RowTexts document={document} height={height} every={every} text={(row) => showName(document.rows[row].title, 18)} />
         <div class="heat-cells" onClick={pick}>
           <canvas

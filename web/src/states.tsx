@@ -51,7 +51,7 @@ export function StatesOf({ session, documents, loop, figures }: StatesOfProps) {
 function Graph({ document }: { document: StatesDocument }) {
   const drawing = useMemo(() => arranged(document), [document]);
   return (
-    <div class="graph-box" tabIndex={0} role="region" aria-label="State graph">
+    <div class="graph-box" tabIndex={0} role="group" aria-label="State graph">
       <svg
         class="state-graph"
         viewBox={`0 0 ${drawing.width} ${drawing.height}`}

@@ -3,6 +3,7 @@ import { useMemo, useRef, useState } from "preact/hooks";
 import { Boxes, type Look, Patterns } from "./boxes";
 import { useWidth } from "./chart";
 import { formatCount, formatDuration, formatRatio } from "./format";
+import { Code } from "./code";
 import { FindingLink, Inspector, Source, splitSource } from "./inspector";
 import { BoxTree, type Item, type Target, isBox, openLevels } from "./levels";
 import { labelOf, showName } from "./names";
@@ -240,7 +241,7 @@ function Shown({ document: doc, entries, selection, select }: ViewProps<Timeline
       Iteration {shown} is shown: this file has no boxes of iteration {wanted}.{" "}
       {others.length > 1 &&
         others.map(({ key, title }) => (
-          <button key={key} type="button" class="link" onClick={() => select({ document: key, iteration: undefined })}>
+          <button key={key} type="button" class="link next" onClick={() => select({ document: key, iteration: undefined })}>
             {showName(title)}
           </button>
         ))}
@@ -315,6 +316,7 @@ function Chosen({
         )}
       </div>
       <RegionButtons region={region} documents={documents} session={session} />
+      {source !== undefined && <Code {...splitSource(source)} session={session} documents={documents} />}
     </Inspector>
   );
 }
@@ -328,9 +330,11 @@ export const timeline: View<TimelineDocument> = {
   component: Timeline,
   searches: true,
   key(entry, view, session, { loop, iteration }) {
-    const place = /^(.*timeline)\/(\d+)\/\d+$/.exec(entry.key);
+    const place = /^(.*timeline)(?:\/(\d+)\/\d+)?$/.exec(entry.key);
     if (!place || iteration === undefined) return entry.key;
-    const wanted = `${place[1]}/${loop ?? place[2]}/${iteration}`;
+    const chosen = loop ?? Number(place[2] ?? 0);
+    if (!place[2] && session.loops[chosen]?.typical === iteration) return entry.key; // of all ranks
+    const wanted = `${place[1]}/${chosen}/${iteration}`;
     return session.server || view.documents.some(({ key }) => key === wanted) ? wanted : entry.key;
   },
 };

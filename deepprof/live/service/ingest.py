@@ -118,9 +118,10 @@ class IngestConnection:
 
     async def serve(self) -> None:
         """Read and answer at the same time."""
+        self.reading = asyncio.create_task(self.read())
         answering = asyncio.create_task(self.answer())
         try:
-            self.holds = await self.read()
+            self.holds = await self.read_on()
             self.shows = self.rank.closing and not self.rank.ended
         finally:
             self.done = True
@@ -130,6 +131,15 @@ class IngestConnection:
                 await finish(answering)
             finally:
                 late.cancel()
+
+    async def read_on(self) -> bool:
+        """Return what `read` does; a client that sends nothing more, and waits, is not waited for by a broken rank."""
+        try:
+            return await self.reading
+        except asyncio.CancelledError:
+            if not self.rank.broken:
+                raise
+            return False
 
     def end_show(self) -> None:
         """Acknowledge the End now, though not all is shown yet."""
@@ -262,6 +272,8 @@ class IngestConnection:
         """Send how far the records are durable: at first, whenever that changes, once all are counted, at the end."""
         told = None
         while True:
+            if self.rank.broken:
+                self.reading.cancel()
             durable, counted = self.rank.durable, self.rank.counted
             ended = self.rank.ended and not (self.shows and self.is_open())
             now = (durable, self.rank.durable_names, ended, counted if counted[0] == durable else None)

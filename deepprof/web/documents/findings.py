@@ -11,7 +11,7 @@ from deepprof.render.answer import describe_location, find_time
 from deepprof.render.origin import FORMATS
 from deepprof.render.units import ABSENT, format_ratio
 from deepprof.render.wording import wording_of
-from deepprof.web.documents.pictures import Bars, Jump, Trend, draw_bars, draw_trends, list_jumps
+from deepprof.web.documents.pictures import Bars, Jump, TrendPicture, draw_bars, draw_trends, list_jumps
 from deepprof.web.documents.places import find_loop_number, read_source
 from deepprof.web.documents.schema import CodePlace, Figure
 from deepprof.web.documents.texts import tidy
@@ -39,7 +39,7 @@ class FindingEntry(msgspec.Struct, frozen=True, kw_only=True):
     source: CodePlace | None
     cause: int | None
     evidence: list[Figure]
-    trends: list[Trend]
+    trends: list[TrendPicture]
     bars: list[Bars]
     jumps: list[Jump]
 

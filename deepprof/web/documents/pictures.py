@@ -21,7 +21,7 @@ GROWING = {"interval": ("interval_ns", "idle time before the next iteration"), "
 OVER_TIME = {"graph-growth", "drift", "slow-iterations", "growing-context", "first-use", "allocator-bound"}
 
 
-class Trend(msgspec.Struct, frozen=True, kw_only=True):
+class TrendPicture(msgspec.Struct, frozen=True, kw_only=True):
     """A row of values by iteration: a line of small points. `unit` is ns, bytes or count."""
 
     title: str
@@ -47,7 +47,7 @@ class Jump(msgspec.Struct, frozen=True, kw_only=True):
     fragment: str
 
 
-def draw_trends(finding: Finding, loop: Loop) -> list[Trend]:
+def draw_trends(finding: Finding, loop: Loop) -> list[TrendPicture]:
     """Return what changes over the iterations that a finding is about; none for what is alike in all of them."""
     if finding.rule not in OVER_TIME:
         return []
@@ -62,11 +62,11 @@ def draw_trends(finding: Finding, loop: Loop) -> list[Trend]:
     return [_draw(loop.table.select("index", value=column), title, unit)] if column in loop.table.columns else []
 
 
-def _draw(points: pl.DataFrame, title: str, unit: Literal["ns", "bytes", "count"]) -> Trend:
+def _draw(points: pl.DataFrame, title: str, unit: Literal["ns", "bytes", "count"]) -> TrendPicture:
     """Return a trend of rows of `index` and `value`, each so many where there are too many."""
     known = points.drop_nulls()
     thin = known.gather_every(-(-max(known.height, 1) // MOST_POINTS))
-    return Trend(title=title, unit=unit, index=thin["index"].to_list(), value=thin["value"].to_list())
+    return TrendPicture(title=title, unit=unit, index=thin["index"].to_list(), value=thin["value"].to_list())
 
 
 def draw_bars(finding: Finding, loop: Loop, words: Wording) -> list[Bars]:

@@ -190,7 +190,7 @@ def test_a_trace_without_anything(analysed, capsys, tmp_path):
 
 
 def test_the_state_graph_is_what_the_name_of_the_file_says(analysed, capsys, tmp_path):
-    assert exported(capsys, "state-graph", tmp_path / "g.svg").endswith("g.svg: 3 states, 5 transitions\n")
+    assert exported(capsys, "state-graph", tmp_path / "g.svg").endswith("g.svg: 5 states, 7 transitions\n")
     assert (tmp_path / "g.svg").read_text().startswith("<svg ")
     for name in ("g.dot", "g.gv"):
         exported(capsys, "state-graph", tmp_path / name)
@@ -225,7 +225,7 @@ def without_numbers(text):
 
 def test_the_examples_of_the_page_hold(demo, capsys):
     shown = re.findall(r"^\$ deepprof (export .*)\n(.*)$", PAGE.read_text(), re.MULTILINE)
-    assert len(shown) == 4
+    assert len(shown) == 5
     for command, expected in shown:
         assert main(shlex.split(command)) == 0
         out, err = capsys.readouterr()

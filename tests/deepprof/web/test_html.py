@@ -19,7 +19,8 @@ SCRIPT, STYLE = b"console.log('page')", b"body { color: black }"
 @pytest.fixture(autouse=True)
 def assets(monkeypatch):
     """Return short assets in place of the built ones."""
-    monkeypatch.setattr(html, "read_asset", {html.SCRIPT: SCRIPT, html.STYLE: STYLE}.__getitem__)
+    known = {html.SCRIPT: SCRIPT, html.STYLE: STYLE, html.LICENSES: b"A library: take it. -->"}
+    monkeypatch.setattr(html, "read_asset", known.__getitem__)
 
 
 def data_of(page: bytes) -> dict:
@@ -40,6 +41,13 @@ def test_no_name_ends_the_script() -> None:
     assert b"alert(1)</script>" not in page
     assert data_of(page)["documents"]["session"]["title"] == name
     assert b"<title>&lt;/script&gt;" in page
+
+
+def test_the_licences_of_libraries_are_in_the_page() -> None:
+    page = html.write_report("job", [])
+    assert b"A library: take it. " in page
+    assert page.count(b"-->") == 1
+    assert page.endswith(b"-->\n")
 
 
 def test_long_documents_are_packed() -> None:

@@ -1,7 +1,7 @@
 import * as Plot from "@observablehq/plot";
 import { formatValue } from "../format";
 import { showName } from "../names";
-import type { Bars, Trend } from "../types.gen";
+import type { Bars, TrendPicture } from "../types.gen";
 import { Bar } from "./bar";
 import { Name } from "./name";
 import { Picture } from "./picture";
@@ -9,7 +9,7 @@ import { Picture } from "./picture";
 const HEIGHT = 120;
 
 /** Values by iteration as a line of small points. */
-export function FindingTrend({ trend }: { trend: Trend }) {
+export function FindingTrend({ trend }: { trend: TrendPicture }) {
   const points = trend.index.map((index, at) => ({ index, value: trend.value[at] }));
   const [first, last] = [points[0], points[points.length - 1]];
   if (first === undefined) return null;

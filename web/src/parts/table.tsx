@@ -34,7 +34,7 @@ export function Table<R>({ label, columns, rows, id, isChosen, choose }: TablePr
           <span class="quiet" aria-live="polite">{rowsShown(shown.length, matching, rows.length)}</span>
         </label>
       )}
-      <div class="table-box" tabIndex={0} role="region" aria-label={label}>
+      <div class="table-box" tabIndex={0} role="group" aria-label={label}>
         <table>
           <caption class="unseen">{label}</caption>
           <thead>

@@ -348,6 +348,22 @@ def test_a_full_disk_stops_acknowledgements_until_there_is_room() -> None:
         wait_for(lambda: daemon.get("/readyz")[0] == 200, "ready again")
 
 
+def test_a_client_that_waits_is_told_at_once_that_the_disk_is_full() -> None:
+    trace = gpu_only_trace(iterations=30, kernels=200)
+    with running() as daemon:
+        pid, (_, hard) = daemon.process.pid, resource.getrlimit(resource.RLIMIT_FSIZE)
+        first, second, *_ = cut(trace, records=1000)
+        with RawStream(daemon) as stream:
+            stream.say(hello=hello(trace, "waiting"))
+            stream.say(batch=first)
+            stream.hear_durable(1)
+            used = sum(file.stat().st_size for file in (daemon.store / "journal").iterdir())
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (used + 1000, hard))
+            stream.say(batch=second)  # and nothing more until it is acknowledged
+            assert stream.fate() is CODE.RESOURCE_EXHAUSTED
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (hard, hard))
+
+
 def test_sigterm_amid_a_stream_saves_what_was_acknowledged(trace: deepprof.Trace, batches: list[Batch]) -> None:
     from tests.deepprof.live.service.daemons import launch
 

@@ -16,6 +16,7 @@ from deepprof.comparison.result import (
     KernelChange,
     LayerChange,
     LayersInBoth,
+    Measure,
     PartChange,
     StagesInBoth,
 )
@@ -97,17 +98,10 @@ def test_new_and_gone_kernels_and_collectives_apart(slower: Comparison) -> None:
     assert [row.title for row in document.kernels] == ["fused", "ncclDevKernel_AllReduce", "gelu"]
 
 
-def context(name: str, measure: str = "host", a: CodeLine | None = None, b: CodeLine | None = None) -> ContextChange:
-    return ContextChange(
-        status="changed",
-        measure=measure,
-        kind="python",
-        path=(name,),
-        a=a,
-        b=b,
-        a_ns=10,
-        b_ns=90,  # type: ignore[arg-type]
-    )
+def context(
+    name: str, measure: Measure = "host", a: CodeLine | None = None, b: CodeLine | None = None
+) -> ContextChange:
+    return ContextChange(status="changed", measure=measure, kind="python", path=(name,), a=a, b=b, a_ns=10, b_ns=90)
 
 
 def test_behind_waits_is_code_on_the_host(slower: Comparison) -> None:

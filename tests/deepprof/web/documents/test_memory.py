@@ -114,7 +114,8 @@ def test_without_allocations_it_is_said_how_to_record_them(format: str, said: st
 def test_where_other_machines_examined_the_ranks_there_is_no_memory() -> None:
     document = write_memory(build_analysis(traces=()))
     assert document.problem is not None
-    assert document.series == document.copies == []
+    assert not document.series
+    assert not document.copies
 
 
 def test_a_long_series_is_bounded() -> None:
