@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from contextlib import suppress
-from threading import Event
 from typing import TYPE_CHECKING
 
 from deepprof.commands.inputs import add_inputs, add_layers, add_paths, add_stacks, analyze_paths
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY")
 WITH_DISPLAY = ("darwin", "win32")
+LOOK_S = 0.5  # between two looks whether the server has failed
 
 
 class View:
@@ -56,18 +57,13 @@ def _serve(analysis: Analysis, port: int, *, opens: bool) -> None:
 
     perfetto = find_perfetto()
     documents = PageDocuments(analysis, server=True, perfetto=None if perfetto is None else VIEWER)
-    failures, over = [], Event()
-
-    def fail(error: BaseException) -> None:
-        failures.append(error)
-        over.set()
-
-    title = documents.session.title
-    server = ViewServer(documents, title=title, port=port, perfetto=perfetto, failed=fail)
+    title, failures = documents.session.title, list[BaseException]()
+    server = ViewServer(documents, title=title, port=port, perfetto=perfetto, failed=failures.append)
     try:
         _tell(server.address, opens=opens)
         with suppress(KeyboardInterrupt):
-            over.wait()
+            while not failures:
+                time.sleep(LOOK_S)  # not a lock: with the signal handler of polars Ctrl-C interrupts no wait for one
     finally:
         server.close()
     for error in failures:
