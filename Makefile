@@ -3,6 +3,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 DEMO := demo.json.gz
+PAGE := demo.html
 
 # A thousand processes of the tests import DeepProf: compiled once, not in each.
 unexport PYTHONDONTWRITEBYTECODE
@@ -33,9 +34,11 @@ $(BIN)/python:
 	$(INSTALL) ".[test,lint]"
 	@touch $@
 
-demo: .venv/demo ## write a simulated job whose graph grows, and diagnose it
+demo: .venv/demo ## write a simulated job whose graph grows, diagnose it, and write its page
 	$(BIN)/deepprof simulate graph-growth -o $(DEMO)
 	$(BIN)/deepprof diagnose $(DEMO)
+	@echo
+	$(BIN)/deepprof report $(DEMO) -o $(PAGE)
 
 test: .venv/test ## every behaviour; what only widens a range, and three examples of four, are left to test-all
 	$(BIN)/python -m pytest -n auto -q -m "not slow"

@@ -3,6 +3,7 @@ import { useMemo, useRef, useState } from "preact/hooks";
 import { Boxes, type Look, Patterns } from "./boxes";
 import { useWidth } from "./chart";
 import { formatCount, formatDuration, formatRatio } from "./format";
+import { idleLook } from "./parts/partlooks";
 import { Code } from "./code";
 import { FindingLink, Inspector, Source, splitSource } from "./inspector";
 import { BoxTree, type Item, type Target, isBox, openLevels } from "./levels";
@@ -83,7 +84,7 @@ class TimelineBoxes {
 
   /** Returns the number of a part among the causes of idle time, for its colour. */
   causeOf(part: number): number {
-    return this.doc.parts.slice(0, part).filter(({ idle }) => idle).length % 10;
+    return idleLook(this.doc.parts[part]);
   }
 
   trackOf(row: number): TimelineTrack {

@@ -30,6 +30,11 @@ const IDLE = [
 const BUSY_LOOKS = 8;
 const IDLE_LOOKS = 10;
 
+/** The number of an idle part's look, the same in all views. */
+export function idleLook(part: TimePart): number {
+  return Number(partLook({ ...part, idle: true }).replace("idle-", ""));
+}
+
 /** The name of a part's look: `busy-0`, `idle-3`, a pattern of `PartPatterns` and a colour of charts.css. */
 export function partLook(part: TimePart): string {
   const known = (part.idle ? IDLE : BUSY).indexOf(part.name);
