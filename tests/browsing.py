@@ -46,7 +46,7 @@ class Visit:
         assert self.problems == []
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # no longer: while Playwright runs, its thread has no room for another event loop
 def browser() -> Iterator[Browser]:
     """Return Debian's or the system's Chromium."""
     api = pytest.importorskip("playwright.sync_api", reason='no playwright; pip install ".[test]"')
@@ -67,6 +67,7 @@ def visit(browser: Browser, address: str, *, size: dict[str, int] = WIDE, **opti
     seen = Visit(context.new_page(), address.split("#", maxsplit=1)[0].rsplit("/", 1)[0])
     seen.page.on("pageerror", lambda error: seen.problems.append(f"error: {error}"))
     seen.page.on("console", lambda text: text.type in {"error", "warning"} and seen.problems.append(text.text))
+    seen.page.on("dialog", lambda dialog: (seen.problems.append(f"dialog: {dialog.message}"), dialog.dismiss()))
     seen.page.on("request", lambda request: _note_foreign(seen, request.url))
     seen.page.goto(address)
     return seen
