@@ -18,6 +18,13 @@ if TYPE_CHECKING:
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 WIDE, NARROW = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
 
+# Goes on once the page has heard of it and has drawn what it says.
+MOVE = """fragment => new Promise(done => {
+    if (location.hash === `#${fragment}`) return done();
+    addEventListener("hashchange", () => requestAnimationFrame(() => setTimeout(done)), { once: true });
+    location.hash = fragment;
+})"""
+
 
 @dataclass
 class Visit:
@@ -29,7 +36,7 @@ class Visit:
 
     def open(self, fragment: str) -> None:
         """Show what a fragment of the address says, and wait until it is there."""
-        self.page.evaluate("fragment => { location.hash = fragment }", fragment)
+        self.page.evaluate(MOVE, fragment)
         self.wait(fragment.split("?", maxsplit=1)[0])
 
     def wait(self, view: str) -> None:
