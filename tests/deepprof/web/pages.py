@@ -1,13 +1,16 @@
-"""Pages for tests in a browser: the file of an analysis, and small traces whose names and times are chosen by a test."""
+"""Pages for tests in a browser: the file of an analysis, and small traces that a test makes up."""
 
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import deepprof
 from deepprof.analysis import Analysis
+from deepprof.simulation import simulate_ranks, write
 from deepprof.web.html import write_report
 from deepprof.web.package import PageDocuments
 from tests.browsing import Visit, visit
@@ -15,7 +18,7 @@ from tests.browsing import Visit, visit
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-__all__ = ["analyze_file", "listed_views", "open_page", "play_file", "write_page"]
+__all__ = ["analyze_file", "analyze_ranks", "listed_views", "open_page", "play_file", "write_page"]
 
 
 def write_page(analysis: Analysis, folder: Path) -> Path:
@@ -49,3 +52,13 @@ def analyze_file(events: list[dict[str, Any]], folder: Path) -> Analysis:
 def listed_views(analysis: Analysis) -> list[str]:
     """Return the names of the views of an analysis's page."""
     return [view.name for view in PageDocuments(analysis).session.views]
+
+
+@cache
+def analyze_ranks() -> Analysis:
+    """Return the analysis of two ranks of which one is late: it has something for every view."""
+    with TemporaryDirectory() as folder:
+        paths = [Path(folder) / f"rank{rank}.json" for rank in range(2)]
+        for path, simulation in zip(paths, simulate_ranks("straggler", ranks=2, iterations=8), strict=True):
+            write(simulation, path)
+        return deepprof.analyze([deepprof.read(path) for path in paths])
