@@ -42,7 +42,7 @@ class Visit:
     def wait(self, view: str) -> None:
         """Wait until a view is shown, without a part of it that is still loading."""
         self.page.wait_for_selector(f'main[data-view="{view}"]')
-        self.page.wait_for_function("document.querySelectorAll('[aria-busy=\"true\"]').length === 0")
+        self.page.wait_for_selector("[aria-busy=true]", state="detached")
 
     def text(self, selector: str = "main") -> str:
         """Return what is written in a part of the page."""

@@ -33,7 +33,7 @@ def open_page(browser: Browser, page: Path, fragment: str = "", **options: Any) 
     """Open a page, and wait for its first view or for that of the fragment."""
     seen = visit(browser, page.as_uri() + (f"#{fragment}" if fragment else ""), **options)
     seen.page.wait_for_selector("main[data-view]")
-    seen.page.wait_for_function("document.querySelectorAll('[aria-busy=\"true\"]').length === 0")
+    seen.page.wait_for_selector("[aria-busy=true]", state="detached")
     return seen
 
 
