@@ -101,8 +101,8 @@ def test_a_region_is_saved_as_a_trace_of_what_is_in_it(seen: Visit) -> None:
         assert name == "region-0-5.json.gz"
         counts[box] = [event["name"] for event in events if event.get("cat") == "kernel"]
     assert len(counts[None]) > 300
-    assert len(counts[row]) == 1
-    assert document["strings"][document["title"][row]].split("<", maxsplit=1)[0] in counts[row][0]
+    assert 1 <= len(counts[row]) <= 3  # itself, and what other streams run meanwhile
+    assert any(document["strings"][document["title"][row]].split("<", maxsplit=1)[0] in name for name in counts[row])
 
 
 def test_a_server_that_is_gone_is_a_sentence(browser: Browser) -> None:
