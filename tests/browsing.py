@@ -18,6 +18,13 @@ if TYPE_CHECKING:
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 WIDE, NARROW = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
 
+# Goes on once the page has heard of it and has drawn what it says.
+MOVE = """fragment => new Promise(done => {
+    if (location.hash === `#${fragment}`) return done();
+    addEventListener("hashchange", () => requestAnimationFrame(() => setTimeout(done)), { once: true });
+    location.hash = fragment;
+})"""
+
 
 @dataclass
 class Visit:
@@ -29,13 +36,13 @@ class Visit:
 
     def open(self, fragment: str) -> None:
         """Show what a fragment of the address says, and wait until it is there."""
-        self.page.evaluate("fragment => { location.hash = fragment }", fragment)
+        self.page.evaluate(MOVE, fragment)
         self.wait(fragment.split("?", maxsplit=1)[0])
 
     def wait(self, view: str) -> None:
         """Wait until a view is shown, without a part of it that is still loading."""
         self.page.wait_for_selector(f'main[data-view="{view}"]')
-        self.page.wait_for_function("document.querySelectorAll('[aria-busy=\"true\"]').length === 0")
+        self.page.wait_for_selector("[aria-busy=true]", state="detached")
 
     def text(self, selector: str = "main") -> str:
         """Return what is written in a part of the page."""
@@ -46,7 +53,7 @@ class Visit:
         assert self.problems == []
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # no longer: while Playwright runs, its thread has no room for another event loop
 def browser() -> Iterator[Browser]:
     """Return Debian's or the system's Chromium."""
     api = pytest.importorskip("playwright.sync_api", reason='no playwright; pip install ".[test]"')
@@ -67,6 +74,7 @@ def visit(browser: Browser, address: str, *, size: dict[str, int] = WIDE, **opti
     seen = Visit(context.new_page(), address.split("#", maxsplit=1)[0].rsplit("/", 1)[0])
     seen.page.on("pageerror", lambda error: seen.problems.append(f"error: {error}"))
     seen.page.on("console", lambda text: text.type in {"error", "warning"} and seen.problems.append(text.text))
+    seen.page.on("dialog", lambda dialog: (seen.problems.append(f"dialog: {dialog.message}"), dialog.dismiss()))
     seen.page.on("request", lambda request: _note_foreign(seen, request.url))
     seen.page.goto(address)
     return seen

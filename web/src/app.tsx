@@ -228,7 +228,7 @@ function Loaded({
   view,
   ...rest
 }: Frame & { view: ViewEntry; entry: DocumentEntry; documentKey: string; known: View<any> }) {
-  const { value, problem } = useLoaded<Document>(() => rest.documents.load(documentKey), documentKey);
+  const { key, value, problem } = useLoaded<Document>(() => rest.documents.load(documentKey), documentKey);
   const { component: Shows } = known;
   if (problem)
     return (
@@ -237,7 +237,9 @@ function Loaded({
       </p>
     );
   return value ? (
-    <Shows {...rest} document={value} entries={view.documents} />
+    <div aria-busy={key !== documentKey}>
+      <Shows {...rest} document={value} entries={view.documents} />
+    </div>
   ) : (
     <p aria-busy="true" class="loading">
       Loading…
@@ -286,7 +288,7 @@ function isTyping(target: EventTarget | null): boolean {
 }
 
 /** Returns what `load` gives, or its problem; asked again when `key` changes, and until then the last one is shown. */
-export function useLoaded<T>(load: () => Promise<T>, key: string): { value?: T; problem?: string } {
+export function useLoaded<T>(load: () => Promise<T>, key: string): { key?: string; value?: T; problem?: string } {
   const [state, setState] = useState<{ key: string; value?: T; problem?: string }>({ key: "" });
   const wanted = useRef(key);
   useEffect(() => {

@@ -46,7 +46,7 @@ export function Boxes(props: BoxesProps) {
     const step = KEYS[event.key];
     if (!step || event.ctrlKey || event.metaKey || event.altKey) return;
     const item = level < 0 ? (step === "out" ? null : rows[0][0]) : stepFrom(rows, level, chosen[level], step);
-    const next = item ? targetOf(tree, item) : step === "out" ? outOf(tree, target) : null;
+    const next = item ? targetOf(tree, item) : step === "out" ? outOf(tree, target) : besideOf(tree, target, step);
     event.preventDefault();
     if (next) choose(next, "replace");
   };
@@ -166,6 +166,15 @@ function isTarget(tree: BoxTree, item: Item, target: Target): boolean {
 function outOf(tree: BoxTree, target: Target): Target | null {
   if (target.group) return { row: target.row };
   return tree.parent[target.row] >= 0 ? { row: tree.parent[target.row] } : null;
+}
+
+/** Returns the neighbour of a box that is drawn alone in its row, as the one that fills a flame graph is. */
+function besideOf(tree: BoxTree, { row, group }: Target, step: Step): Target | null {
+  const parent = tree.parent[row] ?? -1;
+  if (group || parent < 0 || step === "in") return null;
+  const [first, last] = tree.children(parent);
+  const place = tree.place[row] + (step === "next" ? 1 : -1);
+  return place >= first && place < last ? { row: tree.order[place] } : null;
 }
 
 /** Returns the sign and as much of the text as fits; the sign alone where the text would say nothing. */

@@ -4,7 +4,7 @@ import { type DocumentStore, fromBase64 } from "./documents";
 const PING_MS = 50;
 const PATIENCE_MS = 30_000;
 
-/** What to cut out: nanoseconds on the trace's own clock, `key` where the document of its iteration stands. */
+/** What to cut out: nanoseconds since the start of the iteration on the device, `key` where its document stands. */
 export interface Region {
   key: string; // region/LOOP/ITERATION
   from_ns: number;
@@ -50,8 +50,6 @@ export async function openPerfetto(address: string, documents: DocumentStore, re
   const [{ bytes }] = await Promise.all([loadRegion(documents, region, server), ready(other, origin)]);
   const title = region.title.slice(0, 200);
   other.postMessage({ perfetto: { buffer: bytes.buffer, title, keepApiOpen: true } }, origin, [bytes.buffer]);
-  const range = { timeStart: region.from_ns / 1e9, timeEnd: region.to_ns / 1e9, viewPercentage: 0.9 };
-  other.postMessage({ perfetto: range }, origin);
 }
 
 /** Returns once the other window answers. */

@@ -7,6 +7,7 @@ import { idleLook } from "./parts/partlooks";
 import { Code } from "./code";
 import { FindingLink, Inspector, Source, splitSource } from "./inspector";
 import { BoxTree, type Item, type Target, isBox, openLevels } from "./levels";
+import { chosenLoop } from "./iteration-strip";
 import { labelOf, showName } from "./names";
 import { RegionButtons } from "./region";
 import { countMatches, matcher } from "./search";
@@ -24,7 +25,7 @@ function Timeline(props: ViewProps<TimelineDocument>) {
   const [group, setGroup] = useState<Target | null>(null);
   const boxes = useMemo(() => new TimelineBoxes(doc), [doc]);
   const found = useMemo(() => boxes.find(selection.search), [boxes, selection.search]);
-  const row = selection.box !== undefined && selection.box < doc.parent.length ? selection.box : firstOf(doc, selection.rank);
+  const row = selection.box !== undefined && selection.box < doc.parent.length ? selection.box : (chosenTrack(props)?.first ?? 0);
   const target: Target = group?.row === row ? group : { row };
   const choose = (next: Target, how?: "push" | "replace") => {
     setGroup(next.group ? next : null);
@@ -232,8 +233,9 @@ function Legend({ boxes }: { boxes: TimelineBoxes }) {
 }
 
 /** Says which iteration is shown where it is not the one that is chosen, and which others there are. */
-function Shown({ document: doc, entries, selection, select }: ViewProps<TimelineDocument>) {
-  const shown = doc.tracks[0]?.iteration;
+function Shown(props: ViewProps<TimelineDocument>) {
+  const { document: doc, entries, selection, select } = props;
+  const shown = chosenTrack(props)?.iteration;
   const wanted = selection.iteration;
   if (wanted === undefined || wanted === shown) return <span>Iteration {shown}</span>;
   const others = entries.filter(({ loop }) => loop === null || loop === doc.tracks[0].loop);
@@ -265,7 +267,8 @@ function Chosen({
   const parent = doc.parent[row];
   const source = doc.strings[doc.source[row]];
   const part = doc.parts[doc.part[row]];
-  const start = track.start_ns + doc.start_ns[row];
+  const begin = doc.tracks.find(({ side, rank, loop }) => side === "device" && rank === track.rank && loop === track.loop);
+  const start = doc.start_ns[row] + (begin ? track.start_ns - begin.start_ns : 0);
   const title = boxes.titleOf(row);
   const flames = session.views.some(({ name, documents }) => name === "flame" && documents.length);
   const region = {
@@ -322,20 +325,26 @@ function Chosen({
   );
 }
 
-function firstOf(doc: TimelineDocument, rank: number | undefined): number {
-  return (doc.tracks.find((track) => track.rank === rank) ?? doc.tracks[0])?.first ?? 0;
+/** Returns the track of the loop that is chosen, the first one where none is. */
+function chosenTrack({ document: doc, session, selection }: ViewProps<TimelineDocument>): TimelineTrack | undefined {
+  const { loop, rank } = selection;
+  const chosen = loop === undefined && rank === undefined ? undefined : chosenLoop(session, selection);
+  const named = chosen && doc.tracks.find((track) => track.loop === chosen.loop);
+  return named ?? doc.tracks.find((track) => track.rank === rank) ?? doc.tracks[0];
 }
 
 export const timeline: View<TimelineDocument> = {
   name: "timeline",
   component: Timeline,
   searches: true,
-  key(entry, view, session, { loop, iteration }) {
-    const place = /^(.*timeline)(?:\/(\d+)\/\d+)?$/.exec(entry.key);
-    if (!place || iteration === undefined) return entry.key;
-    const chosen = loop ?? Number(place[2] ?? 0);
-    if (!place[2] && session.loops[chosen]?.typical === iteration) return entry.key; // of all ranks
-    const wanted = `${place[1]}/${chosen}/${iteration}`;
-    return session.server || view.documents.some(({ key }) => key === wanted) ? wanted : entry.key;
+  key(entry, view, session, selection) {
+    const { iteration } = selection;
+    const base = /^(.*timeline)(\/\d+\/\d+)?$/.exec(entry.key)?.[1];
+    const loop = chosenLoop(session, selection);
+    if (base === undefined || loop === undefined || iteration === undefined) return entry.key;
+    const has = (wanted: string) => view.documents.some(({ key }) => key === wanted);
+    if (loop.typical === iteration && has(base)) return base; // of all ranks
+    const own = `${base}/${loop.loop}/${iteration}`;
+    return session.server || has(own) ? own : entry.key;
   },
 };
