@@ -9,14 +9,16 @@ import subprocess
 from pathlib import Path
 
 from benchmarks.nested_boxes import NAMES, NestedBoxes
-from benchmarks.page_timing import SIZE, BoxPicture
+from benchmarks.page_timing import BoxPicture
 
 D3 = ("d3@7.9.0", "d3-flame-graph@5.0.0")
 SPEEDSCOPE = "speedscope@1.25.0"
 INSTALL_S = 180
 NARROWEST_PX = 3  # what is narrower is not drawn; DeepProf merges it with its neighbours
+WIDTH_PX = 780  # of the picture, as DeepProf's in the same window
 
 D3_FRAME = BoxPicture("g.frame", "frame => frame.__data__.depth + 1")
+SPEEDSCOPE_PICTURE = "div:has(> canvas) ~ div canvas"  # beside the one that all others are drawn with
 
 _D3_PAGE = """<!doctype html>
 <meta charset="utf-8">
@@ -27,7 +29,8 @@ _D3_PAGE = """<!doctype html>
 <script type="application/json" id="frames">FRAMES</script>
 <script>
   const frames = JSON.parse(document.getElementById("frames").textContent);
-  const chart = flamegraph().width(WIDTH).inverted(true).transitionDuration(0).minFrameSize(NARROWEST);
+  const chart = (flamegraph.default ?? flamegraph)().width(WIDTH).inverted(true);
+  chart.transitionDuration(0).minFrameSize(NARROWEST);
   d3.select("#chart").datum(frames).call(chart);
 </script>
 """
@@ -38,7 +41,10 @@ class PeerMissingError(Exception):
 
 
 def install(folder: Path, *packages: str) -> Path:
-    """Return a folder with packages of npm, whose own scripts were not run; raises `PeerMissingError`."""
+    """Return a folder with packages of npm, whose own scripts are not run; raises `PeerMissingError`."""
+    installed = folder / "node_modules"
+    if installed.is_dir():
+        return installed
     npm = shutil.which("npm")
     if npm is None:
         raise PeerMissingError("no npm")
@@ -48,14 +54,14 @@ def install(folder: Path, *packages: str) -> Path:
         subprocess.run(command, check=True, capture_output=True, timeout=INSTALL_S)
     except (subprocess.SubprocessError, OSError):
         raise PeerMissingError("npm could not install it") from None
-    return folder / "node_modules"
+    return installed
 
 
 def write_d3_page(folder: Path, packages: Path, boxes: NestedBoxes, *, narrowest_px: int) -> Path:
     """Return a page of d3-flame-graph with boxes as frames; nothing narrower is drawn, and nothing moves."""
     for file in ("d3/dist/d3.min.js", *(f"d3-flame-graph/dist/d3-flamegraph.{end}" for end in ("umd.min.js", "css"))):
         shutil.copy(packages / file, folder)
-    text = _D3_PAGE.replace("WIDTH", str(SIZE["width"] - 16)).replace("NARROWEST", str(narrowest_px))
+    text = _D3_PAGE.replace("WIDTH", str(WIDTH_PX)).replace("NARROWEST", str(narrowest_px))
     path = folder / f"d3-{boxes.count}-{narrowest_px}.html"
     path.write_text(text.replace("FRAMES", json.dumps(nest_frames(boxes), separators=(",", ":"))))
     return path

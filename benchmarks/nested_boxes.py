@@ -82,7 +82,9 @@ def write_timeline_page(path: Path, count: int) -> None:
         kinds=list(KINDS),
         parts=[],
         tracks=tracks,
-        parent=[-1 if up < 0 else up + at for side, at in zip(sides, first, strict=True) for up in side.parent.tolist()],
+        parent=[
+            -1 if up < 0 else up + at for side, at in zip(sides, first, strict=True) for up in side.parent.tolist()
+        ],
         kind=[0] * count,
         title=np.concatenate([side.name for side in sides]).tolist(),
         full=none,
