@@ -192,7 +192,8 @@ function fit(text: string, width: number): string {
   if (width < 12) return "";
   const full = widthOf(text);
   if (full <= width) return text;
-  const kept = Math.floor((text.length * (width - 8)) / full);
+  let kept = Math.floor((text.length * (width - 8)) / full);
+  while (kept > 1 && widthOf(`${text.slice(0, kept)}…`) > width) kept--; // its first letters may be the wide ones
   return kept < 2 ? "" : `${text.slice(0, kept)}…`;
 }
 
