@@ -16,6 +16,7 @@ import type { View, ViewProps } from "./view";
 
 const HEAT = [0.01, 0.05, 0.15, 0.35]; // shares of the iteration from which on a box is darker
 const GAP = 9;
+const WORTH = 0.01; // of the iteration: without less it would take as long
 
 function Timeline(props: ViewProps<TimelineDocument>) {
   const { document: doc, selection, select } = props;
@@ -298,7 +299,7 @@ function Chosen({
         ],
       ]}
     >
-      {parent >= 0 && (
+      {parent >= 0 && time >= WORTH * total && (
         <p class="what-if">
           If this took no time, the iteration would take {formatDuration(Math.max(total - time, 0))} at best, not{" "}
           {formatDuration(total)}.
