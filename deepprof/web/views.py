@@ -79,7 +79,7 @@ def _list_timelines(analysis: Analysis) -> list[DocumentEntry]:
     entries = [DocumentEntry(key="timeline", title="typical iterations")]
     for number in choose_loops(analysis)[:1]:
         loop = analysis.loops[number]
-        slowest = find_slowest(loop)
+        slowest = _find_slowest(loop)
         if slowest is not None and slowest != _typical_of(loop):
             title = f"slowest iteration, {slowest}"
             key = f"timeline/{number}/{slowest}"
@@ -130,7 +130,7 @@ def _typical_of(loop: Loop) -> int | None:
     return None if loop.anatomy is None else loop.anatomy.representative
 
 
-def find_slowest(loop: Loop) -> int | None:
+def _find_slowest(loop: Loop) -> int | None:
     """Return the index of the usual iteration that takes longest, None where there is none."""
     usual = loop.usual
     row = usual["iteration_ns"].arg_max()

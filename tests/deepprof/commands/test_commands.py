@@ -360,7 +360,9 @@ def test_help_loads_nothing_heavy_and_is_ascii(argv):
 def test_help_lists_every_command(capsys):
     assert main(["--help"]) == 0
     out = capsys.readouterr().out
-    listed = "agent convert diagnose diff doctor export flame fsck jobs layers run send serve simulate view watch"
+    listed = (
+        "agent convert diagnose diff doctor export flame fsck jobs layers report run send serve simulate view watch"
+    )
     assert {kind.__name__.lower() for kind in commands.COMMANDS} == set(listed.split())
     assert all(kind.__name__.lower() in out for kind in commands.COMMANDS)
 

@@ -43,7 +43,7 @@ def rows_of(nodes: list[Node], parent: int | None = None, depth: int = 0, count:
     """Yield the rows of a table, from number `count` on."""
     for each in nodes:
         facts = [each[name] for name in ("side", "kind", "title", "start", "end", "busy", "events")]
-        yield [count, parent, depth, *facts]
+        yield [count, parent, depth, *facts, None, None, None]  # no names of their own, no line
         inner = list(rows_of(each["children"], count, depth + 1, count + 1))
         yield from inner
         count += 1 + len(inner)
