@@ -86,7 +86,7 @@ def test_a_job_that_closes_all_descriptors_is_not_written_to(tmp_path: Path) -> 
         "library.InitializeInjection()\n"
         "ours = lambda: [n for n in range(200, 300) if os.path.exists(f'/proc/self/fd/{n}') and\n"
         "                os.readlink(f'/proc/self/fd/{n}').startswith('socket:')]\n"
-        "while not ours(): time.sleep(0.01)\n"
+        "while not os.path.exists(sys.argv[3]): time.sleep(0.01)\n"
         "number, = ours()\n"
         "mine = os.open(sys.argv[2], os.O_RDWR | os.O_CREAT)\n"
         "os.dup2(mine, number)\n"
@@ -97,15 +97,20 @@ def test_a_job_that_closes_all_descriptors_is_not_written_to(tmp_path: Path) -> 
     )
     built = build("plain")
     with Agent(tmp_path / "socket") as agent:
-        done = subprocess.run(
-            [sys.executable, "-S", "-E", str(script), str(built.library), str(tmp_path / "mine")],
+        mine, said = tmp_path / "mine", tmp_path / "said"
+        job = subprocess.Popen(
+            [sys.executable, "-S", "-E", str(script), str(built.library), str(mine), str(said)],
             env={"DEEPPROF_SOCKET": str(agent.path), "DEEPPROF_CUPTI": str(built.mock)},
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            check=False,
         )
-        assert (done.returncode, done.stderr) == (0, "")
+        # While it connects, its socket has a number already that it cannot tell from a file in its place.
+        await_truth(lambda: bool(agent.connections and agent.connections[0].hello), "the first greeting")
+        said.touch()
+        out, err = job.communicate(timeout=PATIENCE_S)
+        assert (job.returncode, err) == (0, "")
         await_ends(agent, 2)
-    assert int(done.stdout) >= 200  # out of the way of jobs that count on low numbers
+    assert int(out) >= 200  # out of the way of jobs that count on low numbers
     assert [c.hello.get("continues") for c in agent.connections] == [None, "1"]
     assert TRUTH.itemsize == 64
