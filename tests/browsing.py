@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -71,7 +72,11 @@ def visit(browser: Browser, address: str, *, size: dict[str, int] = WIDE, **opti
     """Open an address in a context of its own."""
     context = browser.new_context(viewport=size, **options)  # type: ignore[arg-type]
     context.set_default_timeout(PATIENCE_S * 1000)
-    seen = Visit(context.new_page(), address.split("#", maxsplit=1)[0].rsplit("/", 1)[0])
+    place = urlsplit(address)
+    home = f"{place.scheme}://{place.netloc}" + (place.path if place.scheme == "file" else "")
+    seen = Visit(
+        context.new_page(), f"{origin.scheme}://{origin.netloc}{origin.path if origin.scheme == 'file' else ''}"
+    )
     seen.page.on("pageerror", lambda error: seen.problems.append(f"error: {error}"))
     seen.page.on("console", lambda text: text.type in {"error", "warning"} and seen.problems.append(text.text))
     seen.page.on("dialog", lambda dialog: (seen.problems.append(f"dialog: {dialog.message}"), dialog.dismiss()))

@@ -5,15 +5,20 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import deepprof
+from deepprof.live.service.exporter import DaemonSnapshot, Exporter
+from deepprof.live.service.exporter.snapshot import JobExamination
 from deepprof.web.html import write_report
-from deepprof.web.package import PageDocuments
-from tests.browsing import browser, visit
+from deepprof.web.package import PageDocuments, write_documents
+from deepprof.web.server import ViewServer
+from tests.browsing import Visit, browser, visit
 from tests.deepprof.analysis.conftest import Analyzed
 
 if TYPE_CHECKING:
@@ -25,6 +30,7 @@ pytestmark = pytest.mark.traces
 MOST_NBYTES = 3 << 20  # of a page: the largest trace has 230,000 events
 
 Page = tuple[PageDocuments, dict[str, Any], Path]
+Server = Callable[[PageDocuments], AbstractContextManager[str]]
 
 
 @pytest.fixture(scope="module")
@@ -62,17 +68,56 @@ def test_regions_are_traces_of_what_runs_in_them(page: Page | None) -> None:
             assert any(event.get("cat") in {"kernel", "graph"} for event in trace["traceEvents"]), key
 
 
+@contextmanager
+def serving(documents: PageDocuments) -> Iterator[str]:
+    """Serve a page as `deepprof view` does."""
+    failures: list[BaseException] = []
+    shown = PageDocuments(documents.analysis, server=True)
+    server = ViewServer(shown, title=shown.session.title, failed=failures.append)
+    try:
+        yield server.address
+    finally:
+        server.close()
+    assert failures == []
+
+
+@contextmanager
+def serving_job(documents: PageDocuments) -> Iterator[str]:
+    """Serve what a daemon would keep of an examination of these records."""
+    kept = JobExamination(documents=write_documents(documents.analysis))
+    snapshot = DaemonSnapshot(now_unix_ns=0, ready=True, examinations={"a job/1": kept})
+    exporter = Exporter(("127.0.0.1", 0), lambda: snapshot)
+    try:
+        yield f"http://127.0.0.1:{exporter.address[1]}/jobs/a%20job%2F1/"
+    finally:
+        exporter.close()
+
+
+def look_at_all(seen: Visit, session: dict[str, Any]) -> None:
+    """Open each view with its first documents; nothing may go wrong."""
+    seen.page.wait_for_selector("main[data-view]")  # after the token's first answer, where there is one
+    for view in session["views"]:
+        seen.open(view["name"])
+        if view["problem"] is not None:
+            assert view["problem"][:40] in seen.text()
+        for entry in view["documents"][1:3]:
+            seen.open(f"{view['name']}?document={entry['key']}")
+    assert session["answer"]["lines"][0] in seen.text("body")
+    seen.check()
+    seen.page.context.close()
+
+
+@pytest.mark.parametrize("server", [serving, serving_job], ids=["view", "daemon"])
+def test_every_view_opens_from_a_server(page: Page | None, server: Server, browser: Browser) -> None:
+    if page is None or not page[0].analysis.loops:
+        return
+    documents, values, _ = page
+    with server(documents) as address:
+        look_at_all(visit(browser, address), values["session"])
+
+
 def test_every_view_opens_from_a_file(page: Page | None, browser: Browser) -> None:
     if page is None:
         return
     _, values, path = page
-    seen = visit(browser, path.as_uri())
-    for view in values["session"]["views"]:
-        seen.open(view["name"])
-        if view["problem"] is not None:
-            assert view["problem"][:40] in seen.text()
-        for entry in view["documents"][1:4]:
-            seen.open(f"{view['name']}?document={entry['key']}")
-    assert values["session"]["answer"]["lines"][0] in seen.text("body")
-    seen.check()
-    seen.page.context.close()
+    look_at_all(visit(browser, path.as_uri()), values["session"])
