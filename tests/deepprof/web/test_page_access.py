@@ -196,11 +196,13 @@ def test_b_turns_the_flame_graph_round(seen: Visit) -> None:
     assert pressed.count() == 1
 
 
-def test_each_box_says_to_readers_what_it_shows(seen: Visit) -> None:
-    seen.open("timeline")
-    for box in seen.page.locator("[role=treeitem]").all():
-        assert box.get_attribute("aria-label")
-        assert box.get_attribute("aria-level")
+@pytest.mark.parametrize("view", ["timeline", "flame"])
+def test_each_box_says_to_readers_what_it_shows(seen: Visit, view: str) -> None:
+    seen.open(view)
+    boxes = "boxes => boxes.map(box => [box.getAttribute('aria-label'), box.getAttribute('aria-level')])"
+    said = seen.page.locator("[role=treeitem]").evaluate_all(boxes)
+    assert len(said) > 5
+    assert all(label and not label.startswith(",") and int(level) > 0 for label, level in said)
 
 
 @pytest.mark.parametrize("theme", ["auto", "dark"])
