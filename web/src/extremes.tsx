@@ -1,6 +1,6 @@
 // The slowest and the fastest operations of what the timeline shows: the first question that one has about it.
 import { formatDuration } from "./format";
-import { labelOf } from "./names";
+import { showName } from "./names";
 import type { TimelineDocument, TimelineTrack } from "./types.gen";
 
 const OPERATIONS = { host: "operator", device: "kernel" } as const;
@@ -17,8 +17,8 @@ export function Extremes({ document: doc, track: chosen, choose }: ExtremesProps
   const lines = tracks.map((track) => ({ track, ends: findExtremes(doc, track) })).filter(({ ends }) => ends !== null);
   if (lines.length === 0) return null;
   const name = (row: number) => (
-    <button type="button" class="link name" onClick={() => choose(row)}>
-      {labelOf(doc.strings[doc.title[row]] ?? "")}
+    <button type="button" class="link" onClick={() => choose(row)}>
+      {showName(doc.strings[doc.title[row]] ?? "", 80)}
     </button>
   );
   return (

@@ -93,7 +93,8 @@ def test_nothing_scrolls_sideways_on_a_telephone(page: Path, browser: Browser) -
     seen.page.context.close()
 
 
-@pytest.mark.parametrize("view", ["findings", "iterations", "timeline", "flame", "ranks", "memory"])
+@pytest.mark.widens(3)
+@pytest.mark.parametrize("view", ["timeline", "findings", "memory", "iterations", "flame", "ranks"])
 def test_tab_reaches_all_that_can_be_used_and_shows_where_it_is(seen: Visit, view: str) -> None:
     seen.open(view)
     seen.page.evaluate("document.body.focus()")
@@ -205,7 +206,8 @@ def test_each_box_says_to_readers_what_it_shows(seen: Visit, view: str) -> None:
     assert all(label and not label.startswith(",") and int(level) > 0 for label, level in said)
 
 
-@pytest.mark.parametrize("theme", ["auto", "dark"])
+@pytest.mark.widens(2)
+@pytest.mark.parametrize("theme", ["dark", "auto"])
 def test_on_paper_a_view_is_light_and_whole(page: Path, browser: Browser, theme: str) -> None:
     seen = open_page(browser, page, "iterations", color_scheme="dark")
     seen.page.get_by_label("Theme").select_option(theme)

@@ -85,6 +85,7 @@ def link(seen: Visit, title: str) -> None:
     seen.page.wait_for_selector("[aria-busy=true]", state="detached")
 
 
+@pytest.mark.widens(3)
 @pytest.mark.parametrize(
     "selection",
     [

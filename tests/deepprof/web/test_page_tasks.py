@@ -72,7 +72,7 @@ class Job:
         self.events.append(kernel(kernel_name, start, device, correlation=self.number, **linked))
         return self.number
 
-    def _add(self, category: str, name: str, at: int, length: int, thread: int, **more: int) -> None:  # noqa: PLR0917
+    def _add(self, category: str, name: str, at: int, length: int, thread: int, **more: int) -> None:
         """Add an event of the host."""
         self.events.append(event(category, name, at, length, 1, thread, **more))
 
