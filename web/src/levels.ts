@@ -100,10 +100,15 @@ export function placeBoxes(tree: BoxTree, first: number, last: number, room: Roo
   return items;
 }
 
-/** Returns the rows from the children of `root` down to those of the target, each in the whole width but the first. */
+/**
+ * Returns the rows from the children of `root` down to those of the target, each in the whole width but the first. A box
+ * that is alone in the last row is open, too: to open it would say nothing new.
+ */
 export function openLevels(tree: BoxTree, root: number, target: Target, width: number, outer: Room): Item[][] {
   const levels: Item[][] = [];
   const path = tree.path(target.row);
+  for (let only = target.group ? undefined : onlyChild(tree, target.row); only !== undefined; only = onlyChild(tree, only))
+    path.push(only);
   let room = outer;
   for (let at = path.indexOf(root); at < path.length; at++) {
     const next = at + 1 < path.length ? tree.place[path[at + 1]] : undefined;
@@ -122,6 +127,11 @@ export function openLevels(tree: BoxTree, root: number, target: Target, width: n
     }
   }
   return levels;
+}
+
+function onlyChild(tree: BoxTree, row: number): number | undefined {
+  const [first, last] = tree.children(row);
+  return last - first === 1 ? tree.order[first] : undefined;
 }
 
 /** Returns the rows of an icicle: the target and what is around it in the whole width, then all that is within it. */

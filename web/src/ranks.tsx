@@ -17,11 +17,12 @@ const MEASURES: { measure: Measure; title: string }[] = [
 ];
 
 /** Ranks by iterations as a heat map, the worst rank first. */
-function Ranks({ document, selection, select }: ViewProps<RanksDocument>) {
+function Ranks({ document, session, selection, select }: ViewProps<RanksDocument>) {
   const [measure, setMeasure] = useState<Measure>("own_ns");
   const [latest, setLatest] = useState(0); // tells devices of one rank apart
   const title = MEASURES.find((one) => one.measure === measure)!.title;
-  const row = chosenRow(document, selection.rank, latest);
+  const rank = selection.rank ?? session.loops.find(({ loop }) => loop === selection.loop)?.rank;
+  const row = chosenRow(document, rank, latest);
   const column = document.index.indexOf(selection.iteration ?? -1);
   const choose = (row: number, column: number) => {
     const { rank, loop } = document.rows[row];

@@ -2,6 +2,7 @@
 import { useMemo, useRef, useState } from "preact/hooks";
 import { Boxes, type Look, Patterns } from "./boxes";
 import { useWidth } from "./chart";
+import { Extremes } from "./extremes";
 import { formatCount, formatDuration, formatRatio } from "./format";
 import { idleLook } from "./parts/partlooks";
 import { Code } from "./code";
@@ -49,6 +50,7 @@ function Timeline(props: ViewProps<TimelineDocument>) {
         <div ref={place} class="tracks">
           {width > 0 && tracks.map((track) => <Track key={track.first} {...{ boxes, track, width, target, found, choose }} />)}
         </div>
+        <Extremes document={doc} track={boxes.trackOf(row)} choose={(found) => choose({ row: found }, "push")} />
         <Legend boxes={boxes} />
       </section>
       <Chosen {...props} boxes={boxes} row={row} target={target} choose={choose} />
@@ -93,8 +95,9 @@ class TimelineBoxes {
     return this.doc.tracks.find(({ first, count }) => row >= first && row < first + count) ?? this.doc.tracks[0];
   }
 
+  /** Returns what a box is called: idle time by its cause. */
   titleOf(row: number): string {
-    return this.doc.strings[this.doc.title[row]] ?? "";
+    return this.doc.strings[this.doc.title[row]] || (this.doc.parts[this.doc.part[row]]?.title ?? "");
   }
 
   fullOf(row: number): string {

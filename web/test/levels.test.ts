@@ -59,6 +59,12 @@ test("a box within merged ones is reached by opening them", () => {
   assert.ok(levels.at(-1)!.some((item) => isBox(item) && tree.order[item.first] === 503));
 });
 
+test("a box that is alone in the last row is open, too", () => {
+  const tree = new BoxTree([-1, 0, 0, 1, 3, 3], [0, 0, 50, 0, 0, 25], [100, 50, 50, 50, 25, 25]);
+  const rows = openLevels(tree, 0, { row: 1 }, 500, room(500)).map((row) => row.map(({ first }) => tree.order[first]));
+  assert.deepEqual(rows, [[1, 2], [3], [4, 5]]);
+});
+
 test("opening merged boxes shows them in the whole width", () => {
   const tree = sampleTree();
   const [item] = openLevels(tree, 0, { row: 2 }, 500, room(500))[1];

@@ -85,6 +85,7 @@ def link(seen: Visit, title: str) -> None:
     seen.page.wait_for_selector("[aria-busy=true]", state="detached")
 
 
+@pytest.mark.widens(3)
 @pytest.mark.parametrize(
     "selection",
     [
@@ -107,7 +108,7 @@ def test_a_reload_shows_the_same(seen: Visit, selection: str) -> None:
 
 def test_back_and_forward(seen: Visit) -> None:
     link(seen, "Timeline")
-    seen.page.locator(".boxes [role=treeitem]").first.click()
+    seen.page.locator(".box:not(.merged)").first.click()
     seen.page.wait_for_selector("[aria-selected=true]")
     chosen = seen.text(".inspector h2")
     link(seen, "Flame")
