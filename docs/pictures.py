@@ -31,7 +31,7 @@ PICTURES: dict[str, tuple[str, Sequence[str]]] = {
             f"{IN_DEVICE} [aria-level='1'][aria-label^='backward']",
             f"{IN_DEVICE} [aria-level='2'][aria-label^='AddmmBackward0']",
             f"{IN_DEVICE} [aria-level='3']",
-            f"{IN_DEVICE} [aria-level='4'][aria-label^='ScaledDotProduct']",
+            f"{IN_DEVICE} [aria-level='4'][aria-label^='ScaledDotProduct'] >> nth=1",
         ),
     ),
 }
