@@ -26,7 +26,7 @@ THREADS = "deepprof-"
 class ChangingRanks:
     """A daemon's ranks, of which one after the other has a new iteration, `CHANGES_PER_S` in a second."""
 
-    started: float = field(default_factory=lambda: time.monotonic())
+    started: float = field(default_factory=time.monotonic)
     changes: int = 0
     views: list[RankView] = field(default_factory=lambda: [_make_view(rank, 0) for rank in range(RANKS)])
 

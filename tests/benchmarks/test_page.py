@@ -57,7 +57,7 @@ def test_pages_are_written(tmp_path: Path) -> None:
 def test_ranks_change_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
     monkeypatch.setattr("time.monotonic", lambda: now)
-    ranks = ChangingRanks()
+    ranks = ChangingRanks(started=now)
     before = ranks.look()
     assert len(before.ranks) == RANKS
     assert ranks.look().ranks == before.ranks
