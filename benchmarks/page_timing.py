@@ -25,7 +25,7 @@ window.twoFrames = () => new Promise(done =>
 const watcher = new MutationObserver(() => {
   if (!document.querySelector(SELECTOR)) return;
   watcher.disconnect();
-  twoFrames().then(now => (window.drawnAt = now));
+  twoFrames().then(now => (window.drawnAt = now, document.documentElement.setAttribute("data-drawn", "")));
 });
 watcher.observe(document, { childList: true, subtree: true });
 """
@@ -95,7 +95,7 @@ def show(browser: Browser, address: str, selector: str) -> Iterator[Page]:
         page = context.new_page()
         page.add_init_script(f"{{const SELECTOR = {selector!r};{_WATCH}}}")
         page.goto(address)
-        page.wait_for_function("window.drawnAt")
+        page.wait_for_selector("html[data-drawn]", state="attached")  # a function would be refused by the policy
         yield page
     finally:
         context.close()

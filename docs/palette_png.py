@@ -18,7 +18,7 @@ INDEXED = (8, 3)  # of those that are written
 
 
 def pack_png(png: bytes) -> bytes:
-    """Return a picture of RGB pixels with at most `COLOURS` colours; of alike ones the most frequent stays."""
+    """Return a picture of RGB pixels in at most `COLOURS` colours."""
     chunks = list(_read_chunks(png))
     width, height, *form = struct.unpack_from(">IIBB", chunks[0][1])
     if tuple(form) != RGB:
@@ -37,17 +37,21 @@ def pack_png(png: bytes) -> bytes:
 
 
 def choose_colours(pixels: Bytes) -> tuple[Bytes, Bytes]:
-    """Return a palette (n × 3) and the number in it of each pixel (height × width × 3); what is alike becomes one."""
+    """Return colours (n × 3), and for each pixel (height × width × 3) the number of the nearest of them.
+
+    The most frequent colour is the first; each of the others is the one that is missed most: by many pixels, by far.
+    """
     colours, number, count = np.unique(pixels.reshape(-1, 3), axis=0, return_inverse=True, return_counts=True)
-    for bits in range(8):
-        groups, group = np.unique(colours >> bits, axis=0, return_inverse=True)
-        if len(groups) <= COLOURS:
+    wide, chosen = colours.astype(np.int64), [int(count.argmax())]
+    missed, nearest = np.full(len(colours), np.iinfo(np.int64).max), np.zeros(len(colours), np.uint8)
+    for place in range(COLOURS):
+        distance = ((wide - wide[chosen[place]]) ** 2).sum(axis=1)
+        nearest[distance < missed] = place
+        missed = np.minimum(missed, distance)
+        if place == COLOURS - 1 or not missed.any():
             break
-    order = np.argsort(count, kind="stable")
-    chosen = np.zeros(len(groups), np.int64)
-    chosen[group.ravel()[order]] = order  # the last one, which is the most frequent
-    index = group.ravel()[number.ravel()].astype(np.uint8)
-    return colours[chosen], index.reshape(pixels.shape[:2])
+        chosen.append(int((missed * count).argmax()))
+    return colours[chosen], nearest[number.ravel()].reshape(pixels.shape[:2])
 
 
 def _undo_filters(rows: bytes, nbytes: int) -> Bytes:

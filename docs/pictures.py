@@ -31,7 +31,7 @@ PICTURES: dict[str, tuple[str, Sequence[str]]] = {
             f"{IN_DEVICE} [aria-level='1'][aria-label^='backward']",
             f"{IN_DEVICE} [aria-level='2'][aria-label^='AddmmBackward0']",
             f"{IN_DEVICE} [aria-level='3']",
-            f"{IN_DEVICE} [aria-level='4'][aria-label^='ScaledDotProduct']",
+            f"{IN_DEVICE} [aria-level='4'][aria-label^='ScaledDotProduct'] >> nth=1",
         ),
     ),
 }
@@ -64,7 +64,7 @@ def take_picture(browser: Browser, page: Path, view: str, clicks: Sequence[str])
     shown.wait_for_selector(f"main[data-view='{view}'] :is(.chart, .boxes)")
     for click in clicks:
         shown.locator(click).first.dispatch_event("click")
-    shown.wait_for_function("document.querySelectorAll('[aria-busy=true]').length === 0")
+    shown.wait_for_selector("[aria-busy=true]", state="detached")
     shown.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
     taken = shown.screenshot(animations="disabled", caret="hide")
     context.close()

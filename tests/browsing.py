@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pytest
 
+from benchmarks.chromium import BrowserMissingError, open_chromium
 from tests.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 WIDE, NARROW = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
 
 # Goes on once the page has heard of it and has drawn what it says.
@@ -57,15 +56,12 @@ class Visit:
 @pytest.fixture(scope="module")  # no longer: while Playwright runs, its thread has no room for another event loop
 def browser() -> Iterator[Browser]:
     """Return Debian's or the system's Chromium."""
-    api = pytest.importorskip("playwright.sync_api", reason='no playwright; pip install ".[test]"')
-    program = next((found for name in CHROMIUM if (found := shutil.which(name))), None)
-    if program is None:
-        pytest.skip("no chromium on this machine; apt-get install chromium")
-    arguments = ["--disable-gpu", "--disable-dev-shm-usage", *(["--no-sandbox"] if os.geteuid() == 0 else [])]
-    with api.sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=program, args=arguments)
+    with ExitStack() as opened:
+        try:
+            running = opened.enter_context(open_chromium())
+        except BrowserMissingError as problem:
+            pytest.skip(str(problem))
         yield running
-        running.close()
 
 
 def visit(browser: Browser, address: str, *, size: dict[str, int] = WIDE, **options: object) -> Visit:
