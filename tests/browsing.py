@@ -70,9 +70,7 @@ def visit(browser: Browser, address: str, *, size: dict[str, int] = WIDE, **opti
     context.set_default_timeout(PATIENCE_S * 1000)
     place = urlsplit(address)
     home = f"{place.scheme}://{place.netloc}" + (place.path if place.scheme == "file" else "")
-    seen = Visit(
-        context.new_page(), f"{origin.scheme}://{origin.netloc}{origin.path if origin.scheme == 'file' else ''}"
-    )
+    seen = Visit(context.new_page(), home)
     seen.page.on("pageerror", lambda error: seen.problems.append(f"error: {error}"))
     seen.page.on("console", lambda text: text.type in {"error", "warning"} and seen.problems.append(text.text))
     seen.page.on("dialog", lambda dialog: (seen.problems.append(f"dialog: {dialog.message}"), dialog.dismiss()))
