@@ -74,7 +74,7 @@ class PageDocuments:
             return None
 
     def cut(self, loop: int, iteration: int, from_ns: int | None = None, to_ns: int | None = None) -> bytes | None:
-        """Return a region as a gzipped trace: an iteration, or a stretch of the trace's clock; None for none."""
+        """Return a region as a gzipped trace: an iteration, or a stretch in ns since its start; None for none."""
         if not 0 <= loop < len(self.analysis.loops):
             return None
         within = None if from_ns is None or to_ns is None else (from_ns, to_ns)

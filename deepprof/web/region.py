@@ -22,14 +22,13 @@ COMPRESSION = 6
 def cut_region(analysis: Analysis, loop: Loop, iteration: int, within: tuple[int, int] | None = None) -> bytes | None:
     """Return one iteration of a loop, or what lies `within` it, as a gzipped trace of its rank; None if there is none.
 
-    `within` are begin and end on the trace's own clock, as the timeline has them; a stretch may begin before the
-    iteration, as its host does.
+    `within` are begin and end in ns since the iteration's start; a stretch may begin before that, as its host does.
     """
     rows = loop.iterations["index"].to_list()
     if iteration not in rows:
         return None
     begin, until = (int(each[rows.index(iteration)]) for each in find_windows(loop))
-    start, end = (begin, until) if within is None else within
+    start, end = (begin, until) if within is None else (begin + within[0], begin + within[1])
     trace = next(each for each in analysis.traces if (each.rank or 0) == loop.rank)
     there = loop.iterations.filter((pl.col("start_ns") < end) & (pl.col("end_ns") > start))
     shown = replace(loop, iterations=there, blocks=())

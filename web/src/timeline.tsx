@@ -271,8 +271,7 @@ function Chosen({
   const parent = doc.parent[row];
   const source = doc.strings[doc.source[row]];
   const part = doc.parts[doc.part[row]];
-  const begin = doc.tracks.find(({ side, rank, loop }) => side === "device" && rank === track.rank && loop === track.loop);
-  const start = doc.start_ns[row] + (begin ? track.start_ns - begin.start_ns : 0);
+  const start = track.start_ns + doc.start_ns[row]; // since the iteration's
   const title = boxes.titleOf(row);
   const flames = session.views.some(({ name, documents }) => name === "flame" && documents.length);
   const region = {
@@ -290,7 +289,7 @@ function Chosen({
         ["time", formatDuration(time)],
         parent >= 0 && ["share of parent", formatRatio(doc.duration_ns[parent] ? time / doc.duration_ns[parent] : null)],
         parent >= 0 && ["share of iteration", formatRatio(total ? time / total : null)],
-        ["starts at", formatDuration(doc.start_ns[row])],
+        ["starts at", formatDuration(start)],
         ["busy", `${formatDuration(doc.busy_ns[row])} (${formatRatio(time ? doc.busy_ns[row] / time : null)})`],
         ["events", formatCount(doc.events[row])],
         part && ["cause", showName(part.title)],

@@ -41,7 +41,8 @@ ROWS = {name: dtype for name, dtype in BOXES.items() if name not in {"kind", "si
 class TimelineTrack(msgspec.Struct, frozen=True, kw_only=True):
     """One row of boxes: those from `first` on, `count` of them; the first one is around all others.
 
-    `iteration` is its index in the loop, `start_ns` its start on the trace's own clock. Tracks of one rank follow each
+    `iteration` is its index in the loop, `start_ns` when the first box begins since the iteration's start: hosts begin
+    earlier. (Times on the trace's clock are beyond what a page can count exactly.) Tracks of one rank follow each
     other, the slowest rank first.
     """
 
@@ -134,10 +135,15 @@ def _describe_track(number: int, loop: Loop, index: int, side: Any, boxes: pl.Da
         rank=loop.rank,
         device=loop.device,
         iteration=index,
-        start_ns=int(boxes["start_ns"][0]),
+        start_ns=int(boxes["start_ns"][0]) - _find_start(loop, index),
         first=0,
         count=0,
     )
+
+
+def _find_start(loop: Loop, index: int) -> int:
+    """Return when an iteration of a loop begins."""
+    return int(loop.iterations.filter(index=index)["start_ns"][0])
 
 
 def _place(track: TimelineTrack, first: int, count: int) -> TimelineTrack:
