@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from benchmarks.chromium import open_chromium
 from deepprof.commands import main as deepprof
-from docs.palette_png import pack_png
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -46,7 +45,7 @@ def write_pictures(folder: Path = FOLDER) -> None:
             deepprof(["report", DEMO, "-o", "report.html"])
         for name, (view, clicks) in PICTURES.items():
             taken = take_picture(browser, Path(own) / "report.html", view, clicks)
-            (folder / f"{name}.png").write_bytes(pack_png(taken))
+            (folder / f"{name}.png").write_bytes(taken)
 
 
 def take_picture(browser: Browser, page: Path, view: str, clicks: Sequence[str]) -> bytes:
