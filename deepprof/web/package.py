@@ -21,7 +21,7 @@ from deepprof.web.documents.session import (
 )
 from deepprof.web.region import cut_region
 from deepprof.web.sources import SourceFiles
-from deepprof.web.views import VIEWS, ViewSource, Write, choose_loops
+from deepprof.web.views import VIEWS, NoDocumentError, ViewSource, Write, choose_loops
 
 if TYPE_CHECKING:
     from deepprof.analysis import Analysis
@@ -31,6 +31,7 @@ SESSION = "session"
 REGION = "region"
 MOST_REGION = 400_000  # bytes of a region within a page: it is packed already
 MOST_KEY = 64  # characters
+TOO_LARGE = "Its documents are too large to be kept; `deepprof report` on a recording has no such limit."
 
 encode = msgspec.json.encode
 
@@ -70,7 +71,7 @@ class PageDocuments:
             return None
         try:
             return encode(write(self.analysis, parts))
-        except LookupError:
+        except NoDocumentError:
             return None
 
     def cut(self, loop: int, iteration: int, from_ns: int | None = None, to_ns: int | None = None) -> bytes | None:
@@ -126,8 +127,23 @@ def write_comparison(comparison: Comparison, a: Analysis, b: Analysis) -> Iterat
 
 def write_documents(analysis: Analysis, *, most_nbytes: int | None = None) -> Mapping[str, bytes]:
     """Return the documents of an analysis by key, the session first; what would exceed `most_nbytes` is left out."""
-    documents: dict[str, bytes] = {}
-    for key, document in PageDocuments(analysis).list_all():
-        if most_nbytes is None or sum(map(len, documents.values())) + len(document) <= most_nbytes:
-            documents[key] = document
-    return documents
+    page, kept = PageDocuments(analysis), dict[str, bytes]()
+    (_, session), *others = page.list_all()
+    room = None if most_nbytes is None else most_nbytes - len(session) - len(TOO_LARGE) * len(VIEWS)
+    if room is not None and room < 0:
+        return {}
+    for key, document in others:
+        if room is None or len(document) <= room:
+            kept[key] = document
+            room = None if room is None else room - len(document)
+    return {SESSION: encode(_without_missing(page.session, kept)), **kept}
+
+
+def _without_missing(session: SessionDocument, kept: Mapping[str, bytes]) -> SessionDocument:
+    """Return a session that lists only the documents that are kept, and says so in a view that has none left."""
+    views = []
+    for view in session.views:
+        there = [entry for entry in view.documents if entry.key in kept]
+        problem = TOO_LARGE if view.documents and not there else view.problem
+        views.append(msgspec.structs.replace(view, documents=there, problem=problem))
+    return msgspec.structs.replace(session, views=views)

@@ -7,6 +7,7 @@ regular Python files of a bearable size are read; a page that is sent to others 
 from __future__ import annotations
 
 import os
+import re
 import stat
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 AROUND = 12  # lines before and after
 MOST_NBYTES = 4 << 20
 SUFFIX = ".py"
+LINE_END = re.compile(r"\r\n|\r|\n")  # as Python counts them; str.splitlines ends lines at a form feed, too
 
 
 class SourceFiles:
@@ -58,4 +60,4 @@ def _read_lines(file: str) -> list[str]:
         found = os.fstat(opened.fileno())
         if not stat.S_ISREG(found.st_mode) or found.st_size > MOST_NBYTES:
             raise ValueError(f"it is no file of up to {MOST_NBYTES >> 20} MiB")
-        return opened.read(MOST_NBYTES).decode("utf-8", "replace").splitlines()
+        return LINE_END.split(opened.read(MOST_NBYTES).decode("utf-8", "replace").removesuffix("\n"))

@@ -27,10 +27,15 @@ if TYPE_CHECKING:
 
 MOST_RANKS = 16  # of which the page has a timeline and calling contexts; the slowest
 MOST_LOOPS = 16
+ELSEWHERE = "The traces were examined on other machines: only a report made where they are can show this."
 DIRECTIONS = {"down": "top-down", "up": "bottom-up"}
 
 Write = Callable[["Analysis", Sequence[str]], Any]
-"""Returns the document with the parts of a key after the view's name; raises `LookupError` where there is none."""
+"""Returns the document with the parts of a key after the view's name; raises `NoDocumentError` where there is none."""
+
+
+class NoDocumentError(Exception):
+    """There is no document of that key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,18 +71,22 @@ def _list_findings(_: Analysis) -> list[DocumentEntry]:
 
 
 def _list_iterations(analysis: Analysis) -> list[DocumentEntry]:
-    """Return a document per loop."""
-    words = wording_of(analysis)
+    """Return a document per loop, in their order; of too many those of the worst ranks."""
+    words, loops = wording_of(analysis), analysis.loops
+    chosen = [*dict.fromkeys([*choose_loops(analysis), *range(len(loops))])][:MOST_LOOPS]
     return [
-        DocumentEntry(key=f"iterations/{number}", title=name_loop(loop, words), loop=number, rank=loop.rank)
-        for number, loop in enumerate(analysis.loops[:MOST_LOOPS])
+        DocumentEntry(
+            key=f"iterations/{number}", title=name_loop(loops[number], words), loop=number, rank=loops[number].rank
+        )
+        for number in sorted(chosen)
     ]
 
 
 def _list_timelines(analysis: Analysis) -> list[DocumentEntry]:
     """Return the document of typical iterations, and of the slowest one of the first loop where it is another."""
-    entries = [DocumentEntry(key="timeline", title="typical iterations")]
-    for number in choose_loops(analysis)[:1]:
+    chosen = choose_loops(analysis)
+    entries = [DocumentEntry(key="timeline", title="typical iterations", loops=chosen)]
+    for number in chosen[:1]:
         loop = analysis.loops[number]
         slowest = _find_slowest(loop)
         if slowest is not None and slowest != _typical_of(loop):
@@ -88,8 +97,10 @@ def _list_timelines(analysis: Analysis) -> list[DocumentEntry]:
 
 
 def _list_flames(analysis: Analysis) -> list[DocumentEntry]:
-    """Return a document per rank and direction, the ranks in their order."""
-    ranks = [trace.rank or 0 for trace in analysis.traces][:MOST_RANKS]
+    """Return a document per rank and direction, the ranks in their order; of too many those of the worst."""
+    known = [trace.rank or 0 for trace in analysis.traces]
+    worst = [analysis.loops[number].rank for number in choose_loops(analysis)]
+    ranks = sorted([*dict.fromkeys([*worst, *known])][:MOST_RANKS])
     return [
         DocumentEntry(key=f"flame/{rank}/{way}", title=f"rank {rank}, {title}", rank=rank)
         for rank in ranks
@@ -140,13 +151,13 @@ def _find_slowest(loop: Loop) -> int | None:
 def _without_loop(analysis: Analysis) -> str | None:
     """Return why there are no iterations."""
     if analysis.loops:
-        return None
+        return None if analysis.traces else ELSEWHERE
     return f"No iteration was found: {analysis.no_loop_reason}. Record at least three iterations."
 
 
 def _without_typical(analysis: Analysis) -> str | None:
     """Return why there is no iteration to draw."""
-    if not choose_loops(analysis):
+    if not choose_loops(analysis) or not analysis.traces:
         return _without_loop(analysis) or "No whole iteration was recorded: record at least three in a row."
     return None
 
@@ -155,6 +166,8 @@ def _without_code(analysis: Analysis) -> str | None:
     """Return why there are no calling contexts."""
     if any(has_code(trace) or (trace.rank or 0) in analysis.trees for trace in analysis.traces):
         return None
+    if not analysis.traces:
+        return ELSEWHERE
     how = analysis.without_lines or "record the host's operators or ranges beside the kernels"
     return f"The recording has no function, operator or range of the host; {how}."
 
@@ -178,8 +191,10 @@ def _write_timelines(analysis: Analysis, parts: Sequence[str]) -> Any:
         typical = [(number, _typical_of(analysis.loops[number])) for number in loops]
         return write_timeline(analysis, [(number, index) for number, index in typical if index is not None])
     number, index = _read_numbers(parts, 2)
+    if number >= len(analysis.loops):
+        raise NoDocumentError
     if not analysis.loops[number].iterations["index"].is_in([index]).any() or analysis.loops[number].anatomy is None:
-        raise LookupError
+        raise NoDocumentError
     return write_timeline(analysis, [(number, index)])
 
 
@@ -187,17 +202,24 @@ def _write_flames(analysis: Analysis, parts: Sequence[str]) -> Any:
     """Return the calling contexts of a rank."""
     rank, way = _read_numbers(parts[:1], 1)[0], parts[1:]
     if rank not in analysis.context_trees:
-        raise LookupError
+        raise NoDocumentError
     if list(way) == ["down"]:
         return write_flame(analysis, rank, "down")
     if list(way) == ["up"]:
         return write_flame(analysis, rank, "up")
-    raise LookupError
+    raise NoDocumentError
 
 
 def _by_loop(write: Callable[[Analysis, int], Any]) -> Write:
     """Return what writes the document of a loop by its number."""
-    return lambda analysis, parts: write(analysis, _read_numbers(parts, 1)[0])
+
+    def write_loop(analysis: Analysis, parts: Sequence[str]) -> Any:
+        (number,) = _read_numbers(parts, 1)
+        if number >= len(analysis.loops):
+            raise NoDocumentError
+        return write(analysis, number)
+
+    return write_loop
 
 
 def _of_all(write: Callable[[Analysis], Any]) -> Write:
@@ -211,9 +233,9 @@ def _of_all(write: Callable[[Analysis], Any]) -> Write:
 
 
 def _read_numbers(parts: Sequence[str], many: int) -> list[int]:
-    """Return so many whole numbers; raises `LookupError` for anything else."""
+    """Return so many whole numbers; raises `NoDocumentError` for anything else."""
     if len(parts) != many or not all(part.isascii() and part.isdecimal() and len(part) < 19 for part in parts):
-        raise LookupError
+        raise NoDocumentError
     return [int(part) for part in parts]
 
 

@@ -63,9 +63,10 @@ def _cut_waits(timeline: Timeline, begin: int, end: int) -> tuple[Int64s, Int64s
 
 def _find_innermost(wide: pl.DataFrame, start: Int64s, end: Int64s) -> Int64s:
     """Return the number of the deepest box around each of a few stretches; the first box is around all."""
-    inside = (wide["start_ns"].to_numpy()[None, :] <= start[:, None]) & (
-        end[:, None] <= wide["end_ns"].to_numpy()[None, :]
-    )
-    depth = np.where(inside, wide["depth"].to_numpy().astype(np.int64)[None, :], -1)
-    found: Int64s = wide["box"].to_numpy()[np.argmax(depth, axis=1)].astype(np.int64)
+    begins, ends = wide["start_ns"].to_numpy(), wide["end_ns"].to_numpy()
+    box, depth = (wide[name].to_numpy().astype(np.int64) for name in ("box", "depth"))
+    found = np.full(len(start), box[0])
+    for wait in range(len(start)):  # all of them at once would take waits x boxes of memory
+        around = np.flatnonzero((begins <= start[wait]) & (end[wait] <= ends))
+        found[wait] = box[around[np.argmax(depth[around])]]
     return found

@@ -215,8 +215,12 @@ function AnswerLines({ session, select }: Frame) {
 function Shown(props: Frame & { view: ViewEntry }) {
   const { view, session, selection } = props;
   const loop = chosenLoop(session, selection);
-  const entry = chooseEntry(view, { ...selection, loop: loop?.loop, rank: selection.rank ?? loop?.rank });
+  const free = selection.loop === undefined && selection.rank === undefined;
+  const wanted = { ...selection, loop: loop?.loop, rank: selection.rank ?? loop?.rank };
+  const entry = chooseEntry(view, wanted, free || session.server);
   const known = VIEWS.find(({ name }) => name === view.name);
+  if (!entry && known && view.documents.length)
+    return <p class="problem">This page has the worst loops and ranks only, and not this one; deepprof view TRACE has all.</p>;
   if (!entry || !known) return <p class="problem">This page has nothing to show for “{showName(view.title)}”.</p>;
   const key = known.key?.(entry, view, session, selection) ?? entry.key;
   return <Loaded {...props} entry={entry} documentKey={key} known={known} />;

@@ -33,6 +33,11 @@ export class DocumentStore {
     return loading as Promise<T>;
   }
 
+  /** Whether all there is, is in the page. */
+  get isFile(): boolean {
+    return this.inlined !== null;
+  }
+
   /** Returns whether the page has `key`; a server is asked for it only when it is loaded. */
   async has(key: string): Promise<boolean> {
     return this.inlined === null || Object.hasOwn(await this.inlined, key);

@@ -270,4 +270,10 @@ function Chosen({ frames, row, session, select, documents }: ViewProps<FlameDocu
   );
 }
 
-export const flame: View<FlameDocument> = { name: "flame", component: Flame, searches: true };
+export const flame: View<FlameDocument> = {
+  name: "flame",
+  component: Flame,
+  searches: true,
+  key: (entry, _view, session, { rank }) =>
+    session.server && rank !== undefined && session.ranks.includes(rank) ? entry.key.replace(/^flame\/\d+/, `flame/${rank}`) : entry.key,
+};

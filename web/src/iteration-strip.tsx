@@ -25,7 +25,7 @@ export function IterationStrip({ session, selection, select }: StripProps) {
   const bars = foldStrip(loop.strip, Math.floor(width / NARROWEST));
   const iteration = selection.iteration ?? loop.typical ?? loop.strip.first[0];
   const at = bars.findIndex(({ first, last }) => iteration >= first && iteration <= last);
-  const go = (bar: Bar | undefined, how?: "replace") => bar && select({ loop: loop.loop, iteration: bar.first }, how);
+  const go = (bar: Bar | undefined, how?: "replace") => bar && select({ loop: loop.loop, iteration: bar.longest }, how);
   const onKeyDown = (event: KeyboardEvent) => {
     const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: bars.length - 1 }[event.key];
     if (to === undefined) return;

@@ -236,4 +236,8 @@ function Copies({ document, index }: { document: IterationsDocument; index: numb
   return <Table label={`Copies of iteration ${index}`} columns={columns} rows={rows} id={(at) => at} />;
 }
 
-export const iterations: View<IterationsDocument> = { name: "iterations", component: Iterations };
+export const iterations: View<IterationsDocument> = {
+  name: "iterations",
+  component: Iterations,
+  key: (entry, _view, session, { loop }) => (session.server && loop !== undefined && session.loops[loop] ? `iterations/${loop}` : entry.key),
+};

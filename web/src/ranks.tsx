@@ -23,11 +23,11 @@ function Ranks({ document, session, selection, select }: ViewProps<RanksDocument
   const title = MEASURES.find((one) => one.measure === measure)!.title;
   const rank = selection.rank ?? session.loops.find(({ loop }) => loop === selection.loop)?.rank;
   const row = chosenRow(document, rank, latest);
-  const column = document.index.indexOf(selection.iteration ?? -1);
+  const column = document.index.indexOf((selection.iteration ?? NaN) + (document.rows[row]?.shift ?? 0));
   const choose = (row: number, column: number) => {
-    const { rank, loop } = document.rows[row];
+    const { rank, loop, shift } = document.rows[row];
     setLatest(row);
-    select({ rank, loop: loop ?? undefined, iteration: document.index[column], document: selection.document });
+    select({ rank, loop: loop ?? undefined, iteration: column < 0 ? undefined : document.index[column] - shift, document: selection.document });
   };
   return (
     <div class="ranks">
@@ -61,6 +61,7 @@ function Notes({ document }: { document: RanksDocument }) {
     !document.matched && "Iterations are counted from each rank's own first one: a column need not be the same moment in all ranks.",
     showName(document.missing),
     document.left_out > 0 && `${document.left_out} iterations are not in it.`,
+    document.left_out_rows > 0 && `${document.left_out_rows} ranks are not in it: those that differ least.`,
   ].filter((note) => note !== false && note !== "");
   return notes.length === 0 ? null : <p class="quiet">{notes.join(" ")}</p>;
 }
@@ -150,8 +151,8 @@ function Ramp() {
 }
 
 function ChosenCell({ document, row, column }: { document: RanksDocument; row: number; column: number }) {
-  const { rank, title, loop } = document.rows[row];
-  const iteration = document.index[column];
+  const { rank, title, loop, shift } = document.rows[row];
+  const iteration = document.index[column] - shift; // the rank's own number
   const fragment = `timeline?${loop === null ? "" : `loop=${loop}&`}rank=${rank}&iteration=${iteration}`;
   return (
     <p aria-live="polite">

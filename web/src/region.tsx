@@ -17,7 +17,8 @@ export function RegionButtons({
   const [problem, setProblem] = useState("");
   useEffect(() => {
     setProblem("");
-    documents.has(region.key).then(setThere, () => setThere(false));
+    const kept = session.server || documents.isFile; // a daemon keeps no events
+    documents.has(region.key).then((has) => setThere(has && kept), () => setThere(false));
   }, [region.key]);
   const perfetto = session.perfetto;
   const attempt = (act: () => Promise<void>) => () =>
@@ -29,7 +30,7 @@ export function RegionButtons({
     ? perfetto
       ? ""
       : "Perfetto is not served here: download the region and open it there."
-    : "This file has no events of this iteration; deepprof view TRACE cuts any region out.";
+    : `${documents.isFile ? "This file has" : "The daemon keeps"} no events of this iteration; deepprof view TRACE cuts any region out.`;
   return (
     <div class="actions">
       <button

@@ -8,6 +8,7 @@ export const SIGNS: Record<Mark, string> = { "": "", "warm-up": "↗", outlier: 
 export interface Bar {
   first: number;
   last: number;
+  longest: number; // of these the one that is drawn
   longest_ns: number;
   mark: Mark;
 }
@@ -25,10 +26,12 @@ export function foldStrip(strip: IterationStrip, most: number): Bar[] {
 
 function foldBars(strip: IterationStrip, from: number, to: number): Bar {
   const marks = strip.mark.slice(from, to);
+  const longest_ns = Math.max(...strip.longest_ns.slice(from, to));
   return {
     first: strip.first[from],
     last: strip.last[to - 1],
-    longest_ns: Math.max(...strip.longest_ns.slice(from, to)),
+    longest: strip.longest[strip.longest_ns.indexOf(longest_ns, from)],
+    longest_ns,
     mark: marks.reduce((most, mark) => (NOTABLE.indexOf(mark) > NOTABLE.indexOf(most) ? mark : most), ""),
   };
 }

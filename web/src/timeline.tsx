@@ -301,7 +301,7 @@ function Chosen({
         ],
       ]}
     >
-      {parent >= 0 && time >= WORTH * total && (
+      {track.side === "device" && parent >= 0 && time >= WORTH * total && (
         <p class="what-if">
           If this took no time, the iteration would take {formatDuration(Math.max(total - time, 0))} at best, not{" "}
           {formatDuration(total)}.
@@ -344,10 +344,13 @@ export const timeline: View<TimelineDocument> = {
     const { iteration } = selection;
     const base = /^(.*timeline)(\/\d+\/\d+)?$/.exec(entry.key)?.[1];
     const loop = chosenLoop(session, selection);
-    if (base === undefined || loop === undefined || iteration === undefined) return entry.key;
+    if (base === undefined || loop === undefined) return entry.key;
     const has = (wanted: string) => view.documents.some(({ key }) => key === wanted);
-    if (loop.typical === iteration && has(base)) return base; // of all ranks
-    const own = `${base}/${loop.loop}/${iteration}`;
+    const shared = view.documents.find(({ key }) => key === base)?.loops.includes(loop.loop); // of several ranks
+    const wanted = iteration ?? (shared || selection.loop === undefined ? undefined : loop.typical);
+    if (wanted === undefined || wanted === null) return entry.key;
+    if (loop.typical === wanted && shared) return base;
+    const own = `${base}/${loop.loop}/${wanted}`;
     return session.server || has(own) ? own : entry.key;
   },
 };

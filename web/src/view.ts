@@ -23,17 +23,24 @@ export interface View<D extends Document = Document> {
 }
 
 /** Returns the document of `view` that fits the selection best: the one it names, else that of its loop and rank. */
-export function chooseEntry(view: ViewEntry, selection: Selection): DocumentEntry | undefined {
+export function chooseEntry(view: ViewEntry, selection: Selection, any = false): DocumentEntry | undefined {
   const named = view.documents.find((entry) => entry.key === selection.document);
   if (named) return named;
   const fit = (entry: DocumentEntry) =>
     agreement(entry.loop, selection.loop) +
     agreement(entry.rank, selection.rank) +
     (entry.iteration === null || entry.iteration === selection.iteration ? 0 : -9); // of another one than is selected
-  return view.documents.reduce<DocumentEntry | undefined>(
+  // A file has those of some loops and ranks only. Of a server, and where nothing is selected, any will do.
+  const able = any ? view.documents : view.documents.filter((entry) => isAbout(entry, selection));
+  return able.reduce<DocumentEntry | undefined>(
     (best, entry) => (best && fit(best) >= fit(entry) ? best : entry),
     undefined,
   );
+}
+
+function isAbout(entry: DocumentEntry, { loop, rank }: Selection): boolean {
+  if (entry.loop !== null && loop !== undefined) return entry.loop === loop;
+  return entry.rank === null || rank === undefined || entry.rank === rank;
 }
 
 function agreement(own: number | null, wanted: number | undefined): number {

@@ -30,7 +30,7 @@ test("a server is asked once, and again after a failure", async (context) => {
 });
 
 test("a view shows the document that is named, else the one of the loop and rank", () => {
-  const entry = (key: string, loop: number | null, rank: number | null, iteration: number | null = null) => ({ key, title: key, loop, rank, iteration });
+  const entry = (key: string, loop: number | null, rank: number | null, iteration: number | null = null) => ({ key, title: key, loop, rank, iteration, loops: [] });
   const view = {
     name: "flame",
     title: "Flame",

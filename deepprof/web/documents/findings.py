@@ -86,7 +86,7 @@ def _describe(finding: Finding, analysis: Analysis, causes: Mapping[str, int]) -
         iterations=finding.iterations,
         place=tidy(describe_location(finding.location or {}, wording_of(analysis))),
         source=read_source(finding.location),
-        cause=None if finding.caused_by is None else causes.get(finding.caused_by),
+        cause=None if finding.caused_by in {None, finding.rule} else causes.get(str(finding.caused_by)),
         evidence=[_show(name, value) for name, value in finding.evidence.items()],
         trends=[] if number is None else draw_trends(finding, analysis.loops[number]),
         bars=[] if number is None else draw_bars(finding, analysis.loops[number], wording_of(analysis)),

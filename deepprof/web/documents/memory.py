@@ -101,7 +101,7 @@ def _list_copies(copies: pl.DataFrame) -> Iterator[CopyEntry]:
 def _list_series(trace: Trace) -> Iterator[MemorySeries]:
     """Yield the memory in use on each device of a trace, and on the host, where it was recorded."""
     rank, limits = trace.rank or 0, dict(trace.devices.select("device", "memory_nbytes").iter_rows())
-    for device in trace.memory_events["device"].unique().sort().to_list():
+    for device in trace.memory_events["device"].drop_nulls().unique().sort().to_list():
         time, in_use = _read_use(trace.memory_events.filter(device=device))
         where = "host" if device == HOST_MEMORY else f"device {device}"
         begins, low, high = sum_up(time, in_use, MOST_POINTS)

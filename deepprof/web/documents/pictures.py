@@ -63,9 +63,11 @@ def draw_trends(finding: Finding, loop: Loop) -> list[TrendPicture]:
 
 
 def _draw(points: pl.DataFrame, title: str, unit: Literal["ns", "bytes", "count"]) -> TrendPicture:
-    """Return a trend of rows of `index` and `value`, each so many where there are too many."""
+    """Return a trend of rows of `index` and `value`; of too many the largest of each stretch."""
     known = points.drop_nulls()
-    thin = known.gather_every(-(-max(known.height, 1) // MOST_POINTS))
+    each = -(-max(known.height, 1) // MOST_POINTS)
+    stretches = known.with_row_index("row").group_by(pl.col("row") // each, maintain_order=True)
+    thin = stretches.agg(pl.col("index", "value").sort_by("value").last())
     return TrendPicture(title=title, unit=unit, index=thin["index"].to_list(), value=thin["value"].to_list())
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from deepprof.metrics.ranks.facts import longest_loops
@@ -27,7 +29,8 @@ Cells = Mapping[Place, Mapping[int, int]]  # by iteration
 class RankRow(msgspec.Struct, frozen=True, kw_only=True):
     """One rank and device: medians per iteration, null where they are not known; `loop` null without one.
 
-    `program` numbers the programs that ranks run, only within which they are compared; null without a loop.
+    `program` numbers the programs that ranks run, only within which they are compared; null without a loop. Column
+    `index` is the rank's own iteration `index - shift`.
     """
 
     rank: int
@@ -39,6 +42,7 @@ class RankRow(msgspec.Struct, frozen=True, kw_only=True):
     own_ns: int | None
     waiting_ns: int | None
     score: float | None
+    shift: int
 
 
 class RanksDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,10 +64,15 @@ class RanksDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class _RankCells:
-    """What each place needed itself in each iteration, and how long it waited."""
+    """What each place needed itself in the latest iterations, and how long it waited.
+
+    `shifts` is how much an iteration's number in its group is above the place's own; `index` are all iterations.
+    """
 
     own_ns: Cells
     waiting_ns: Cells
+    shifts: Mapping[Place, int]
+    index: npt.NDArray[np.int64]
 
 
 def write_ranks(analysis: Analysis) -> RanksDocument:
@@ -77,21 +86,22 @@ def write_ranks(analysis: Analysis) -> RanksDocument:
     kept = ranks.ranks.head(MOST_ROWS)
     places = list(zip(kept["rank"].to_list(), kept["device"].to_list(), strict=True))
     cells = _find_cells(ranks, {place: loops[place] for place in places if place in loops})
-    index = sorted({each for taken in (*cells.own_ns.values(), *cells.waiting_ns.values()) for each in taken})
-    shown = index[-MOST_COLUMNS:]
+    shown = cells.index[-MOST_COLUMNS:].tolist()
     return RanksDocument(
-        rows=[_describe(row, known, words) for row in kept.to_dicts()],
+        rows=[_describe(row, known, words, cells.shifts) for row in kept.to_dicts()],
         index=shown,
         own_ns=[_spread(cells.own_ns.get(place, {}), shown) for place in places],
         waiting_ns=[_spread(cells.waiting_ns.get(place, {}), shown) for place in places],
         matched=all(group.matching is not None for group in ranks.groups if len(group.places) > 1),
         missing=ranks.missing_text,
-        left_out=len(index) - len(shown),
+        left_out=len(cells.index) - len(shown),
         left_out_rows=ranks.ranks.height - kept.height,
     )
 
 
-def _describe(row: Mapping[str, int], loops: Mapping[Place, int], words: Wording) -> RankRow:
+def _describe(
+    row: Mapping[str, int], loops: Mapping[Place, int], words: Wording, shifts: Mapping[Place, int]
+) -> RankRow:
     """Return a row of the table of ranks; a program on the CPU has no device."""
     rank, device = row["rank"], row["device"]
     where = "" if words.on_cpu or device is None else f", device {device}"
@@ -105,6 +115,7 @@ def _describe(row: Mapping[str, int], loops: Mapping[Place, int], words: Wording
         own_ns=row["own_ns"],
         waiting_ns=row["waiting_ns"],
         score=row["score"],
+        shift=shifts.get((rank, device), 0),
     )
 
 
@@ -114,15 +125,20 @@ def _find_cells(ranks: RankComparison, loops: Mapping[Place, Loop]) -> _RankCell
     Iterations that were not compared, for they are cut on some rank, are at the same distance from those that were.
     """
     own, waiting = dict[Place, Mapping[int, int]](), dict[Place, Mapping[int, int]]()
+    shifts, every = dict[Place, int](), np.empty(0, np.int64)
     for group in ranks.groups:
+        waits = group.waits.partition_by("rank", "device", as_dict=True)
         for place in group.places:
             if place not in loops:
                 continue
-            rows = group.waits.filter((pl.col("rank") == place[0]) & (pl.col("device") == place[1]))
-            shift = _find_shift(group, rows)
-            own[place] = {index + shift: value for index, value in _own_times(loops[place]).items()}
-            waiting[place] = dict(rows.select("iteration", "waiting_ns").iter_rows())
-    return _RankCells(own, waiting)
+            rows = waits.get(place, group.waits.clear())
+            shifts[place] = shift = _find_shift(group, rows)
+            times = _own_times(loops[place])
+            every = np.union1d(every, np.append(times["index"].to_numpy() + shift, rows["iteration"].to_numpy()))
+            own[place] = {index + shift: value for index, value in times.tail(MOST_COLUMNS).iter_rows()}
+            latest = rows.sort("iteration").tail(MOST_COLUMNS)
+            waiting[place] = dict(latest.select("iteration", "waiting_ns").iter_rows())
+    return _RankCells(own, waiting, shifts, every)
 
 
 def _find_shift(group: RankGroup, rows: pl.DataFrame) -> int:
@@ -132,10 +148,10 @@ def _find_shift(group: RankGroup, rows: pl.DataFrame) -> int:
     return int((rows["iteration"] - rows["index"]).median() or 0)  # type: ignore[arg-type]
 
 
-def _own_times(loop: Loop) -> dict[int, int]:
+def _own_times(loop: Loop) -> pl.DataFrame:
     """Return what each usual iteration takes without waiting for others: without exposed communication."""
     own = pl.col("iteration_ns") - pl.col("exposed_communication_ns")
-    return dict(loop.usual.select("index", own=own).drop_nulls().iter_rows())
+    return loop.usual.select("index", own=own).drop_nulls()
 
 
 def _spread(values: Mapping[int, int], index: list[int]) -> list[int | None]:

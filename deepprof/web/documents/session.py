@@ -42,13 +42,17 @@ class LoopEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DocumentEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A document that a view can show; `loop`, `rank` and `iteration` say what it is about, null for all of the job."""
+    """A document that a view can show; `loop`, `rank` and `iteration` say what it is about, null for all of the job.
+
+    `loops` are those that a document of several shows.
+    """
 
     key: str
     title: str
     loop: int | None = None
     rank: int | None = None
     iteration: int | None = None
+    loops: list[int] = []
 
 
 class ViewEntry(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,11 +19,12 @@ MOST_BARS = 300  # a bar of two pixels each in a narrow window
 class IterationStrip(msgspec.Struct, frozen=True, kw_only=True):
     """The iterations of a loop as at most `MOST_BARS` bars, each of the iterations `first` to `last`.
 
-    `longest_ns` is the time of the longest of them, `mark` its mark; `median_ns` that of the loop.
+    `longest` is the longest of them, `longest_ns` its time, `mark` its mark; `median_ns` is the loop's.
     """
 
     first: list[int]
     last: list[int]
+    longest: list[int]
     longest_ns: list[int]
     mark: list[Mark]
     median_ns: int | None
@@ -39,6 +40,7 @@ def draw_strip_of(loop: Loop) -> IterationStrip:
     return IterationStrip(
         first=[index[a] for a in bounds[:-1]],
         last=[index[b - 1] for b in bounds[1:]],
+        longest=[index[row] for row in longest],
         longest_ns=length[longest].tolist(),
         mark=[marks[row] for row in longest],
         median_ns=loop.metrics.iteration_ns.median if loop.metrics.iteration_ns else None,

@@ -15,6 +15,7 @@ from deepprof.web.package import PageDocuments
 from tests.browsing import NARROW, WIDE, Visit, browser
 from tests.collectors.documents import event, kernel
 from tests.deepprof.web.pages import open_page, play_file, write_page
+from tests.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -140,7 +141,7 @@ def test_a_search_takes_any_text(seen: Visit) -> None:
         for view in ("timeline", "flame"):
             seen.open(view)
             seen.page.fill("input[type=search]", text)
-            seen.page.wait_for_function("document.querySelector('main [role=status]')?.textContent")
+            seen.page.wait_for_selector("main [role=status]:not(:empty)", state="attached")
             assert re.fullmatch(r"Nothing matches\.|\d+ of \d+ match\.", seen.text("main [role=status]"))
             seen.page.fill("input[type=search]", "")
 
@@ -149,7 +150,9 @@ def test_the_name_of_the_file_is_the_title(seen: Visit) -> None:
     seen.open("findings")
     shown = TITLE.replace("\u202e", "⟨U+202E⟩")
     assert seen.text("h1").endswith(shown)
-    seen.page.wait_for_function("shown => document.title.includes(shown)", arg="&amp; ⟨U+202E⟩.json")
+    from playwright.sync_api import expect
+
+    expect(seen.page).to_have_title(re.compile(re.escape("&amp; ⟨U+202E⟩.json")), timeout=PATIENCE_S * 1000)
 
 
 def test_nothing_gets_wider_than_a_telephone(page: Path, browser: Browser) -> None:

@@ -130,7 +130,7 @@ def test_nonsense_in_the_address_is_left_out(seen: Visit) -> None:
     views = {view.name for view in PageDocuments(analyze_ranks()).session.views}
     for text in NONSENSE:
         seen.page.evaluate("text => { location.hash = text }", text)
-        seen.page.wait_for_function("document.querySelector('nav [aria-current=page]') !== null")
+        seen.page.wait_for_selector("nav [aria-current=page]", state="attached")
         seen.open("findings")
         seen.open(text) if text.partition("?")[0] in views else None
         assert seen.page.locator("main").get_attribute("data-view") in views
@@ -143,7 +143,7 @@ def test_nonsense_in_the_address_is_left_out(seen: Visit) -> None:
 def test_a_page_that_opens_at_nonsense_shows_its_first_view(page: Path, browser: Browser) -> None:
     seen = open_page(browser, page, "<script>?loop=x")
     assert seen.page.locator("main").get_attribute("data-view") == "findings"
-    seen.page.wait_for_function("location.hash === '#findings'")
+    seen.page.wait_for_url("**#findings")
     seen.check()
     seen.page.context.close()
 

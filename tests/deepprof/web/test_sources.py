@@ -27,6 +27,13 @@ def test_the_lines_around_a_line(tmp_path) -> None:
     assert files_of(str(path)).read(str(path), 100_000).lines == []
 
 
+def test_lines_are_those_that_python_counts(tmp_path) -> None:
+    path = tmp_path / "train.py"
+    path.write_bytes(b"import a\n\f\ndef f():\r\n    return '\xe2\x80\xa8'\n")
+    source = files_of(str(path)).read(str(path), 3)
+    assert source.lines == ["import a", "\f", "def f():", "    return '\u2028'"]
+
+
 def test_a_file_that_the_trace_does_not_name_is_not_read(tmp_path) -> None:
     path = tmp_path / "secret.py"
     path.write_text("secret = 1\n")

@@ -11,8 +11,8 @@ import deepprof
 from deepprof.analysis import Analysis
 from deepprof.render.wording import GPU
 from deepprof.web.documents.findings import write_findings
-from deepprof.web.documents.pictures import MOST_BARS, draw_bars, draw_trends
-from tests.deepprof.builders import build_analysis, build_finding, build_loop
+from deepprof.web.documents.pictures import MOST_BARS, MOST_POINTS, draw_bars, draw_trends
+from tests.deepprof.builders import build_analysis, build_finding, build_iterations, build_loop
 from tests.deepprof.render.reports import read_simulated
 from tests.deepprof.web.documents.columns import again
 
@@ -84,3 +84,21 @@ def test_a_loop_without_parts_has_no_bars() -> None:
     assert draw_bars(build_finding(parts={}), loop, GPU) == []
     assert draw_trends(build_finding(rule="host-bound"), loop) == []
     assert MOST_BARS > 1
+
+
+def test_a_long_trend_keeps_what_stands_out() -> None:
+    times = [10_000] * 1200
+    for at in (100, 700, 1100):
+        times[at] = 1_000_000
+    loop = build_loop(iterations=build_iterations(times, partial=False))
+    (trend,) = draw_trends(build_finding(rule="slow-iterations", parts={}), loop)
+    assert len(trend.index) <= MOST_POINTS
+    assert sorted(trend.index) == trend.index
+    assert [index for index, value in zip(trend.index, trend.value, strict=True) if value > 500_000] == [100, 700, 1100]
+
+
+def test_what_is_the_same_on_another_rank_is_explained_by_nothing() -> None:
+    finding = build_finding(rule="launch-bound", rank=0)
+    again = replace(finding, rank=1, caused_by="launch-bound")
+    entries = write_findings(build_analysis(findings=(finding, again))).findings
+    assert [entry.cause for entry in entries] == [None, None]
