@@ -14,7 +14,11 @@ MEDIA_TYPES = {SCRIPT: "text/javascript; charset=utf-8", STYLE: "text/css; chars
 
 
 def show_page(title: str) -> Response:
-    """Answer with the page, which asks for its documents at `api/documents/` beside it."""
+    """Answer with the page, which asks for its documents at `api/documents/` beside it; or that it was not built."""
+    try:
+        read_asset(SCRIPT)
+    except UsageError as error:
+        return say(503, str(error))
     return give(write_index(title, "/"), HTML)
 
 
