@@ -103,10 +103,14 @@ function pick(all: Record<string, unknown>, key: string): unknown {
   return all[key];
 }
 
+let edition: string | null = null; // of the session: a server that has another one since says so
+
 async function ask(address: string): Promise<unknown> {
-  const answer = await fetch(address, { headers: { accept: "application/json" } }).catch(() => {
+  const headers = { accept: "application/json", ...(edition === null ? {} : { "if-match": edition }) };
+  const answer = await fetch(address, { headers }).catch(() => {
     throw new Error("The server does not answer; is it still running?");
   });
+  if (answer.ok && address.endsWith("/session")) edition = answer.headers.get("etag");
   if (answer.ok) return answer.json();
   const problem = answer.headers.get("content-type")?.startsWith("text/plain") ? await answer.text() : "";
   throw new Error(problem || `The server answers ${answer.status} for ${address}.`);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Awaitable, Callable, Mapping
 from urllib.parse import unquote
 
@@ -54,7 +55,17 @@ class DaemonPage:
         return give_document(None if write is None else msgspec.json.encode(write(await self._look())))
 
     async def _give_of_job(self, request: Request) -> Response:
-        return give_document((await self._find(request)).documents.get(_read_key(request)))
+        """Answer with a document of the latest examination; a page that began with an earlier one has to begin anew.
+
+        Numbers of findings and loops are those of one examination.
+        """
+        documents = (await self._find(request)).documents
+        edition = _name_edition(documents)
+        if documents and request.headers.get("if-match", edition) != edition:
+            return say(412, "the job was examined again meanwhile; reload the page")
+        answer = give_document(documents.get(_read_key(request)))
+        answer.headers["ETag"] = edition
+        return answer
 
     async def _show_job(self, request: Request) -> Response:
         if not (await self._find(request)).documents:
@@ -74,6 +85,11 @@ async def _show_own(_: Request) -> Response:
 async def _add_slash(request: Request) -> Response:
     """Send to the address with a slash, beside which the page looks for its documents."""
     return Response(status_code=308, headers={"Location": f"{request.scope['path']}/"})
+
+
+def _name_edition(documents: Mapping[str, bytes]) -> str:
+    """Return an entity tag of all documents of one examination."""
+    return f'"{zlib.crc32(documents.get("session", b"")):08x}-{sum(map(len, documents.values())):x}"'
 
 
 def _read_key(request: Request) -> str:

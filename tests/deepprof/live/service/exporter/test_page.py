@@ -196,3 +196,18 @@ def test_a_rank_without_iterations_has_no_times() -> None:
     (job,) = write_live(make_snapshot(make_rank("new", 0, START_NS), now_ns=START_NS)).jobs
     assert (job.ranks[0].median_ns, job.ranks[0].interval_ns, job.ranks[0].overlap_ratio) == (None, None, None)
     assert job.examined is False
+
+
+def test_a_page_of_an_earlier_examination_has_to_begin_anew() -> None:
+    daemon = Shown(SHOWN)
+    with serving(daemon) as running:
+        path = "/jobs/a/api/documents/"
+        first = ask(running.address, f"{path}session")[2]["Etag"]
+        assert ask(running.address, f"{path}iterations/0", **{"If-Match": first})[0] == 200
+        later = replace(EXAMINED, documents={"session": b'{"a": 2}', "iterations/0": b'{"b": 3}'})
+        daemon.snapshot = replace(SHOWN, examinations={"a": later})
+        status, text, _ = ask(running.address, f"{path}iterations/0", **{"If-Match": first})
+        assert (status, text) == (412, "the job was examined again meanwhile; reload the page\n")
+        second = ask(running.address, f"{path}session")[2]["Etag"]
+        assert second != first
+        assert ask(running.address, f"{path}iterations/0", **{"If-Match": second})[1] == '{"b": 3}'
