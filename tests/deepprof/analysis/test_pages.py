@@ -93,14 +93,14 @@ def serving_job(documents: PageDocuments) -> Iterator[str]:
         exporter.close()
 
 
-def look_at_all(seen: Visit, session: dict[str, Any]) -> None:
+def look_at_all(seen: Visit, session: dict[str, Any], documents: int = 1) -> None:
     """Open each view with its first documents; nothing may go wrong."""
     seen.page.wait_for_selector("main[data-view]")  # after the token's first answer, where there is one
     for view in session["views"]:
         seen.open(view["name"])
         if view["problem"] is not None:
             assert view["problem"][:40] in seen.text()
-        for entry in view["documents"][1:3]:
+        for entry in view["documents"][1:documents]:
             seen.open(f"{view['name']}?document={entry['key']}")
     assert session["answer"]["lines"][0] in seen.text("body")
     seen.check()
@@ -120,4 +120,4 @@ def test_every_view_opens_from_a_file(page: Page | None, browser: Browser) -> No
     if page is None:
         return
     _, values, path = page
-    look_at_all(visit(browser, path.as_uri()), values["session"])
+    look_at_all(visit(browser, path.as_uri()), values["session"], documents=3)
