@@ -55,7 +55,8 @@ def _print_evidence(analysis: Analysis, page: TextPage) -> None:
         for sentence in _describe_loop(loop, wording_of(analysis)):
             page.line(f"{label}{sentence}", indent=2, hang=2)
         page.skip()
-        page.columns(_list_metrics(loop.metrics, copies=not wording_of(analysis).on_cpu), indent=2)
+        figures = list_figures(loop.metrics, wording_of(analysis))
+        page.columns([(title, text) for _, title, text in figures], indent=2)
 
 
 def _describe_source(loop: Loop, words: Wording) -> str:
@@ -97,10 +98,11 @@ def _describe_loop(loop: Loop, words: Wording) -> Iterable[str]:
         yield f"inside: {level.get('repeats')} times {words.count(level.get('events', 0))}"
 
 
-def _list_metrics(metrics: LoopMetrics, *, copies: bool) -> Sequence[tuple[str, str]]:
-    """Return Table III with the paper's names: intervals are idle time between iterations, sizes those of copies.
+def list_figures(metrics: LoopMetrics, words: Wording) -> Sequence[tuple[str, str, str]]:
+    """Return Table III: the field of each figure, the paper's name of it, and its value as people read it.
 
-    Without `copies` the figures on copies are left out.
+    Intervals are idle time between iterations, sizes those of copies, which programs without a device do not have.
     """
-    shown = {name: each for name, each in LOOP_METRICS.items() if copies or not each.of_copies}
-    return [(each.label, FORMATS[name.rpartition("_")[2]](getattr(metrics, name))) for name, each in shown.items()]
+    shown = {name: each for name, each in LOOP_METRICS.items() if not (words.on_cpu and each.of_copies)}
+    values = metrics.values
+    return [(name, each.label, FORMATS[name.rpartition("_")[2]](values[name])) for name, each in shown.items()]

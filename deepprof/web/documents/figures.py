@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from deepprof.metrics.iteration import LOOP_METRICS
-from deepprof.render.origin import FORMATS
+from deepprof.render.origin import list_figures
 from deepprof.web.documents.schema import Figure
 
 if TYPE_CHECKING:
@@ -13,11 +12,7 @@ if TYPE_CHECKING:
     from deepprof.render.wording import Wording
 
 
-def list_figures(loop: Loop, words: Wording) -> list[Figure]:
-    """Return Table III of a loop; a program without a device has no figures on copies."""
-    shown = {name: each for name, each in LOOP_METRICS.items() if not (words.on_cpu and each.of_copies)}
-    values = loop.metrics.values
-    return [
-        Figure(name=name, title=each.label, value=values[name], text=FORMATS[name.rpartition("_")[2]](values[name]))
-        for name, each in shown.items()
-    ]
+def write_table_iii(loop: Loop, words: Wording) -> list[Figure]:
+    """Return Table III of a loop as the report has it."""
+    values, listed = loop.metrics.values, list_figures(loop.metrics, words)
+    return [Figure(name=name, title=title, value=values[name], text=text) for name, title, text in listed]

@@ -12,7 +12,7 @@ from deepprof.metrics.breakdown.parts import PART_NAMES
 from deepprof.metrics.top_each import copies_of_each, kernels_of_each
 from deepprof.render.top import DIRECTIONS
 from deepprof.render.wording import wording_of
-from deepprof.web.documents.figures import list_figures
+from deepprof.web.documents.figures import write_table_iii
 from deepprof.web.documents.marks import Mark, mark_iterations
 from deepprof.web.documents.places import find_trace, name_parts
 from deepprof.web.documents.schema import Figure, TimePart
@@ -93,7 +93,7 @@ def write_iterations(analysis: Analysis, number: int) -> IterationsDocument:
         parts=[table[name].fill_null(0).to_list() for name in names],
         top_kernels=TopKernels(**_columns(kernels, name=texts.column(kernels["name"]))),
         top_copies=TopCopies(**_columns(copies, direction=texts.column(_name_directions(copies)))),
-        figures=list_figures(loop, words),
+        figures=write_table_iii(loop, words),
         strings=texts.strings,
         left_out=loop.iterations.height - table.height,
     )

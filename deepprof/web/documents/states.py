@@ -11,7 +11,7 @@ import msgspec
 from deepprof.metrics.states import STATE_PARTS, measure_state_changes, measure_states
 from deepprof.render.units import format_duration, format_ratio
 from deepprof.render.wording import wording_of
-from deepprof.web.documents.figures import list_figures
+from deepprof.web.documents.figures import write_table_iii
 from deepprof.web.documents.schema import Figure
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def write_states(analysis: Analysis, number: int) -> StatesDocument:
         loop=number,
         nodes=_list_nodes(states, words),
         edges=_list_edges(changes, states["state"].to_list()),
-        figures=list_figures(loop, words),
+        figures=write_table_iii(loop, words),
         reading=read_metrics(loop.metrics, words),
     )
 
