@@ -110,6 +110,11 @@ class Loop:
         """The main stream that the loop is on."""
         return {"rank": self.rank, "device": self.device, "stream": self.stream}
 
+    @property
+    def typical(self) -> int | None:
+        """The index of the iteration that represents all, None where there is none or it was not looked for."""
+        return None if self.anatomy is None else self.anatomy.representative
+
     @cached_property
     def table(self) -> pl.DataFrame:
         """Iterations and parts side by side: the columns of `ITERATIONS`, then those of `PARTS`."""

@@ -250,6 +250,13 @@ class Analysis:
         trees = ((trace, self.context_trees[trace.rank or 0]) for trace in self.traces)
         return _put_in_places(PLACED_SHAPES, ((_numbered(trace), measure_shapes(trace, tree)) for trace, tree in trees))
 
+    def find_trace(self, rank: int) -> Trace:
+        """Return the trace of a rank; raises `LookupError` where the analysis has none of it."""
+        found = next((trace for trace in self.traces if (trace.rank or 0) == rank), None)
+        if found is None:
+            raise LookupError(f"there is no trace of rank {rank}")
+        return found
+
     def _timelines_of(self, trace: Trace) -> list[Timeline]:
         """Return the timelines of a trace's devices."""
         return [each for (rank, _), each in self.timelines.items() if rank == (trace.rank or 0)]

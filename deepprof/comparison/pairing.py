@@ -16,7 +16,7 @@ from deepprof.metrics.loop import Loop
 
 if TYPE_CHECKING:
     from deepprof.analysis import Analysis
-    from deepprof.comparison.result import LoopPair, LoopPlace
+    from deepprof.comparison.result import LoopPair
 
 ALIKE = 0.5  # share of common kernels: with less it is not the same loop, and the one with most time is taken
 
@@ -34,20 +34,15 @@ class RunLoop:
 
 def side_of(analysis: Analysis, loop: Loop) -> RunLoop:
     """Return a loop with the trace that it was found in."""
-    trace = next(trace for trace in analysis.traces if (trace.rank or 0) == loop.rank)
-    return RunLoop(loop, trace, analysis.trees.get(loop.rank))
+    return RunLoop(loop, analysis.find_trace(loop.rank), analysis.trees.get(loop.rank))
 
 
 def find_sides(a: Analysis, b: Analysis, pair: LoopPair) -> tuple[RunLoop, RunLoop]:
-    """Return the two loops of a pair of a comparison of these runs."""
-    return _find_side(a, pair.a), _find_side(b, pair.b)
-
-
-def _find_side(analysis: Analysis, place: LoopPlace) -> RunLoop:
-    """Return the loop at a place."""
-    wanted = (place.rank, place.device, place.stream, place.period)
-    loops = analysis.loops
-    return side_of(analysis, next(x for x in loops if (x.rank, x.device, x.stream, x.period) == wanted))
+    """Return the two loops of a pair of a comparison of these runs: each rank and device has one pair at most."""
+    loops, _ = pair_loops(a, b)
+    wanted = (pair.a.rank, pair.a.device)
+    before, after = next(each for each in loops if (each[0].rank, each[0].device) == wanted)
+    return side_of(a, before), side_of(b, after)
 
 
 def pair_loops(a: Analysis, b: Analysis) -> tuple[list[tuple[Loop, Loop]], tuple[str, ...]]:

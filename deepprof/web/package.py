@@ -89,7 +89,9 @@ class PageDocuments:
     def list_all(self) -> Iterator[tuple[str, bytes]]:
         """Yield all documents that the session lists, the session first."""
         yield SESSION, encode(self.session)
-        for key in (key for view in VIEWS for key in view.list_keys(self.analysis)):
+        for key in (
+            key for view, shown in zip(VIEWS, self.session.views, strict=True) for key in view.list_keys(shown)
+        ):
             found = self.find(key)
             if found is not None:
                 yield key, found
@@ -98,7 +100,7 @@ class PageDocuments:
         """Yield the region of the slowest rank's typical iteration, if it is small enough to be part of a page."""
         for number in choose_loops(self.analysis)[:1]:
             loop = self.analysis.loops[number]
-            iteration = loop.anatomy.representative if loop.anatomy else None
+            iteration = loop.typical
             packed = None if iteration is None else self.cut(number, iteration)
             if packed is not None and len(packed) <= MOST_REGION:
                 name = f"iteration-{iteration}.trace.json.gz"

@@ -29,7 +29,7 @@ def cut_region(analysis: Analysis, loop: Loop, iteration: int, within: tuple[int
         return None
     begin, until = (int(each[rows.index(iteration)]) for each in find_windows(loop))
     start, end = (begin, until) if within is None else (begin + within[0], begin + within[1])
-    trace = next(each for each in analysis.traces if (each.rank or 0) == loop.rank)
+    trace = analysis.find_trace(loop.rank)
     there = loop.iterations.filter((pl.col("start_ns") < end) & (pl.col("end_ns") > start))
     shown = replace(loop, iterations=there, blocks=())
     part = replace(analysis, traces=(cut(trace, start, end),), loops=(shown,), findings=(), timelines={}, annotated={})

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from deepprof.metrics.contexts.slices import has_code
+from deepprof.metrics.ranks.facts import longest_loops
 from deepprof.render.answer import find_mean
 from deepprof.render.wording import wording_of
 from deepprof.web.documents.findings import write_findings
@@ -52,9 +53,9 @@ class ViewSource:
     write: Write
     beside: Mapping[str, Write] = field(default_factory=dict)  # documents of other names that it shows, too
 
-    def list_keys(self, analysis: Analysis) -> Iterator[str]:
-        """Yield the keys of all documents that the view of an analysis needs."""
-        for entry in self.describe(analysis).documents:
+    def list_keys(self, shown: ViewEntry) -> Iterator[str]:
+        """Yield the keys of all documents that this view needs, as `describe` returned it."""
+        for entry in shown.documents:
             yield entry.key
             yield from (f"{name}/{entry.key.partition('/')[2]}" for name in self.beside)
 
@@ -89,7 +90,7 @@ def _list_timelines(analysis: Analysis) -> list[DocumentEntry]:
     for number in chosen[:1]:
         loop = analysis.loops[number]
         slowest = _find_slowest(loop)
-        if slowest is not None and slowest != _typical_of(loop):
+        if slowest is not None and slowest != loop.typical:
             title = f"slowest iteration, {slowest}"
             key = f"timeline/{number}/{slowest}"
             entries.append(DocumentEntry(key=key, title=title, loop=number, rank=loop.rank, iteration=slowest))
@@ -115,30 +116,15 @@ def _list_one(name: str, title: str) -> Callable[[Analysis], list[DocumentEntry]
 
 def choose_loops(analysis: Analysis) -> list[int]:
     """Return the loop of each rank and device that takes most of its time, by number, the worst rank first."""
-    longest: dict[tuple[int, int], int] = {}
-    for number, loop in enumerate(analysis.loops):
-        place = (loop.rank, loop.device)
-        if _typical_of(loop) is None:
-            continue
-        if place not in longest or _time_of(loop) > _time_of(analysis.loops[longest[place]]):
-            longest[place] = number
+    numbers = {id(loop): number for number, loop in enumerate(analysis.loops)}
+    longest = longest_loops(loop for loop in analysis.loops if loop.typical is not None)
     compared = [] if analysis.ranks is None else analysis.ranks.ranks.select("rank", "device").rows()
     order = {place: k for k, place in enumerate(compared)}
 
     def sort_key(place: tuple[int, int]) -> tuple[int, float]:
-        return order.get(place, len(order)), -(find_mean(analysis.loops[longest[place]]) or 0.0)
+        return order.get(place, len(order)), -(find_mean(longest[place]) or 0.0)
 
-    return [longest[place] for place in sorted(longest, key=sort_key)][:MOST_RANKS]
-
-
-def _time_of(loop: Loop) -> int:
-    """Return how long the loop's iterations take together."""
-    return int(loop.iterations["operation_ns"].sum())
-
-
-def _typical_of(loop: Loop) -> int | None:
-    """Return the index of a loop's typical iteration."""
-    return None if loop.anatomy is None else loop.anatomy.representative
+    return [numbers[id(longest[place])] for place in sorted(longest, key=sort_key)][:MOST_RANKS]
 
 
 def _find_slowest(loop: Loop) -> int | None:
@@ -187,8 +173,7 @@ def _never(_: Analysis) -> str | None:
 def _write_timelines(analysis: Analysis, parts: Sequence[str]) -> Any:
     """Return typical iterations, or one iteration by loop and index."""
     if not parts:
-        loops = choose_loops(analysis)
-        typical = [(number, _typical_of(analysis.loops[number])) for number in loops]
+        typical = [(number, analysis.loops[number].typical) for number in choose_loops(analysis)]
         return write_timeline(analysis, [(number, index) for number, index in typical if index is not None])
     number, index = _read_numbers(parts, 2)
     if number >= len(analysis.loops):

@@ -21,9 +21,9 @@ def box_typical(known: TraceAnnotation, loop: Loop, timeline: Timeline) -> pl.Da
 
     `timeline` is that of the loop's device. Without a typical iteration there is no row.
     """
-    if loop.anatomy is None or loop.anatomy.representative is None:
+    if loop.typical is None:
         return empty_table(BOXES)
-    return box_whole_iteration(known, loop, timeline, loop.anatomy.representative)
+    return box_whole_iteration(known, loop, timeline, loop.typical)
 
 
 def box_whole_iteration(known: TraceAnnotation, loop: Loop, timeline: Timeline, index: int) -> pl.DataFrame:

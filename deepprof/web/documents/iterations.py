@@ -14,7 +14,7 @@ from deepprof.render.top import DIRECTIONS
 from deepprof.render.wording import wording_of
 from deepprof.web.documents.figures import write_table_iii
 from deepprof.web.documents.marks import Mark, mark_iterations
-from deepprof.web.documents.places import find_trace, name_parts
+from deepprof.web.documents.places import name_parts
 from deepprof.web.documents.schema import Figure, TimePart
 from deepprof.web.documents.texts import TextTable
 
@@ -77,7 +77,7 @@ def write_iterations(analysis: Analysis, number: int) -> IterationsDocument:
     """Return the iterations of the loop `number` of an analysis."""
     loop, words, texts = analysis.loops[number], wording_of(analysis), TextTable()
     kept = replace(loop, iterations=loop.iterations.head(MOST_ITERATIONS))
-    table, trace = kept.table, find_trace(analysis, loop.rank)
+    table, trace = kept.table, analysis.find_trace(loop.rank)
     names = [name for name in PART_NAMES if table[name].sum()]
     first = table["start_ns"].item(0) if table.height else 0
     kernels, copies = kernels_of_each(trace, kept), copies_of_each(trace, kept)

@@ -92,8 +92,8 @@ def list_jumps(finding: Finding, analysis: Analysis, number: int | None) -> list
         loop, place = analysis.loops[number], f"loop={number}&rank={analysis.loops[number].rank}"
         first = "" if finding.iterations is None else f"&iteration={finding.iterations[0]}"
         jumps.append(Jump(title="in the iterations", fragment=f"iterations?{place}{first}"))
-        if loop.anatomy is not None and loop.anatomy.representative is not None:
-            typical = f"{place}&iteration={loop.anatomy.representative}"
+        if loop.typical is not None:
+            typical = f"{place}&iteration={loop.typical}"
             jumps.append(Jump(title="in a typical iteration", fragment=f"timeline?{typical}"))
     if finding.rule in {"straggler", "communication-bound"}:
         jumps.append(Jump(title="rank by rank", fragment="ranks"))

@@ -11,7 +11,6 @@ from deepprof.web.documents.texts import tidy
 
 if TYPE_CHECKING:
     from deepprof.analysis import Analysis, Loop
-    from deepprof.collectors.trace import Trace
     from deepprof.diagnosis.finding import Finding
     from deepprof.render.wording import Wording
 
@@ -40,8 +39,3 @@ def name_loop(loop: Loop, words: Wording) -> str:
     """Return what a loop is called in a list of loops."""
     place = f"rank {loop.rank}" if words.on_cpu else f"rank {loop.rank}, device {loop.device}"
     return f"{place}, {words.lane} {loop.stream}: {words.count(loop.period)}"
-
-
-def find_trace(analysis: Analysis, rank: int) -> Trace:
-    """Return the trace of a rank."""
-    return next(trace for trace in analysis.traces if (trace.rank or 0) == rank)

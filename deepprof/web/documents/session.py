@@ -115,7 +115,7 @@ def write_session(analysis: Analysis, views: Sequence[ViewEntry]) -> SessionDocu
                 iterations=loop.iterations.height,
                 confidence=loop.confidence,
                 mean_ns=None if (mean := find_mean(loop)) is None else round(mean),
-                typical=None if loop.anatomy is None else loop.anatomy.representative,
+                typical=loop.typical,
                 strip=draw_strip_of(loop),
             )
             for number, loop in enumerate(analysis.loops)
