@@ -65,6 +65,11 @@ class TimeSummary:
     idle_ns: int
     events: Mapping[str, int]  # kernel, memcpy, memset, graph
 
+    @property
+    def busy_ratio(self) -> float | None:
+        """The share of the span in which the device works, None without a span."""
+        return self.busy_ns / self.span_ns if self.span_ns else None
+
 
 def add_up(summaries: Iterable[TimeSummary]) -> TimeSummary:
     """Return the sums over several ranks."""

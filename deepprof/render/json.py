@@ -229,11 +229,11 @@ def _describe_traces(analysis: Analysis) -> _TraceBlock:
         events=dict.fromkeys(ACTIVITIES, 0) | dict(summary.events),
         accounting=_account(recordings),
         streams=[msgspec.convert(row, _StreamBlock) for row in analysis.streams.to_dicts()],
-        notes=_list_notes(analysis),
+        notes=list_notes(analysis),
     )
 
 
-def _list_notes(analysis: Analysis) -> list[str]:
+def list_notes(analysis: Analysis) -> list[str]:
     """Return the notes of the captures, and which main streams have no loop; each once."""
     notes = [note for recording in analysis.recordings for note in recording.notes]
     return list(dict.fromkeys(readable(note) for note in (*notes, *analysis.missing)))

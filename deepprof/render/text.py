@@ -91,20 +91,24 @@ def _print_without_loop(analysis: Analysis, reason: str, page: TextPage) -> None
     longest = max(analysis.stretches, key=lambda each: each.top.mean_ns, default=None)
     if longest is not None:
         several = len(analysis.stretches) > 1
-        where = _describe_place(longest.rank, longest.device, None, words) if several else ""
+        where = describe_place(longest.rank, longest.device, None, words) if several else ""
         print_top(longest.top, page, words.work, where)
 
 
 def _print_run(analysis: Analysis, page: TextPage) -> None:
     """Print what was read and how busy the device was."""
-    summary, recordings = analysis.summary, analysis.recordings
-    names = [recording.path for recording in recordings[:PATHS]]
-    more = [f"and {len(recordings) - PATHS} more"] if len(recordings) > PATHS else []
-    page.line(", ".join(names + more), "bold")
+    page.line(name_paths(analysis), "bold")
     page.line(" · ".join(describe_run(analysis)))
-    busy = summary.busy_ns / summary.span_ns if summary.span_ns else None
-    span = "span" if len(recordings) == 1 else "devices together"
-    page.line(f"{span} {format_duration(summary.span_ns)} · busy {format_ratio(busy)} · {count_events(analysis)}")
+    summary = analysis.summary
+    busy, span = format_ratio(summary.busy_ratio), "span" if len(analysis.recordings) == 1 else "devices together"
+    page.line(f"{span} {format_duration(summary.span_ns)} · busy {busy} · {count_events(analysis)}")
+
+
+def name_paths(analysis: Analysis) -> str:
+    """Return the paths of the first traces, and how many more there are."""
+    names = [recording.path for recording in analysis.recordings]
+    more = [f"and {len(names) - PATHS} more"] if len(names) > PATHS else []
+    return ", ".join([*names[:PATHS], *more])
 
 
 def _print_notes(notes: Iterable[str], page: TextPage, *, verbose: bool = False) -> None:
@@ -151,12 +155,12 @@ def _print_loops(analysis: Analysis, page: TextPage) -> None:
     groups = _group_alike(analysis.loops, choose_loop(analysis))
     spread, words = _has_places(analysis), wording_of(analysis)
     for number, (loop, *alike) in enumerate(groups[:LOOPS], 1):
-        place = _describe_place(loop.rank, loop.device, loop.stream, words) if spread else f"{words.lane} {loop.stream}"
+        place = describe_place(loop.rank, loop.device, loop.stream, words) if spread else f"{words.lane} {loop.stream}"
         page.skip()
         title = f"{f'Loop {number}: ' if len(groups) > 1 else ''}1 iteration = {words.count(loop.period)} on {place}"
         page.line(title, "bold", hang=2)
         if alike:
-            places = [_describe_place(each.rank, each.device, None, words) for each in alike]
+            places = [describe_place(each.rank, each.device, None, words) for each in alike]
             more = f" and {len(places) - PLACES} more" if len(places) > PLACES else ""
             page.line(
                 f"one of {len(alike) + 1} alike; the others: {'; '.join(places[:PLACES])}{more}", indent=2, hang=2
@@ -194,7 +198,7 @@ def _has_places(analysis: Analysis) -> bool:
     return len(analysis.loops) > 1 or analysis.streams.select("rank", "device").n_unique() > 1
 
 
-def _describe_place(rank: int, device: int | None, stream: int | None, words: Wording) -> str:
+def describe_place(rank: int, device: int | None, stream: int | None, words: Wording) -> str:
     """Return rank, device and stream in words, as far as they are known; a CPU is no device."""
     known = (("rank", rank), ("device", None if words.on_cpu else device), (words.lane, stream))
     return ", ".join(f"{word} {value}" for word, value in known if value is not None)
@@ -282,7 +286,7 @@ def _print_repetitions(cause: Finding, analysis: Analysis, page: TextPage) -> No
 def _describe_other_place(finding: Finding, cause: Finding, words: Wording) -> str:
     """Return the place of a repetition, as seen from the place of `cause`."""
     if (finding.rank, finding.device) != (cause.rank, cause.device):
-        return _describe_place(finding.rank or 0, finding.device, None, words)
+        return describe_place(finding.rank or 0, finding.device, None, words)
     return f"another loop of this {words.lane}" if finding.stream == cause.stream else f"{words.lane} {finding.stream}"
 
 
@@ -304,7 +308,7 @@ def _describe_cost(finding: Finding, analysis: Analysis) -> str:
         parts.append(f"up to {format_duration(finding.headroom_ns_per_iteration)}{per}{share}")
     if finding.rank is not None:
         device, stream = (finding.device, finding.stream) if _has_places(analysis) else (None, None)
-        parts.append(_describe_place(finding.rank, device, stream, wording_of(analysis)))
+        parts.append(describe_place(finding.rank, device, stream, wording_of(analysis)))
     if finding.iterations is not None:
         first, last = finding.iterations
         parts.append(f"iteration {first}" if first == last else f"iterations {first} to {last}")
@@ -320,13 +324,18 @@ def _describe_share(headroom_ns: int, mean_ns: float | None) -> str:
 
 
 def _print_unnamed(analysis: Analysis, page: TextPage) -> None:
-    """Print which large parts no finding names, and why; what several loops share only once."""
+    """Print which large parts no finding names, and why."""
+    for sentence in describe_unnamed(analysis):
+        page.line(f"not explained: {sentence}", indent=2, hang=2)
+
+
+def describe_unnamed(analysis: Analysis) -> Iterator[str]:
+    """Yield which large parts no finding names, and why; what several loops share only once."""
     told: dict[tuple[str, str], float] = {}
-    words = wording_of(analysis)
     for left in analysis.unnamed:
         told[left.part, left.why] = max(left.share, told.get((left.part, left.why), 0.0))
     for (part, why), share in told.items():
-        page.line(f"not explained: {words.parts[part]}, {format_ratio(share)}: {why}", indent=2, hang=2)
+        yield f"{wording_of(analysis).parts[part]}, {format_ratio(share)}: {why}"
 
 
 def print_breakdown(

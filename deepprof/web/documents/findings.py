@@ -9,7 +9,8 @@ import msgspec
 
 from deepprof.render.answer import describe_location, find_time
 from deepprof.render.origin import FORMATS
-from deepprof.render.units import ABSENT, format_ratio
+from deepprof.render.text import describe_unnamed
+from deepprof.render.units import ABSENT
 from deepprof.render.wording import wording_of
 from deepprof.web.documents.pictures import Bars, Jump, TrendPicture, draw_bars, draw_trends, list_jumps
 from deepprof.web.documents.places import find_loop_number, read_source
@@ -55,15 +56,10 @@ class FindingsDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 def write_findings(analysis: Analysis) -> FindingsDocument:
     """Return all findings of an analysis, with pictures of what they rest on."""
-    words = wording_of(analysis)
     causes = {each.rule: k for k, each in reversed([*enumerate(analysis.findings)]) if each.caused_by is None}
-    unnamed = {
-        (left.part, left.why): f"{words.parts[left.part]}, {format_ratio(left.share)}: {left.why}"
-        for left in sorted(analysis.unnamed, key=lambda left: left.share)
-    }
     return FindingsDocument(
         findings=[_describe(finding, analysis, causes) for finding in analysis.findings],
-        unnamed=[tidy(sentence) for sentence in unnamed.values()],
+        unnamed=[tidy(sentence) for sentence in describe_unnamed(analysis)],
         unexamined=[tidy(sentence) for sentence in analysis.unexamined],
     )
 

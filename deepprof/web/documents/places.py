@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from deepprof.metrics.breakdown.parts import IDLE_PARTS
+from deepprof.render.text import describe_place
 from deepprof.web.documents.schema import CodePlace, TimePart
 from deepprof.web.documents.texts import tidy
 
@@ -37,5 +38,4 @@ def find_loop_number(finding: Finding, analysis: Analysis) -> int | None:
 
 def name_loop(loop: Loop, words: Wording) -> str:
     """Return what a loop is called in a list of loops."""
-    place = f"rank {loop.rank}" if words.on_cpu else f"rank {loop.rank}, device {loop.device}"
-    return f"{place}, {words.lane} {loop.stream}: {words.count(loop.period)}"
+    return f"{describe_place(loop.rank, loop.device, loop.stream, words)}: {words.count(loop.period)}"

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from deepprof.render.answer import describe_answer, find_mean
-from deepprof.render.text import count_events, describe_run
+from deepprof.render.json import list_notes
+from deepprof.render.text import count_events, describe_run, name_paths
 from deepprof.render.units import format_duration, format_ratio
 from deepprof.render.wording import wording_of
 from deepprof.version import read_version
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from deepprof.analysis import Analysis
     from deepprof.comparison.result import Comparison
     from deepprof.web.documents.diff import DiffDocument
-
-PATHS = 3  # in a title
 
 
 class LoopEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,10 +93,8 @@ class SessionDocument(msgspec.Struct, frozen=True, kw_only=True):
 def write_session(analysis: Analysis, views: Sequence[ViewEntry]) -> SessionDocument:
     """Return what stands around the `views` of an analysis."""
     words, headline = wording_of(analysis), analysis.headline
-    names = [recording.path for recording in analysis.recordings]
-    more = [f"and {len(names) - PATHS} more"] if len(names) > PATHS else []
     return SessionDocument(
-        title=tidy(", ".join([*names[:PATHS], *more])),
+        title=tidy(name_paths(analysis)),
         version=read_version(),
         facts=_list_facts(analysis),
         answer=Answer(
@@ -121,14 +118,14 @@ def write_session(analysis: Analysis, views: Sequence[ViewEntry]) -> SessionDocu
             for number, loop in enumerate(analysis.loops)
         ],
         views=[*views],
-        notes=[tidy(note) for note in dict.fromkeys(n for each in analysis.recordings for n in each.notes)],
+        notes=[tidy(note) for note in list_notes(analysis)],
     )
 
 
 def _list_facts(analysis: Analysis) -> list[Figure]:
     """Return what was recorded, as the head of the report says it."""
     summary = analysis.summary
-    busy = summary.busy_ns / summary.span_ns if summary.span_ns else None
+    busy = summary.busy_ratio
     return [
         Figure(name="run", title="recorded", value=None, text=tidy(" · ".join(describe_run(analysis)))),
         Figure(name="span_ns", title="span", value=summary.span_ns, text=format_duration(summary.span_ns)),

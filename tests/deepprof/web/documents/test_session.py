@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import deepprof
 from deepprof.web.documents.session import write_session
-from tests.deepprof.builders import build_analysis, build_loop
+from tests.deepprof.builders import build_analysis, build_loop, build_trace
 from tests.deepprof.render.reports import read_simulated
 from tests.deepprof.web.documents.columns import again
 
@@ -26,6 +26,12 @@ def test_a_trace_without_a_loop_has_an_answer() -> None:
     session = again(write_session(build_analysis(loops=(), no_loop_reason="too short"), []))
     assert session.loops == []
     assert session.answer.lines
+
+
+def test_notes_say_which_streams_have_no_loop_and_stand_once() -> None:
+    trace = build_trace(notes=("a note", "a note"))
+    session = write_session(build_analysis(traces=(trace,), missing=("no iteration on stream 9",)), [])
+    assert session.notes == ["a note", "no iteration on stream 9"]
 
 
 def test_a_loop_without_whole_iterations_is_one() -> None:
