@@ -1,4 +1,7 @@
-"""The compiled parts of modules: plain C beside them, loaded by ctypes, and optional everywhere."""
+"""What may be missing: other packages, and the compiled parts of modules.
+
+The latter are plain C beside them, loaded by ctypes, and optional everywhere.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,20 @@ import ctypes
 import os
 from collections.abc import Mapping, Sequence
 from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 Signatures = Mapping[str, tuple[Any, Sequence[Any] | None]]
 """Result and arguments of every function; the first one returns the library's version."""
+
+
+def is_installed(module: str) -> bool:
+    """Return whether a module can be imported, without importing it (its parents are)."""
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
 
 
 def find(module: str, name: str, signatures: Signatures, version: int) -> ctypes.CDLL | None:

@@ -145,10 +145,10 @@ def write(analysis: Analysis, file: BinaryIO, args: argparse.Namespace) -> str:
 def _write_state_graph(analysis: Analysis, file: BinaryIO, path: str) -> str:
     """Write the state graph of the loop that the report is about, as the name of the file says."""
     from deepprof.render.answer import choose_loop
-    from deepprof.render.state_graph import draw_svg, write_dot
     from deepprof.render.wording import wording_of
     from deepprof.web.documents.places import name_loop
     from deepprof.web.documents.states import write_states
+    from deepprof.web.state_graph import draw_svg, write_dot
 
     loop = choose_loop(analysis) or analysis.loops[0]
     title = f"State graph of {name_loop(loop, wording_of(analysis))}"

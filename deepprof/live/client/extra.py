@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from importlib.util import find_spec
 
 from deepprof.collectors.errors import UsageError
+from deepprof.libraries import is_installed
 
 INSTALL = 'pip install "deepprof[service]"'
 NEEDED = {"grpc": "grpcio", "google.protobuf": "protobuf"}
@@ -22,7 +22,7 @@ def require_grpc() -> None:
 
     gRPC's own log is switched off unless GRPC_VERBOSITY sets it: DeepProf writes one line to stderr.
     """
-    missing = [name for module, name in NEEDED.items() if not _is_there(module)]
+    missing = [name for module, name in NEEDED.items() if not is_installed(module)]
     if missing:
         raise UsageError(f"talking to a daemon needs {' and '.join(missing)}; {INSTALL}")
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
@@ -35,11 +35,3 @@ def explain_missing(error: ImportError) -> UsageError:
     if package not in known:
         raise error
     return UsageError(f"the daemon needs {known[package]}; {INSTALL}")
-
-
-def _is_there(module: str) -> bool:
-    """Return whether `module` can be imported, without importing it (its parents are)."""
-    try:
-        return find_spec(module) is not None
-    except ModuleNotFoundError:
-        return False

@@ -9,7 +9,8 @@ from xml.sax.saxutils import escape
 
 from deepprof.plurals import counted
 from deepprof.render.plain import printable
-from deepprof.render.state_layout import (
+from deepprof.render.units import format_duration, format_ratio
+from deepprof.web.state_layout import (
     LABEL_HEIGHT,
     PER_CHAR,
     GraphBox,
@@ -18,7 +19,6 @@ from deepprof.render.state_layout import (
     draw_curves,
     place_nodes,
 )
-from deepprof.render.units import format_duration, format_ratio
 
 if TYPE_CHECKING:
     from deepprof.web.documents.states import StateEdge, StateNode, StatesDocument

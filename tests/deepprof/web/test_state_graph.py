@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepprof.render.state_graph import draw_svg, write_dot
-from deepprof.render.state_layout import (
+from deepprof.web.documents.schema import Figure
+from deepprof.web.documents.states import StateEdge, StateNode, StatesDocument
+from deepprof.web.state_graph import draw_svg, write_dot
+from deepprof.web.state_layout import (
     LABEL_HEIGHT,
     PER_CHAR,
     GraphBox,
@@ -19,8 +21,6 @@ from deepprof.render.state_layout import (
     draw_curves,
     place_nodes,
 )
-from deepprof.web.documents.schema import Figure
-from deepprof.web.documents.states import StateEdge, StateNode, StatesDocument
 
 SVG = "{http://www.w3.org/2000/svg}"
 KINDS = ("copy", "compute", "communication", "host", "idle")
