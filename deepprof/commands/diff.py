@@ -49,6 +49,10 @@ class Diff:
         from deepprof.collectors.errors import TraceError
 
         check_output(args)
+        if _is_page(args):
+            from deepprof.web.html import require_assets
+
+            require_assets()
         runs, comparison = _compare_paths(args)
         if not comparison.pairs:
             sentence = comparison.headline.sentence.rstrip(".")
@@ -82,10 +86,12 @@ def _is_page(args: argparse.Namespace) -> bool:
 
 def _write_page(comparison: Comparison, a: Analysis, b: Analysis) -> str:
     """Return both runs as one page."""
+    from deepprof.web.documents.diff import name_runs
     from deepprof.web.html import write_report
     from deepprof.web.package import write_comparison
 
-    return write_report("A and B", write_comparison(comparison, a, b)).decode()
+    title = " → ".join(name_runs(comparison.a_paths, comparison.b_paths))
+    return write_report(title, write_comparison(comparison, a, b)).decode()
 
 
 def render(comparison: Comparison, args: argparse.Namespace) -> str:

@@ -32,11 +32,10 @@ class Report:
     def run(self, args: argparse.Namespace) -> int:
         """Read, analyse and write; print on stderr where the page is."""
         from deepprof.files import check_target, write_file
-        from deepprof.web.html import SCRIPT, STYLE, read_asset
+        from deepprof.web.html import require_assets
 
         check_target(args.output)
-        for name in (SCRIPT, STYLE):
-            read_asset(name)  # first: a page that cannot be made shall not cost the time of reading
+        require_assets()
         analysis = analyze_paths(args, details=args.stacks or None)
         with progress("writing"):
             from deepprof.web.html import write_report

@@ -41,8 +41,10 @@ class View:
     def run(self, args: argparse.Namespace) -> int:
         """Read, analyse, and serve until Ctrl-C."""
         from deepprof.web.extra import require_server
+        from deepprof.web.html import require_assets
 
         require_server()
+        require_assets()
         stdout = require_stdout()
         analysis = analyze_paths(args, details=args.stacks or None)
         _serve(analysis, args.port, opens=not args.no_browser and stdout.isatty())

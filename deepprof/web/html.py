@@ -43,6 +43,12 @@ def read_asset(name: str) -> bytes:
         raise UsageError(f"the page's {name} was not built; {advice}") from None
 
 
+def require_assets() -> None:
+    """Raise `UsageError` where the page was not built; call it before time is spent on what it would show."""
+    for name in (SCRIPT, STYLE, LICENSES):
+        read_asset(name)
+
+
 def write_report(title: str, documents: Iterable[tuple[str, bytes]]) -> bytes:
     """Return a page that holds all documents (key and JSON), its script and its style, and needs nothing else."""
     script, style = read_asset(SCRIPT), read_asset(STYLE)

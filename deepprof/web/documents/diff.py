@@ -89,7 +89,7 @@ def write_diff(comparison: Comparison) -> DiffDocument:
     pair, words = comparison.worst, CPU if comparison.on_cpu else GPU
     parts = () if pair is None else (part for part in pair.parts if part.a_ns or part.b_ns)
     problems = () if pair is None else _list_problems(pair)
-    a_title, b_title = _name_runs(comparison.a_paths, comparison.b_paths)
+    a_title, b_title = name_runs(comparison.a_paths, comparison.b_paths)
     return DiffDocument(
         a_title=a_title,
         b_title=b_title,
@@ -118,7 +118,7 @@ def _list_problems(pair: LoopPair) -> Iterator[str]:
         yield f"not compared by layer: {pair.layers.problem}"
 
 
-def _name_runs(a: Sequence[str], b: Sequence[str]) -> tuple[str, str]:
+def name_runs(a: Sequence[str], b: Sequence[str]) -> tuple[str, str]:
     """Return what two runs are called: by as many of the last parts of their paths as tell them apart."""
     ends = (tuple(_name_run(paths, parts) for paths in (a, b)) for parts in range(1, MOST_PARTS))
     first, second = next((each for each in ends if each[0] != each[1]), (_name_run(a, 1), _name_run(b, 1)))
