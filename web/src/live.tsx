@@ -28,6 +28,7 @@ function Live({ document, documents, entry }: ViewProps<LiveDocument>) {
       ))}
       {live.jobs.length === 0 && <p>No job has connected yet.</p>}
       {live.left_out > 0 && <p class="quiet">{formatCount(live.left_out)} more ranks are not shown.</p>}
+      {live.left_out_findings > 0 && <p class="quiet">{formatCount(live.left_out_findings)} more findings are not shown.</p>}
     </div>
   );
 }

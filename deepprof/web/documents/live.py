@@ -48,7 +48,7 @@ class LiveJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LiveDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """All jobs; `left_out` ranks are not in it."""
+    """All jobs; `left_out` ranks and `left_out_findings` are not in it."""
 
     schema: Literal["deepprof.view.live/1"] = "deepprof.view.live/1"
     now_unix_ns: int
@@ -57,3 +57,4 @@ class LiveDocument(msgspec.Struct, frozen=True, kw_only=True):
     jobs: list[LiveJob]
     findings: list[LiveFinding]
     left_out: int = 0
+    left_out_findings: int = 0

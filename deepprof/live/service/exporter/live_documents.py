@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
 
-from deepprof.live.service.exporter.snapshot import DaemonSnapshot, JobExamination
+from deepprof.live.service.exporter.snapshot import NEVER_EXAMINED, DaemonSnapshot, JobExamination
 from deepprof.live.service.views import DeviceView, RankView
 from deepprof.plurals import counted
 from deepprof.web.documents.live import (
@@ -19,21 +18,21 @@ from deepprof.web.documents.live import (
 )
 from deepprof.web.documents.session import Answer, DocumentEntry, SessionDocument, ViewEntry
 
-NEVER = JobExamination()
 NO_DEVICE = DeviceView(device=0, stream=0)
 
 
 def write_live(snapshot: DaemonSnapshot) -> LiveDocument:
     """Return what the daemon sees; the ranks beyond `MOST_RANKS` are left out, those of the newest jobs last."""
-    jobs = _group(snapshot.ranks)
+    jobs, findings = _group(snapshot.ranks), [*_list_findings(snapshot.examinations)]
     shown = sum(len(ranks) for _, ranks in jobs)
     return LiveDocument(
         now_unix_ns=snapshot.now_unix_ns,
         ready=snapshot.ready,
         why_not=snapshot.why_not,
-        jobs=[_describe_job(name, ranks, snapshot.examinations.get(name, NEVER)) for name, ranks in jobs],
-        findings=list(islice(_list_findings(snapshot.examinations), MOST_FINDINGS)),
+        jobs=[_describe_job(name, ranks, snapshot.examinations.get(name, NEVER_EXAMINED)) for name, ranks in jobs],
+        findings=findings[:MOST_FINDINGS],
         left_out=len(snapshot.ranks) - shown,
+        left_out_findings=max(0, len(findings) - MOST_FINDINGS),
     )
 
 

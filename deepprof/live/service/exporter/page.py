@@ -12,12 +12,10 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 
 from deepprof.live.service.exporter.live_documents import write_live, write_session
-from deepprof.live.service.exporter.snapshot import DaemonSnapshot, JobExamination
+from deepprof.live.service.exporter.snapshot import NEVER_EXAMINED, DaemonSnapshot, JobExamination
 from deepprof.web.answers import give_document, say
 from deepprof.web.assets import ASSETS, show_page
 from deepprof.web.events import EventFeed
-
-NEVER = JobExamination()
 
 
 class DaemonPage:
@@ -75,7 +73,7 @@ class DaemonPage:
     async def _find(self, request: Request) -> JobExamination:
         """Return the latest examination of the job that a request names."""
         snapshot = await self._look()
-        return snapshot.examinations.get(unquote(request.path_params["job"]), NEVER)
+        return snapshot.examinations.get(unquote(request.path_params["job"]), NEVER_EXAMINED)
 
 
 async def _show_own(_: Request) -> Response:

@@ -22,6 +22,9 @@ class JobExamination:
     documents: Mapping[str, bytes] = field(default_factory=lambda: MappingProxyType({}))
 
 
+NEVER_EXAMINED = JobExamination()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaemonSnapshot:
     """A snapshot of the daemon. Times are Unix times of its clock in ns; sizes are bytes; `_total` only ever grows.

@@ -16,7 +16,7 @@ from deepprof.live.service.exporter import DaemonSnapshot, Exporter, ExporterSet
 from deepprof.live.service.exporter.live_documents import write_live
 from deepprof.live.service.exporter.snapshot import JobExamination
 from deepprof.web.answers import POLICY
-from deepprof.web.documents.live import MOST_RANKS
+from deepprof.web.documents.live import MOST_FINDINGS, MOST_RANKS
 from deepprof.web.events import STREAMS
 from tests.deepprof.live.service.exporter.jobs import START_NS, make_device, make_rank, make_snapshot
 from tests.deepprof.web.asking import ask, listen, read_event
@@ -190,6 +190,12 @@ def test_ranks_beyond_the_limit_are_counted() -> None:
     live = write_live(make_snapshot(*ranks, now_ns=START_NS))
     assert sum(len(job.ranks) for job in live.jobs) == MOST_RANKS
     assert live.left_out == 7
+
+
+def test_findings_beyond_the_limit_are_counted() -> None:
+    known = replace(EXAMINED, findings=(FOUND,) * (MOST_FINDINGS + 3))
+    live = write_live(make_snapshot(RANK, now_ns=START_NS, examinations={"a": known}))
+    assert (len(live.findings), live.left_out_findings) == (MOST_FINDINGS, 3)
 
 
 def test_a_rank_without_iterations_has_no_times() -> None:
