@@ -7,7 +7,7 @@ import { Code } from "./code";
 import { FindingLink, Inspector, Source } from "./inspector";
 import { BoxTree, type Item, type Target, isBox, placeIcicle } from "./levels";
 import { labelOf, showName } from "./names";
-import { countMatches, matcher } from "./search";
+import { type Found, countMatches, findRows, markRows } from "./search";
 import type { FlameDocument } from "./types.gen";
 import type { View, ViewProps } from "./view";
 
@@ -65,12 +65,6 @@ function Flame(props: ViewProps<FlameDocument>) {
   );
 }
 
-interface Found {
-  own: Uint8Array;
-  around: Uint8Array;
-  count: number;
-}
-
 /** What is computed once for a document and a measure; with two runs a frame is as wide as both together. */
 class FlameFrames {
   readonly tree: BoxTree;
@@ -124,10 +118,7 @@ class FlameFrames {
   }
 
   find(search: string | undefined): Found | null {
-    const matches = matcher(this.doc.strings, search);
-    if (!matches) return null;
-    const own = Uint8Array.from(this.doc.name, (name, row) => +matches(name, this.doc.file[row]));
-    return { own, around: this.tree.around((row) => own[row] === 1), count: own.reduce((sum, one) => sum + one, 0) };
+    return findRows(this.tree, this.doc.strings, search, this.doc.name, this.doc.file);
   }
 }
 
@@ -144,13 +135,7 @@ function lookOf(frames: FlameFrames, found: Found | null): (item: Item) => Look 
   const { doc, tree } = frames;
   return (item) => {
     const rows = tree.order.subarray(item.first, item.last);
-    const around = found
-      ? rows.some((row) => found.own[row])
-        ? " match"
-        : rows.some((row) => found.around[row])
-          ? " within"
-          : ""
-      : "";
+    const around = markRows(found, rows);
     const sign = around ? "◆" : "";
     if (!isBox(item))
       return { text: `+${rows.length}`, detail: `${rows.length} frames too narrow to show`, style: `merged${around}`, sign };

@@ -11,7 +11,7 @@ import { BoxTree, type Item, type Target, isBox, openLevels } from "./levels";
 import { chosenLoop } from "./iteration-strip";
 import { labelOf, showName } from "./names";
 import { RegionButtons } from "./region";
-import { countMatches, matcher } from "./search";
+import { type Found, countMatches, findRows, markRows } from "./search";
 import type { TimelineDocument, TimelineTrack } from "./types.gen";
 import type { View, ViewProps } from "./view";
 
@@ -116,17 +116,8 @@ class TimelineBoxes {
   }
 
   find(search: string | undefined): Found | null {
-    const matches = matcher(this.doc.strings, search);
-    if (!matches) return null;
-    const own = Uint8Array.from(this.doc.title, (title, row) => +matches(title, this.doc.full[row]));
-    return { own, around: this.tree.around((row) => own[row] === 1), count: own.reduce((sum, one) => sum + one, 0) };
+    return findRows(this.tree, this.doc.strings, search, this.doc.title, this.doc.full);
   }
-}
-
-interface Found {
-  own: Uint8Array;
-  around: Uint8Array;
-  count: number;
 }
 
 interface TrackProps {
@@ -178,13 +169,7 @@ function lookOf(boxes: TimelineBoxes, found: Found | null, twin: number): (item:
   const { doc, tree } = boxes;
   return (item) => {
     const rows = tree.order.subarray(item.first, item.last);
-    const around = found
-      ? rows.some((row) => found.own[row])
-        ? " match"
-        : rows.some((row) => found.around[row])
-          ? " within"
-          : ""
-      : "";
+    const around = markRows(found, rows);
     const sign = around ? "◆" : "";
     if (!isBox(item)) {
       const warning = rows.some((row) => boxes.hasFinding[row]);
