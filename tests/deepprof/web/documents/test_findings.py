@@ -11,7 +11,7 @@ import deepprof
 from deepprof.analysis import Analysis
 from deepprof.render.wording import GPU
 from deepprof.web.documents.findings import write_findings
-from deepprof.web.documents.pictures import MOST_BARS, MOST_POINTS, draw_bars, draw_trends
+from deepprof.web.documents.pictures import MOST_POINTS, draw_bars, draw_trends
 from tests.deepprof.builders import build_analysis, build_finding, build_iterations, build_loop
 from tests.deepprof.render.reports import read_simulated
 from tests.deepprof.web.documents.columns import again
@@ -83,7 +83,6 @@ def test_a_loop_without_parts_has_no_bars() -> None:
     loop = build_loop()
     assert draw_bars(build_finding(parts={}), loop, GPU) == []
     assert draw_trends(build_finding(rule="host-bound"), loop) == []
-    assert MOST_BARS > 1
 
 
 def test_a_long_trend_keeps_what_stands_out() -> None:
