@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.browsing import NARROW, WIDE, Visit, browser
-from tests.deepprof.web.pages import analyze_ranks, listed_views, open_page, write_page
+from tests.deepprof.web.pages import analyze_ranks, listed_views, open_page
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -30,21 +30,6 @@ NOTE = """() => {
     const look = getComputedStyle(one), seen = look.outlineStyle !== "none" || one.matches("svg *, a, input");
     return again ? "again" : seen ? "" : one.outerHTML.slice(0, 120);
 }"""
-
-
-@pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the page of three ranks."""
-    return write_page(analyze_ranks(), tmp_path_factory.mktemp("page"))
-
-
-@pytest.fixture
-def seen(page: Path, browser: Browser) -> Iterator[Visit]:
-    """Open the page, and fail at the end where it said or did what it must not."""
-    visit = open_page(browser, page)
-    yield visit
-    visit.check()
-    visit.page.context.close()
 
 
 def open_states(seen: Visit, views: list[str]) -> Iterator[str]:

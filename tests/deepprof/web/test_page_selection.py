@@ -13,7 +13,7 @@ import pytest
 from deepprof.web.package import PageDocuments
 from deepprof.web.server import ViewServer
 from tests.browsing import Visit, browser, visit
-from tests.deepprof.web.pages import analyze_ranks, open_page, write_page
+from tests.deepprof.web.pages import analyze_ranks, open_page
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -36,21 +36,6 @@ NONSENSE = (
     "live",
     "x" * 20_000,
 )
-
-
-@pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the page of two ranks."""
-    return write_page(analyze_ranks(), tmp_path_factory.mktemp("page"))
-
-
-@pytest.fixture
-def seen(page: Path, browser: Browser) -> Iterator[Visit]:
-    """Open the page, and fail at the end where it said or did what it must not."""
-    visited = open_page(browser, page)
-    yield visited
-    visited.check()
-    visited.page.context.close()
 
 
 @pytest.fixture
