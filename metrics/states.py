@@ -19,6 +19,7 @@ from deepprof.collectors.trace import empty_table
 from deepprof.metrics.breakdown.costs import divide
 from deepprof.metrics.breakdown.parts import PART_NAMES
 from deepprof.metrics.breakdown.timeline import Timeline
+from deepprof.metrics.contexts.stacks import expand
 from deepprof.metrics.loop import Loop
 
 Int64s = npt.NDArray[np.int64]
@@ -131,10 +132,9 @@ def _visit_states(timeline: Timeline, starts: Int64s, ends: Int64s) -> tuple[Int
     first = np.searchsorted(bounds, starts, side="right") - 1
     end = np.searchsorted(bounds, ends, side="left")  # past the segment in which the window ends
     many = end - first
-    before = np.cumsum(many) - many
-    segments = np.arange(many.sum()) + np.repeat(first - before, many)
+    segments = expand(first, end)
     last = np.zeros(len(segments), np.bool_)
-    last[before + many - 1] = True
+    last[np.cumsum(many) - 1] = True
     return states[segments], last
 
 

@@ -9,7 +9,7 @@ import polars as pl
 from deepprof.collectors.table_schema import TableSchema
 from deepprof.collectors.trace import empty_table
 from deepprof.metrics.annotation.boxes import RECORDED_KINDS
-from deepprof.metrics.breakdown.parts import BUSY_PARTS, PART_NAMES
+from deepprof.metrics.breakdown.parts import PART_NAMES
 from deepprof.metrics.breakdown.timeline import Timeline
 
 Int64s = npt.NDArray[np.int64]
@@ -47,14 +47,8 @@ def find_idle_boxes(boxes: pl.DataFrame, timeline: Timeline) -> pl.DataFrame:
 
 def _cut_waits(timeline: Timeline, begin: int, end: int) -> tuple[Int64s, Int64s, Int64s]:
     """Return begin, end and part of the longest waits in [begin, end), in the order of time; of one part as one."""
-    starts, ends = np.clip(timeline.bounds[:-1], begin, end), np.clip(timeline.bounds[1:], begin, end)
-    part = timeline.parts.astype(np.int64)
-    kept = np.flatnonzero((part >= len(BUSY_PARTS)) & (ends > starts))
-    starts, ends, part = starts[kept], ends[kept], part[kept]
-    fresh = np.append(True, (starts[1:] != ends[:-1]) | (part[1:] != part[:-1]))[: len(part)]
-    first = np.flatnonzero(fresh)
-    last = np.append(first, len(part))[1:] - 1
-    starts, ends, part = starts[first], ends[last], part[first]
+    starts, ends, part = timeline.find_waits()
+    starts, ends = np.clip(starts, begin, end), np.clip(ends, begin, end)
     length = ends - starts
     longest = np.sort(np.argsort(-length, kind="stable")[:MOST_WAITS])
     longest = longest[length[longest] >= SHORTEST * (end - begin)]

@@ -62,6 +62,15 @@ class Timeline:
         wanted = np.isin(self.parts, [PART_NAMES.index(name) for name in names])
         return union(self.bounds[:-1][wanted], self.bounds[1:][wanted])
 
+    def find_waits(self) -> tuple[Int64s, Int64s, Int64s]:
+        """Return begin, end and part (of `PART_NAMES`) of each maximal stretch of one idle part, in order of time."""
+        parts = self.parts.astype(np.int64)
+        first = np.flatnonzero(np.append(True, parts[1:] != parts[:-1])[: len(parts)])
+        until = np.append(first[1:], len(parts))[: len(first)]
+        idle = parts[first] >= len(BUSY_PARTS)
+        first, until = first[idle], until[idle]
+        return self.bounds[first], self.bounds[until], parts[first]
+
     @property
     def totals_ns(self) -> dict[str, int]:
         """The time of each part; the sum is the device's span."""

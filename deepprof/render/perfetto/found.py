@@ -13,7 +13,7 @@ from deepprof.metrics.annotation.boxes import BOXES
 from deepprof.metrics.annotation.device_segments import cut_device
 from deepprof.metrics.annotation.iteration_boxes import box_device
 from deepprof.metrics.annotation.typical import box_typical
-from deepprof.metrics.breakdown.parts import IDLE_PARTS, PART_NAMES, PARTS
+from deepprof.metrics.breakdown.parts import PART_NAMES, PARTS
 from deepprof.metrics.contexts.frames import number_distinct
 from deepprof.metrics.iteration import ITERATIONS
 from deepprof.metrics.template.blocks import place_blocks
@@ -114,13 +114,8 @@ def _idle_layer(timeline: Timeline | None) -> SliceLayer:
 
 def _idle_runs(timeline: Timeline) -> pl.DataFrame:
     """Return the runs of segments with one idle part."""
-    parts = timeline.parts
-    first = np.flatnonzero(np.append(True, parts[1:] != parts[:-1])[: len(parts)])
-    until = np.append(first[1:], len(parts))
-    idle = np.isin(parts[first], [PART_NAMES.index(name) for name in IDLE_PARTS])
-    first, until = first[idle], until[idle]
-    starts, ends = timeline.bounds[first], timeline.bounds[until]
-    columns = {"track": np.zeros(len(first)), "start_ns": starts, "end_ns": ends, "name_id": parts[first]}
+    starts, ends, parts = timeline.find_waits()
+    columns = {"track": np.zeros(len(starts)), "start_ns": starts, "end_ns": ends, "name_id": parts}
     return pl.DataFrame(columns).cast(SLICES)
 
 
