@@ -19,7 +19,7 @@ def show_page(title: str) -> Response:
         read_asset(SCRIPT)
     except UsageError as error:
         return say(503, str(error))
-    return give(write_index(title, "/"), HTML)
+    return give(write_index(title), HTML)
 
 
 async def _give_asset(request: Request) -> Response:

@@ -67,13 +67,13 @@ def write_report(title: str, documents: Iterable[tuple[str, bytes]]) -> bytes:
     )
 
 
-def write_index(title: str, base: str = "") -> bytes:
-    """Return the page of a server: its documents are asked for, script and style are beside it, at `base`."""
+def write_index(title: str) -> bytes:
+    """Return the page of a server: its documents are asked for beside it, script and style at the server's root."""
     return (
         f"{_HEAD}<title>{_escape(title)} · DeepProf</title>\n"
-        f'<link rel="stylesheet" href="{base}{STATIC}/{STYLE}">\n</head>\n{_BODY}'
+        f'<link rel="stylesheet" href="/{STATIC}/{STYLE}">\n</head>\n{_BODY}'
         '<script id="deepprof-data" type="application/json">{"server": true}</script>\n'
-        f'<script src="{base}{STATIC}/{SCRIPT}"></script>\n</body>\n</html>\n'
+        f'<script src="/{STATIC}/{SCRIPT}"></script>\n</body>\n</html>\n'
     ).encode()
 
 

@@ -77,10 +77,10 @@ def test_the_policy_allows_its_own_script_and_nothing_else() -> None:
 
 
 def test_the_page_of_a_server_asks_for_its_documents() -> None:
-    page = html.write_index("a < b", "../")
+    page = html.write_index("a < b")
     assert data_of(page) == {"server": True}
     assert b"<title>a &lt; b" in page
-    assert b'src="../static/app.js"' in page
+    assert b'src="/static/app.js"' in page
 
 
 def test_an_asset_that_was_not_built_is_one_line(monkeypatch) -> None:

@@ -141,6 +141,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_steps_of_two_runs_open(both: Path, browser: Browser) -> None:
     seen = open_page(browser, both)
+    assert "<title>a.json → b.json · DeepProf</title>" in both.read_text()
     assert seen.page.locator("main").get_attribute("data-view") == "diff"
     steps = seen.page.locator("button.fall")
     assert steps.count() >= 2
