@@ -22,11 +22,8 @@ const VERDICTS: Record<DiffDocument["verdict"], string> = {
 function Diff({ document }: ViewProps<DiffDocument>) {
   return (
     <div class="diff">
-      <p class="lead">
-        <span class={`verdict verdict-${document.verdict}`}>{VERDICTS[document.verdict]}</span> {showName(document.sentence)}
-      </p>
-      <p class="quiet">
-        A is <Name text={document.a_title} />, B is <Name text={document.b_title} />. Medians B / A: {document.ratio.toFixed(3)}
+      <p>
+        <span class={`verdict verdict-${document.verdict}`}>{VERDICTS[document.verdict]}</span> A is <Name text={document.a_title} />, B is <Name text={document.b_title} />. Medians B / A: {document.ratio.toFixed(3)}
         {document.low !== null && document.high !== null && ` (${document.low.toFixed(3)} to ${document.high.toFixed(3)} with 95 % confidence)`}
       </p>
       <Sentences title="What differs besides the time" sentences={document.differences} />

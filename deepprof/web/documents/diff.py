@@ -63,12 +63,11 @@ class DiffStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DiffDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """A before, B after; `low` and `high` bound the ratio of medians B / A with 95 % confidence."""
+    """A before, B after, whose comparison in one sentence is the session's answer; `low` and `high` bound the ratio of medians B / A with 95 % confidence."""
 
     schema: Literal["deepprof.view.diff/1"] = "deepprof.view.diff/1"
     a_title: str
     b_title: str
-    sentence: str
     verdict: Literal["slower", "faster", "same", "unclear"]
     ratio: float
     low: float | None
@@ -93,7 +92,6 @@ def write_diff(comparison: Comparison) -> DiffDocument:
     return DiffDocument(
         a_title=a_title,
         b_title=b_title,
-        sentence=tidy(comparison.headline.sentence),
         verdict="unclear" if pair is None else pair.time.verdict,
         ratio=1.0 if pair is None else pair.time.ratio,
         low=None if pair is None else pair.time.low,

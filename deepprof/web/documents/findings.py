@@ -91,10 +91,10 @@ def _describe(finding: Finding, analysis: Analysis, causes: Mapping[str, int]) -
 
 
 def _show(name: str, value: float | str | None) -> Figure:
-    """Return a piece of evidence with its unit, which the end of its name is."""
+    """Return a piece of evidence with its unit, which its name has; a ratio stays one, for it may be of a time there."""
     words = name.split("_")
     unit = next((word for word in words if word in FORMATS), "")
-    title = " ".join(word for word in words if word != unit)
+    title = " ".join(word for word in words if word != unit or unit == "ratio")
     if isinstance(value, str) or value is None:
         return Figure(name=name, title=title, value=None, text=ABSENT if value is None else tidy(value))
     text = FORMATS[unit](value) if unit in FORMATS else f"{value:,.4g}" if isinstance(value, float) else f"{value:,}"
