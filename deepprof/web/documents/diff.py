@@ -63,7 +63,10 @@ class DiffStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DiffDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """A before, B after, whose comparison in one sentence is the session's answer; `low` and `high` bound the ratio of medians B / A with 95 % confidence."""
+    """A before, B after; the comparison in one sentence is the session's answer.
+
+    `low` and `high` bound the ratio of medians B / A with 95 % confidence.
+    """
 
     schema: Literal["deepprof.view.diff/1"] = "deepprof.view.diff/1"
     a_title: str

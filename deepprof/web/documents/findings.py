@@ -91,7 +91,7 @@ def _describe(finding: Finding, analysis: Analysis, causes: Mapping[str, int]) -
 
 
 def _show(name: str, value: float | str | None) -> Figure:
-    """Return a piece of evidence with its unit, which its name has; a ratio stays one, for it may be of a time there."""
+    """Return a piece of evidence with its unit, which its name has; a ratio stays one, for a time may have its name."""
     words = name.split("_")
     unit = next((word for word in words if word in FORMATS), "")
     title = " ".join(word for word in words if word != unit or unit == "ratio")
