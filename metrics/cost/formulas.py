@@ -1,0 +1,41 @@
+"""Floating-point operations of the kinds of work that ONNX and frameworks name differently.
+
+A multiplication and its addition are two operations. Normalisations, softmax and other functions of an element count
+what arithmetic they do; a transcendental function counts as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+
+def count_product(rows: int, inner: int, columns: int, batch: int = 1) -> int:
+    """Return the operations of `batch` products of a `rows` × `inner` and an `inner` × `columns` matrix."""
+    return 2 * batch * rows * inner * columns
+
+
+def count_convolution(output: Sequence[int], weight: Sequence[int]) -> int:
+    """Return the operations of a convolution.
+
+    `output` is the shape N × C_out × spatial of its result, `weight` C_out × C_in / groups × kernel. For a transposed
+    convolution give the shape of its input as `output`: there each element of the input meets the whole kernel, and
+    `weight` is C_in × C_out / groups × kernel.
+    """
+    return 2 * prod(output) * prod(weight[1:])
+
+
+def count_attention(
+    queries: int, keys: int, head_size: int, value_size: int, heads: int, *, is_causal: bool = False
+) -> int:
+    """Return the operations of the two products of attention over `heads` heads, those of all batches.
+
+    Causal attention does half of them (each query sees the keys before it), where there are as many queries as keys; the
+    last `queries` of more keys see all that came before.
+    """
+    pairs = queries * keys
+    if is_causal:
+        seen = max(keys - queries, 0)  # the keys before the first query
+        square = min(queries, keys)
+        pairs = queries * seen + square * square // 2 if keys >= queries else square * square // 2
+    return 2 * heads * pairs * (head_size + value_size)
