@@ -57,6 +57,12 @@ def test_the_wheel_holds_the_tree(wheel: zipfile.ZipFile) -> None:
     assert held == modules()
 
 
+def test_the_wheel_holds_the_peaks_of_devices(wheel: zipfile.ZipFile) -> None:
+    held = {name for name in wheel.namelist() if "/peaks/" in name}
+    assert held == {f"deepprof/metrics/cost/peaks/{path.name}" for path in (ROOT / "metrics/cost/peaks").iterdir()}
+    assert len(held) >= 7
+
+
 def test_the_wheel_holds_the_page(wheel: zipfile.ZipFile) -> None:
     require_page()
     assert wheel.namelist().count("deepprof/web/static/app.js") == 1
