@@ -10,7 +10,7 @@ import pytest
 
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.layers.layers_file import read_layers
-from deepprof.collectors.layers.onnx_layers import join_scopes
+from deepprof.collectors.models.onnx_file import join_scopes
 
 Node = tuple[str, str, list[str], list[str], dict[str, Any]]
 

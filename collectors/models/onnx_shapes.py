@@ -1,0 +1,256 @@
+"""Shapes of all tensors of an ONNX graph, one node after the other.
+
+onnx infers the shapes of a node's results from those of its inputs and from small constants; those that nodes compute
+are followed here (`onnx_values`), so that one pass over the nodes knows every shape that follows from the inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from deepprof.collectors.errors import TraceError
+from deepprof.collectors.models.graph import AttributeValue, TensorSpec
+from deepprof.collectors.models.onnx_order import describe_node, find_captured, shorten_name
+from deepprof.collectors.models.onnx_types import (
+    DTYPES,
+    NUMBERS,
+    Symbols,
+    make_spec,
+    name_kind,
+    read_attributes,
+    read_type,
+)
+from deepprof.collectors.models.onnx_values import MAX_VALUES, Values, compute_values
+
+POSITIVE = ("strides", "dilations", "kernel_shape", "blocksize", "group", "num_outputs", "num_heads")
+SAME_SHAPE = frozenset(  # operators of onnxruntime, which onnx has no schema of: results have the shape of the input
+    {
+        *("BiasGelu", "FastGelu", "Gelu", "QuickGelu", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"),
+        *("SimplifiedLayerNormalization", "RotaryEmbedding", "BiasSoftmax"),
+    }
+)
+UNFOLDED = ("DequantizeLinear", "If", "Loop", "Scan")  # stay where they are though their inputs are constants
+RANDOM = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial")
+
+
+@dataclass(slots=True)
+class InferredTensors:
+    """What is known of the tensors of a graph.
+
+    `specs` has shapes and types, `values` the elements of small constants, `constants` what does not depend on the
+    inputs' elements, `aliases` other names of the same tensor. `missing` says why a node's results have no shape, by
+    the names of the results; those that follow from them are missing for an empty reason.
+    """
+
+    specs: dict[str, TensorSpec] = field(default_factory=dict)
+    values: dict[str, Values] = field(default_factory=dict)
+    constants: set[str] = field(default_factory=set)
+    aliases: dict[str, str] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+
+    def resolve(self, name: str) -> str:
+        """Return the name under which a tensor is known."""
+        return self.aliases.get(name, name)
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeSources:
+    """Where shapes come from that do not follow from the inputs: the file's own, and those that a run had."""
+
+    declared: Mapping[str, TensorSpec]
+    measured: Mapping[str, TensorSpec]
+
+
+def read_declared(graph: Any, symbols: Symbols) -> dict[str, TensorSpec]:
+    """Return the shapes that a file states for the results of its nodes, with symbolic dimensions replaced."""
+    found = {}
+    for value in (*graph.value_info, *graph.output):
+        try:
+            spec = read_type(value.type, symbols)
+        except ValueError:
+            continue
+        if spec is not None:
+            found[value.name] = spec
+    return found
+
+
+def add_weights(path: Path, tensors: Iterable[Any], known: InferredTensors) -> None:
+    """Add the weights of a file, with the elements of small ones."""
+    for tensor in tensors:
+        _add_tensor(path, tensor.name, tensor, known)
+
+
+def _add_tensor(path: Path, name: str, tensor: Any, known: InferredTensors) -> None:
+    try:
+        known.specs[name] = make_spec(tensor.dims, tensor.data_type)
+    except ValueError as error:
+        raise TraceError(path, f"has a weight {shorten_name(name)} with {error}", "export the model again") from error
+    known.constants.add(name)
+    values = _read_values(path, tensor)
+    if values is not None:
+        known.values[name] = values
+
+
+def _read_values(path: Path, tensor: Any) -> Values | None:
+    """Return the elements of a small weight, None for a large one and for one whose file is absent."""
+    from onnx import numpy_helper
+
+    if prod(tensor.dims) > MAX_VALUES or DTYPES[tensor.data_type] not in np.sctypeDict:
+        return None
+    try:
+        return np.asarray(numpy_helper.to_array(tensor, str(path.parent)))
+    except Exception:  # of several libraries: a part is absent, which is said where a shape depends on it
+        return None
+
+
+def infer_shapes(path: Path, nodes: Iterable[Any], model: Any, known: InferredTensors, sources: ShapeSources) -> None:
+    """Add to `known` what the nodes, in the order of execution, make."""
+    opsets = list(model.opset_import)
+    for node in nodes:
+        needed = {known.resolve(name) for name in node.input if name}
+        needed |= {known.resolve(name) for name in find_captured(node)} & known.missing.keys()
+        if needed & known.missing.keys():
+            _add_sources(node, "", known, sources)
+        else:
+            _infer_node(path, node, opsets, known, sources)
+
+
+def _infer_node(path: Path, node: Any, opsets: list[Any], known: InferredTensors, sources: ShapeSources) -> None:
+    """Add the results of a node whose inputs all have shapes."""
+    kind, attributes = name_kind(node), read_attributes(node)
+    if kind == "Identity" and len(node.input) == len(node.output) == 1:
+        known.aliases[node.output[0]] = known.resolve(node.input[0])
+    elif kind == "Constant":
+        _add_constant(path, node, attributes, known)
+    elif (computed := _compute(node, kind, attributes, known)) is not None:
+        for name, values in zip(node.output, computed, strict=False):
+            known.values[name] = values
+            known.specs[name] = make_spec(values.shape, NUMBERS[values.dtype.name])
+            known.constants.add(name)
+    else:
+        reason = _infer_results(node, kind, attributes, opsets, known)
+        if reason is None and _is_constant(node, kind, known):
+            known.constants |= set(node.output)
+        elif reason is not None:
+            _add_sources(node, reason, known, sources)
+
+
+def _add_constant(path: Path, node: Any, attributes: Mapping[str, AttributeValue], known: InferredTensors) -> None:
+    """Add the result of a Constant, whose value is a tensor, a number or a list."""
+    name = node.output[0]
+    for each in node.attribute:
+        if each.name == "value":
+            _add_tensor(path, name, each.t, known)
+            return
+    value = next((attributes[each] for each in attributes if each.startswith("value_")), None)
+    if value is None or isinstance(value, str) or (isinstance(value, tuple) and value and isinstance(value[0], str)):
+        known.missing[name] = "its value is no tensor of numbers"
+        return
+    number = any(isinstance(each, float) for each in (value if isinstance(value, tuple) else (value,)))
+    values = np.array(value, np.float32 if number else np.int64)
+    known.specs[name] = make_spec(values.shape, NUMBERS[values.dtype.name])
+    known.constants.add(name)
+    if values.size <= MAX_VALUES:
+        known.values[name] = values
+
+
+def _compute(
+    node: Any, kind: str, attributes: Mapping[str, AttributeValue], known: InferredTensors
+) -> list[Values] | None:
+    """Return the results of a node that are small constants, None where they are not."""
+    if kind in {"Shape", "Size"}:
+        shape = known.specs[known.resolve(node.input[0])].shape
+        if kind == "Size":
+            return [np.array(prod(shape), np.int64)]
+        start, end = attributes.get("start", 0), attributes.get("end", len(shape))
+        return [np.array(shape[start:end], np.int64)] if isinstance(start, int) and isinstance(end, int) else None
+    inputs = [known.values.get(known.resolve(name)) if name else None for name in node.input]
+    if any(name and value is None for name, value in zip(node.input, inputs, strict=True)):
+        return None
+    if kind == "ConstantOfShape":
+        attributes = {**attributes, **_read_filling(node)}
+    return compute_values(kind, inputs, attributes)
+
+
+def _read_filling(node: Any) -> dict[str, AttributeValue]:
+    """Return the value of ConstantOfShape and its type as attributes."""
+    from onnx import numpy_helper
+
+    for each in node.attribute:
+        if each.name == "value" and prod(each.t.dims) == 1:
+            try:
+                return {"value": (numpy_helper.to_array(each.t).reshape(-1)[0].item(),), "value_type": each.t.data_type}
+            except Exception:  # of several libraries
+                return {"value_type": "damaged"}
+    return {}
+
+
+def _is_constant(node: Any, kind: str, known: InferredTensors) -> bool:
+    """Return whether the results of a node do not depend on the model's inputs, so that every runtime folds it."""
+    names = [known.resolve(name) for name in node.input if name]
+    return bool(names) and known.constants.issuperset(names) and kind not in (*UNFOLDED, *RANDOM)
+
+
+def _infer_results(
+    node: Any, kind: str, attributes: Mapping[str, AttributeValue], opsets: list[Any], known: InferredTensors
+) -> str | None:
+    """Add the shapes of a node's results as onnx infers them, and return why it cannot, None where it can."""
+    for name in POSITIVE:
+        value = attributes.get(name, 1)
+        if any(isinstance(each, int) and each < 1 for each in (value if isinstance(value, tuple) else (value,))):
+            return f"its {name} is not positive"  # onnx would divide by it
+    if node.domain == "com.microsoft" and node.op_type in SAME_SHAPE:
+        known.specs[node.output[0]] = known.specs[known.resolve(node.input[0])]
+        return None if not any(node.output[1:]) else "only the shape of its first result is known"
+    if kind != node.op_type:
+        return f"{shorten_name(kind)} is no operator of ONNX"
+    return _ask_onnx(node, opsets, known)
+
+
+def _ask_onnx(node: Any, opsets: list[Any], known: InferredTensors) -> str | None:
+    """Add what onnx infers of a model of one node; return why it cannot."""
+    from onnx import checker, helper, numpy_helper, shape_inference
+
+    names = {*filter(None, node.input), *(name for name in find_captured(node) if known.resolve(name) in known.specs)}
+    inputs, weights = [], []
+    for name in sorted(names):
+        spec = known.specs[known.resolve(name)]
+        inputs.append(helper.make_tensor_value_info(name, NUMBERS[spec.dtype], spec.shape))
+        if (values := known.values.get(known.resolve(name))) is not None:
+            weights.append(numpy_helper.from_array(values, name))
+    outputs = [helper.make_value_info(name, helper.make_tensor_type_proto(0, None)) for name in node.output if name]
+    for each in outputs:
+        each.ClearField("type")
+    graph = helper.make_graph([node], "node", inputs, outputs, weights)
+    model = helper.make_model(graph, opset_imports=opsets)
+    try:
+        results = shape_inference.infer_shapes(model, check_type=False, strict_mode=True, data_prop=True).graph.output
+        found = {each.name: read_type(each.type) for each in results}
+    except (shape_inference.InferenceError, checker.ValidationError, ValueError, RuntimeError) as error:
+        return _shorten_reason(str(error))
+    if open_ones := [name for name, spec in found.items() if spec is None]:
+        return f"the shape of {shorten_name(open_ones[0])} does not follow from its inputs"
+    known.specs |= {name: spec for name, spec in found.items() if spec is not None}
+    return None
+
+
+def _shorten_reason(text: str) -> str:
+    """Return the last sentence of onnx's message, without the names of its own functions."""
+    last = text.strip().rpartition("]")[2].strip() or text.strip()
+    return shorten_name(" ".join(last.split())) or "onnx cannot infer it"
+
+
+def _add_sources(node: Any, reason: str, known: InferredTensors, sources: ShapeSources) -> None:
+    """Add the shapes of results that do not follow from the inputs, from where else they are known."""
+    for name in filter(None, node.output):
+        spec = sources.measured.get(name) or sources.declared.get(name)
+        if spec is None:
+            known.missing[name] = f"{describe_node(node)}: {reason}" if reason else ""
+        else:
+            known.specs[name] = spec

@@ -1,0 +1,65 @@
+"""Costs of what only moves elements, and of what does nothing at run time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from deepprof.metrics.cost.onnx.node_tensors import NodeTensors, Rule, sum_nbytes
+from deepprof.metrics.cost.operation_cost import OperationCost
+
+# These change how elements are counted, not where they lie; dropout is for training.
+FREE = ("Shape", "Size", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Constant", "Dropout")
+WHOLE = (  # all inputs are read, all results written
+    *("Transpose", "Concat", "Pad", "Tile", "Expand", "Cast", "CastLike", "DepthToSpace", "SpaceToDepth", "OneHot"),
+    *("ConstantOfShape", "Range", "EyeLike", "RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike"),
+    *("ScatterND", "ScatterElements", "Scatter", "NonZero", "Compress", "ReverseSequence", "Col2Im", "Bernoulli"),
+    "com.microsoft.QLinearConcat",
+)
+PARTS = ("Slice", "Split", "Trilu", "Upsample", "CenterCropPad")  # only what becomes a result is read
+GATHERING = ("Gather", "GatherElements", "GatherND")
+TAPS = {"nearest": 1, "linear": 2, "bilinear": 2, "cubic": 4}  # elements along each dimension that make one
+
+
+def _do_nothing(_: NodeTensors) -> OperationCost:
+    return OperationCost(0, 0, 0)
+
+
+def _move(tensors: NodeTensors) -> OperationCost:
+    return tensors.cost(0)
+
+
+def _take_part(tensors: NodeTensors) -> OperationCost:
+    """Return the cost of copying a part: what is written is what was read, beside bounds and sizes."""
+    part = min(sum_nbytes(tensors.outputs), tensors.input(0).nbytes)
+    return tensors.cost(0, read=part + sum_nbytes(tensors.inputs[1:]))
+
+
+def _gather(tensors: NodeTensors) -> OperationCost:
+    """Return the cost of a look-up: the indices, and of the table what they name."""
+    return tensors.cost(0, read=tensors.output.nbytes + tensors.input(1).nbytes)
+
+
+def _resize(tensors: NodeTensors) -> OperationCost:
+    """Return the cost of Resize: a weighted sum of the nearest elements along each dimension that changes."""
+    data, output = tensors.input(0), tensors.output
+    changed = sum(before != after for before, after in zip(data.shape, output.shape, strict=False))
+    taps = TAPS.get(tensors.text("mode", "nearest"), 2) ** changed
+    read = min(data.nbytes, output.nbytes * taps) + sum_nbytes(tensors.inputs[1:])
+    return tensors.cost((2 * taps - 1 if taps > 1 else 0) * output.elements, read=read)
+
+
+def _sample(tensors: NodeTensors) -> OperationCost:
+    """Return the cost of GridSample: a weighted sum of the nearest elements at places that a grid gives."""
+    dims = len(tensors.output.shape) - 2
+    taps = TAPS.get(tensors.text("mode", "linear"), 2) ** dims
+    read = min(tensors.input(0).nbytes, tensors.output.nbytes * taps) + tensors.input(1).nbytes
+    return tensors.cost((2 * taps - 1 if taps > 1 else 0) * tensors.output.elements, read=read)
+
+
+MOVE_RULES: Mapping[str, Rule] = {
+    **dict.fromkeys(FREE, _do_nothing),
+    **dict.fromkeys(WHOLE, _move),
+    **dict.fromkeys(PARTS, _take_part),
+    **dict.fromkeys(GATHERING, _gather),
+    **{"Resize": _resize, "GridSample": _sample},
+}
