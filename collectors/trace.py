@@ -130,6 +130,8 @@ OPERANDS = TableSchema.of(
         "event": (U32, "the row of `host_events`"),
         "dims": (TEXT, "their shapes, as JSON"),
         "dtypes": (TEXT, "their types, as JSON"),
+        "values": (TEXT, "the values of those that are no tensors, as a JSON list of texts; null: not recorded"),
+        "strides": (TEXT, "their strides in elements, as JSON; null: not recorded"),
     },
 )
 STACK_MEANING = (

@@ -27,6 +27,9 @@ from deepprof.collectors.trace import LAYERS, RECORD_TABLES, TABLES
 # `short_name` is for readers of the tables: the part that people use for a kernel; null if it ran on no device.
 NAMES = pl.Schema({"name_id": pl.UInt32(), "name": pl.String(), "short_name": pl.String()})
 STORED: Mapping[str, pl.Schema] = MappingProxyType({"names": NAMES, **TABLES, "layers": LAYERS})
+ADDED_COLUMNS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"operands": ("values", "strides")}  # the last columns of a table, which a store written before they existed lacks
+)
 GROUP_ROWS = 2**17
 LIMIT_NBYTES = 8 * 1024**3  # of one table in memory
 TEXT_NBYTES = 16  # of a value that points to a text
@@ -77,19 +80,22 @@ def _has_categories(schema: pl.Schema) -> bool:
 def scan_table(folder: Path, table: str, said: TableFile, row: str | None = None) -> pl.LazyFrame:
     """Return the stored `table` with its schema; nothing but sizes and names is read yet.
 
-    Raises `TraceError` unless the file has the size and rows that its manifest states (`said`) and the columns of the
-    schema, fits `LIMIT_NBYTES` of memory, and is not `RATIO_LIMIT` times smaller than what it unpacks to.
+    Columns of `ADDED_COLUMNS` that it lacks are null. Raises `TraceError` unless the file has the size and rows that
+    its manifest states (`said`) and the columns of the schema, fits `LIMIT_NBYTES` of memory, and is not `RATIO_LIMIT`
+    times smaller than what it unpacks to.
     """
     path, schema = folder / f"{table}.parquet", STORED[table]
     require_plain(path)
     with reading(path):
         _check_sizes(path, schema, said)
         stored = pl.read_parquet_schema(path)
-        if dict(stored) != {column: _plain_type(kind) for column, kind in schema.items()}:
+        lacking = [column for column in ADDED_COLUMNS.get(table, ()) if column not in stored]
+        if dict(stored) != {column: _plain_type(kind) for column, kind in schema.items() if column not in lacking}:
             raise TraceError(path, f"has other columns than the table {table}", WRITE_AGAIN)
         # Only columns that differ are cast: a cast of the times would prevent a range from skipping row groups.
         categories = [pl.col(column).cast(kind) for column, kind in schema.items() if isinstance(kind, pl.Enum)]
-        return pl.scan_parquet(path, glob=False, row_index_name=row).with_columns(categories)
+        absent = [pl.lit(None, schema[column]).alias(column) for column in lacking]
+        return pl.scan_parquet(path, glob=False, row_index_name=row).with_columns(*categories, *absent)
 
 
 def _check_sizes(path: Path, schema: pl.Schema, said: TableFile) -> None:

@@ -270,15 +270,19 @@ def test_memory_marks(read):
 
 def test_details_only_on_request(read):
     shaped = {"Input Dims": [[2, 3], []], "Input type": ["float", "Scalar"], "Call stack": "a.py(1): f;b.py(2): g"}
+    concrete = {"Input Strides": [[3, 1], []], "Concrete Inputs": ["", "[1, 1]"]}
     events = [
-        event("cpu_op", "second", 2, 1, **shaped),
+        event("cpu_op", "second", 2, 1, **shaped, **concrete),
         event("cpu_op", "first", 1, 1, **{"Input dims": [[4]], "Call stack": ""}),
         event("cpu_op", "third", 3, 1, **{"Call stack": "c.py(3): h"}),
         event("cpu_op", "fourth", 4, 1, **{"Call stack": shaped["Call stack"]}),
         event("user_annotation", "odd", 4, 1, **{"Call stack": 7}),
     ]
     trace = read(events, details=True)
-    assert trace.operands.rows() == [(0, "[[4]]", None), (1, "[[2, 3], []]", '["float", "Scalar"]')]
+    assert trace.operands.rows() == [
+        (0, "[[4]]", None, None, None),
+        (1, "[[2, 3], []]", '["float", "Scalar"]', '["", "[1, 1]"]', "[[3, 1], []]"),
+    ]
     assert trace.host_events["stack_id"].to_list() == [None, 0, 1, 0]
     assert trace.stacks.rows() == [(0, "a.py(1): f;b.py(2): g"), (1, "c.py(3): h")]
     plain = read(events)

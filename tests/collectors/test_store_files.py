@@ -129,6 +129,19 @@ def test_a_store_from_before_launch_shapes_is_read_whole_and_in_part(rank):
     assert (part.launch_shapes.height, part.operands.height) == (0, 0)
 
 
+def test_operands_from_before_their_values_are_read_and_others_refused(rank):
+    path = rank / "operands.parquet"
+    rows = pl.read_parquet(path)
+    rows.drop("values", "strides").write_parquet(path)
+    amend(rank, "operands")
+    expected = rows.with_columns(pl.lit(None, pl.String).alias(name) for name in ("values", "strides"))
+    assert rows.height
+    assert read(rank, details=True).operands.equals(expected)
+    rows.drop("dtypes").write_parquet(path)
+    amend(rank, "operands")
+    assert "other columns" in refusal(rank)
+
+
 @pytest.mark.parametrize("ids", [[0, 2, 1], [1, 2, 3], [0, 0, 0], [None, 1, 2]])
 def test_names_that_are_not_numbered_are_refused(rank, ids):
     names = pl.read_parquet(rank / "names.parquet")

@@ -113,8 +113,8 @@ def _with_stacks(events: pl.DataFrame, details: pl.DataFrame) -> pl.DataFrame:
 
 
 def operands(details: pl.DataFrame) -> pl.DataFrame:
-    """Return OPERANDS of the operators that have shapes or types."""
-    rows = details.filter(pl.any_horizontal(pl.col("dims", "dtypes").is_not_null()))
+    """Return OPERANDS of the operators that have shapes, types or values."""
+    rows = details.filter(pl.any_horizontal(pl.col("dims", "dtypes", "values").is_not_null()))
     return rows.select(list(OPERANDS)).cast(dict(OPERANDS))  # type: ignore[arg-type]
 
 

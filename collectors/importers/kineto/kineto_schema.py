@@ -84,6 +84,8 @@ class _DetailedKinetoArgs(_KinetoArgs, gc=False, frozen=True):
     dims: Raw = field(default=NULL, name="Input Dims")
     old_dims: Raw = field(default=NULL, name="Input dims")
     dtypes: Raw = field(default=NULL, name="Input type")
+    values: Raw = field(default=NULL, name="Concrete Inputs")
+    strides: Raw = field(default=NULL, name="Input Strides")
     stack: Any = field(default=None, name="Call stack")
     registers: Any = field(default=None, name="registers per thread")
     shared_nbytes: Any = field(default=None, name="shared memory")

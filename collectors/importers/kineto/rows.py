@@ -85,9 +85,12 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
 
 
 def _json_texts(values: Sequence[Any]) -> pl.Series:
-    """Return raw JSON `values` as String, null for `null`."""
-    decoded = [str(bytes(value), errors="replace") for value in values]
-    return pl.Series([None if text == "null" else text for text in decoded], dtype=pl.String)
+    """Return raw JSON `values` as String, null for `null`; equal texts are stored once: operands repeat."""
+    places: dict[bytes, int] = {}
+    rows = [places.setdefault(bytes(value), len(places)) for value in values]
+    decoded = [str(text, errors="replace") for text in places]
+    distinct = pl.Series([None if text == "null" else text for text in decoded], dtype=pl.String)
+    return distinct.gather(pl.Series(rows, dtype=pl.UInt32))
 
 
 def _volumes(values: Sequence[Any]) -> pl.Series:
@@ -110,6 +113,8 @@ DETAILS: Extra = {
     "dims": ("dims", _json_texts),
     "old_dims": ("old_dims", _json_texts),
     "dtypes": ("dtypes", _json_texts),
+    "values": ("values", _json_texts),
+    "strides": ("strides", _json_texts),
     "stack": ("stack", texts),
 }
 LAUNCH: Extra = {
