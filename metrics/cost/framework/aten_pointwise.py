@@ -1,0 +1,160 @@
+"""Rules of element-wise operators, their backward forms, copies and fills.
+
+Every tensor is read once and the result, of their common shape, written once. Comparisons count as operations;
+selecting, copying and logic do not, nor does anything that is done with integers only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from math import prod
+
+from deepprof.metrics.cost.framework.operator_call import (
+    Operand,
+    OperatorCall,
+    Rule,
+    UnfitOperandsError,
+    broadcast,
+    size_of,
+)
+from deepprof.metrics.cost.operation_cost import OperationCost
+
+# From the narrowest to the widest: the result of two types is of the wider one.
+WIDTHS = (
+    *("bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"),
+    *("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"),
+    *("float16", "bfloat16", "float32", "float64", "complex64", "complex128"),
+)
+INTEGERS = frozenset(name for name in WIDTHS if "int" in name or name == "bool")
+
+
+def _each(operations: int, names: str) -> dict[str, int]:
+    """Return the operations per element of the operators that `names` lists."""
+    return dict.fromkeys(names.split(), operations)
+
+
+# Operations per element of the result, by how many tensors are read at most.
+UNARY: Mapping[str, int] = {
+    **_each(1, "abs neg ceil floor round trunc sign reciprocal square relu frac"),
+    **_each(1, "exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan tanh sigmoid erf erfc"),
+    **_each(1, "asin acos atan sinh cosh atanh erfinv lgamma digamma angle cumsum cumprod"),
+    **_each(1, "isnan isinf isfinite clamp clamp_min clamp_max threshold hardtanh"),
+    **_each(0, "_local_scalar_dense"),
+    **{"leaky_relu": 2, "elu": 4, "silu": 2, "gelu": 5, "mish": 4, "softplus": 3, "hardswish": 4, "hardsigmoid": 3},
+    **{"log_sigmoid_forward": 3, "glu": 2, "nan_to_num": 1, "logit": 3, "celu": 4, "selu": 4, "softshrink": 2},
+    **_each(0, "logical_not bitwise_not tril triu roll flip"),
+}
+BINARY: Mapping[str, int] = {
+    **_each(1, "add sub rsub mul div true_divide floor_divide remainder fmod pow maximum minimum"),
+    **_each(1, "fmax fmin atan2 hypot __rpow__ float_power copysign xlogy heaviside"),
+    **_each(1, "eq ne lt le gt ge"),
+    **_each(0, "logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor __and__ __or__"),
+    **_each(0, "__lshift__ __rshift__ bitwise_left_shift bitwise_right_shift masked_fill"),
+    **{"threshold_backward": 1, "sigmoid_backward": 3, "tanh_backward": 3, "silu_backward": 6, "gelu_backward": 12},
+    **{"hardtanh_backward": 1, "leaky_relu_backward": 2, "elu_backward": 3, "softplus_backward": 4, "prelu": 2},
+    **{"hardswish_backward": 4, "hardsigmoid_backward": 2, "glu_backward": 6, "native_dropout_backward": 2},
+    **{"logit_backward": 3, "mse_loss": 2, "smooth_l1_loss": 4, "huber_loss": 4, "l1_loss": 2},
+}
+TERNARY: Mapping[str, int] = {
+    **{"where": 0, "addcmul": 3, "addcdiv": 3, "lerp": 3, "mse_loss_backward": 3, "smooth_l1_loss_backward": 4},
+    **{"binary_cross_entropy": 5, "binary_cross_entropy_with_logits": 7, "huber_loss_backward": 4},
+    **{"binary_cross_entropy_backward": 5, "log_sigmoid_backward": 4},
+}
+COMPARED = frozenset(_each(0, "eq ne lt le gt ge isnan isinf isfinite logical_not logical_and logical_or logical_xor"))
+REAL = frozenset(
+    _each(0, "div true_divide exp log sqrt rsqrt sin cos tan tanh sigmoid erf reciprocal log2 log10 atan2")
+)
+RANDOM = ("normal_", "uniform_", "bernoulli_", "random_", "exponential_", "log_normal_", "geometric_", "cauchy_")
+
+
+def _promote(operands: Sequence[Operand]) -> str | None:
+    """Return the type of a result of `operands`; scalars and tensors without sides count only among themselves."""
+    sized = [operand for operand in operands if operand.shapes and operand.shapes[0]] or operands
+    known = [WIDTHS.index(operand.dtype) for operand in sized if operand.dtype in WIDTHS]
+    return WIDTHS[max(known)] if known else None
+
+
+def count_real(operations: int, operands: Sequence[Operand]) -> int:
+    """Return `operations`, or 0 where all operands are integers."""
+    return 0 if operands and all(operand.dtype in INTEGERS for operand in operands) else operations
+
+
+def _pointwise(call: OperatorCall, each: int, arity: int) -> OperationCost:
+    """Return the cost of `each` operations on every element of the common shape of the first `arity` tensors.
+
+    A further tensor is the given result. The name of an operator that writes its first tensor ends in `_`.
+    """
+    name = call.name.rpartition("::")[2]
+    read, given = call.tensors[:arity], call.tensors[arity:]
+    if not read or any(len(operand.shapes) != 1 for operand in read):
+        call.tensor(0)  # says what is wrong
+    shape = broadcast(operand.shapes[0] for operand in read)
+    nbytes = sum(operand.nbytes for operand in read)
+    flops = count_real((each + _is_scaled(call, name)) * prod(shape), read)
+    return OperationCost(flops, nbytes, _written(name, read, given, prod(shape)))
+
+
+def _is_scaled(call: OperatorCall, name: str) -> int:
+    """Return 1 where a sum multiplies its second operand by `alpha` first."""
+    return int(name.rstrip("_") in {"add", "sub", "rsub"} and call.operand(2).value not in {"", "1", "1."})
+
+
+def _written(name: str, read: Sequence[Operand], given: Sequence[Operand], elements: int) -> int:
+    """Return the bytes of the result: of the tensor that is written in place, the one given, or a new one."""
+    plain = name.rstrip("_")
+    if name.endswith("_") and not name.endswith("__"):
+        return read[0].nbytes
+    if given:
+        return given[0].nbytes
+    if plain in COMPARED:
+        return size_of(elements, "bool")
+    dtype = _promote(read if plain != "where" else read[1:])
+    return size_of(elements, "float32" if plain in REAL and dtype in INTEGERS else dtype)
+
+
+def _copy(call: OperatorCall) -> OperationCost:
+    """`copy_(self, src, non_blocking)`: converts types on the way."""
+    return OperationCost(0, call.tensor(1).nbytes, call.tensor(0).nbytes)
+
+
+def _fill(call: OperatorCall) -> OperationCost:
+    """`fill_(self, value)`, `zero_(self)`."""
+    return OperationCost(0, 0, call.tensor(0).nbytes)
+
+
+def _randomise(call: OperatorCall) -> OperationCost:
+    """`normal_(self, …)` and its kin: one operation per number."""
+    return OperationCost(call.tensor(0).elements, 0, call.tensor(0).nbytes)
+
+
+def _dropout(call: OperatorCall) -> OperationCost:
+    """`native_dropout(input, p, train)`: compares and multiplies, and writes the result and a mask of truth values."""
+    given = call.tensor(0)
+    return OperationCost(2 * given.elements, given.nbytes, given.nbytes + given.elements)
+
+
+def _concatenate(call: OperatorCall) -> OperationCost:
+    """`cat(tensors, dim)`: copies them."""
+    if not call.operand(0).elements:
+        raise UnfitOperandsError(f"{call.name}: the shapes of its tensors are not recorded")
+    return OperationCost(0, call.operand(0).nbytes, call.operand(0).nbytes)
+
+
+def _list_rules() -> dict[str, Rule]:
+    """Return the rules of the tables above, each with its form that works in place."""
+    rules: dict[str, Rule] = {}
+    for arity, table in ((1, UNARY), (2, BINARY), (3, TERNARY)):
+        for name, each in table.items():
+            rules |= dict.fromkeys((f"aten::{name}", f"aten::{name}_"), partial(_pointwise, each=each, arity=arity))
+    return rules
+
+
+RULES: Mapping[str, Rule] = {
+    **_list_rules(),
+    "aten::copy_": _copy,
+    **dict.fromkeys(("aten::fill_", "aten::zero_"), _fill),
+    **{f"aten::{name}": _randomise for name in RANDOM},
+    "aten::native_dropout": _dropout,
+    "aten::cat": _concatenate,
+}

@@ -1,0 +1,198 @@
+"""What the operators of a trace cost, and which of them each kernel worked for.
+
+A kernel belongs to the innermost operator around its launch whose cost is known, else to the innermost one. On a
+machine without a device the operators are the kernels (CPU fallback); one that only calls others costs what these do.
+What a profiler estimates itself (`flops` of the host events) is not used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from deepprof.collectors.table_schema import TableSchema
+from deepprof.collectors.trace import OPERANDS, Trace
+from deepprof.metrics.contexts.launches import find_sites
+from deepprof.metrics.contexts.slices import HostSlices, read_slices
+from deepprof.metrics.cost.alike_kernels import find_alike
+from deepprof.metrics.cost.call_links import add_up_calls, find_nearest, read_operands
+from deepprof.metrics.cost.signatures import COSTS, LISTS, SIGNATURE, evaluate, find_element_type, number_signatures
+from deepprof.metrics.names import are_named
+from deepprof.metrics.operators import is_stand_in
+from deepprof.metrics.streams import COLLECTIVE
+
+Int64s = npt.NDArray[np.int64]
+
+I64, TEXT = pl.Int64(), pl.String()
+OPERATOR_CALLS = TableSchema.of(
+    "One call of an operator that launched kernels.",
+    {
+        "host_event": (
+            pl.UInt32(),
+            "its row of the host events; null: not recorded, like calls that are",
+        ),
+        "operator": (TEXT, "its name"),
+        "dims": (TEXT, OPERANDS.meanings["dims"]),
+        "dtypes": (TEXT, OPERANDS.meanings["dtypes"]),
+        "values": (TEXT, OPERANDS.meanings["values"]),
+        "strides": (TEXT, OPERANDS.meanings["strides"]),
+        "flops": (I64, "its floating-point operations; null: unknown"),
+        "nbytes": (I64, "the bytes that it must move; null: unknown"),
+        "product_flops": (I64, "those of its operations that are of matrix products, convolutions and attention"),
+        "product_dtype": (TEXT, "the type of the operands of these; null: none, several or unknown"),
+        "basis": (TEXT, "what its cost is reckoned by: a `rule`, or the `source operators` of a compiled kernel"),
+        "kernels": (I64, "how many kernels it launched"),
+        "device_ns": (I64, "their lengths, added up"),
+    },
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _CostCoverage:
+    """How much of the kernels' time has a known cost: nanoseconds of kernels, collectives apart.
+
+    Of `known_ns`, `alike_ns` are of kernels whose launch was not recorded and that are like recorded ones.
+    """
+
+    kernel_ns: int
+    known_ns: int
+    alike_ns: int
+    collective_ns: int
+
+    @property
+    def ratio(self) -> float | None:
+        """The share of the kernels' time whose operations and bytes are known; None where no kernel ran."""
+        return self.known_ns / self.kernel_ns if self.kernel_ns else None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TraceCosts:
+    """The `calls` of operators that launched kernels, with the schema `OPERATOR_CALLS`, in the order of their kernels.
+
+    `of_events` is the row of `calls` for each device event, -1 for those that are no kernels or belong to no operator.
+    """
+
+    calls: pl.DataFrame
+    of_events: Int64s
+    coverage: _CostCoverage
+
+
+def find_costs(trace: Trace, recorded: Trace | None = None) -> TraceCosts:
+    """Return what the operators of a trace that was read with `details` cost.
+
+    `recorded` is the trace as it was read, if operators were made its kernels since (CPU fallback); `host_event` is
+    then a row of it. Without details, or shapes in the recording, every cost is null.
+    """
+    known = recorded if recorded is not None and is_stand_in(trace) else trace
+    slices = read_slices(known)
+    sites = find_sites(trace, slices)
+    operands = read_operands(known, slices)
+    kernels = _list_kernels(trace, sites.row)
+    numbers, distinct = number_signatures(operands)
+    costs = evaluate(distinct)[numbers]
+    if sites.is_slice:
+        placed = kernels.with_columns(slice=pl.when(pl.col("site") >= 0).then("site"))
+        calls = _gather_calls(placed, operands)
+        summed = add_up_calls(slices, operands["operator"], costs, calls["slice"].to_numpy())
+        return _assemble(trace, slices, placed, calls.hstack(summed))
+    chosen = _choose_slices(slices, costs, kernels["site"].to_numpy())
+    placed = kernels.with_columns(slice=chosen)
+    calls, distinct = _evaluate_calls(_gather_calls(placed, operands), trace.names)
+    alike = _find_alike_calls(trace, placed, calls, distinct)
+    return _assemble(trace, slices, *_append_alike(placed, calls, alike))
+
+
+def _list_kernels(trace: Trace, site: Int64s) -> pl.DataFrame:
+    """Return `event`, `name_id`, `length_ns` and `site`, the slice that launched it or -1, of the kernels in order."""
+    rows = trace.device_events.with_row_index("event").with_columns(site=pl.Series(site, dtype=I64))
+    rows = rows.filter(pl.col("activity") == "kernel")
+    return rows.select("event", "name_id", "site", length_ns=pl.col("end_ns") - pl.col("start_ns"))
+
+
+def _choose_slices(slices: HostSlices, costs: pl.DataFrame, site: Int64s) -> pl.Series:
+    """Return for each kernel the slice of its operator, null for none."""
+    known = find_nearest(slices, costs["basis"].is_not_null().to_numpy())
+    innermost = find_nearest(slices, (slices.rows["kind"] == "operator").to_numpy())
+    best = np.append(np.where(known >= 0, known, innermost), -1)[site]
+    return pl.Series(best, dtype=I64).replace(-1, None)
+
+
+def _gather_calls(placed: pl.DataFrame, operands: pl.DataFrame) -> pl.DataFrame:
+    """Return a row for each slice with kernels: `SIGNATURE`, `slice`, `first` (kernel) and its `name_id`, sums."""
+    groups = placed.drop_nulls("slice").group_by("slice", maintain_order=True)
+    first = [pl.col("event").first().alias("first"), pl.col("name_id").first()]
+    calls = groups.agg(*first, kernels=pl.len().cast(I64), device_ns=pl.col("length_ns").sum())
+    return calls.hstack(operands[calls["slice"]])
+
+
+def _evaluate_calls(calls: pl.DataFrame, names: pl.Series) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the calls with `signature` and their costs, and the distinct signatures with their costs.
+
+    The type of the elements of lists of tensors is the one that the name of the first kernel states.
+    """
+    listed = pl.col("dtypes").str.contains(LISTS).fill_null(value=False)
+    ids = calls.filter(listed)["name_id"].unique()
+    types = pl.DataFrame({"name_id": ids, "element": [find_element_type(name) for name in names.gather(ids)]})
+    types = types.cast({"element": pl.String})
+    typed = calls.join(types, on="name_id", how="left", maintain_order="left")
+    typed = typed.with_columns(element=pl.when(listed).then("element"))
+    numbers, distinct = number_signatures(typed.select(*SIGNATURE, "element"))
+    distinct = distinct.hstack(evaluate(distinct))
+    costs = distinct.select(list(COSTS))[numbers]
+    return calls.with_columns(signature=numbers).hstack(costs), distinct
+
+
+def _find_alike_calls(
+    trace: Trace, placed: pl.DataFrame, calls: pl.DataFrame, distinct: pl.DataFrame
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the kernels without a launch that are like those of calls, with `alike`, and the calls of that number."""
+    launched = placed.join(calls.select("slice", "signature"), on="slice", how="left", maintain_order="left")
+    alone = pl.when(pl.col("site") >= 0).then(-1 - pl.col("event").cast(I64))  # launched by no operator
+    kernels = launched.select("event", "signature", "length_ns", "name_id", call=pl.coalesce("slice", alone))
+    found = find_alike(trace, kernels.drop("name_id")).drop_nulls("signature")
+    found = found.join(placed.select("event", "length_ns", "name_id"), on="event", how="left", maintain_order="left")
+    groups = found.sort("event").group_by("alike", maintain_order=True)
+    first = [pl.col("event").first().alias("first"), pl.col("name_id", "signature").first()]
+    alike = groups.agg(*first, kernels=pl.len().cast(I64), device_ns=pl.col("length_ns").sum())
+    return found.select("event", "alike"), alike.hstack(distinct[alike["signature"].cast(pl.UInt32)].drop("element"))
+
+
+def _append_alike(
+    placed: pl.DataFrame, calls: pl.DataFrame, alike: tuple[pl.DataFrame, pl.DataFrame]
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the kernels and the calls with those that are alike, whose `slice` is a negative number."""
+    of_kernels, more = alike
+    negative = -1 - pl.col("alike")
+    places = of_kernels.select("event", found=negative)
+    joined = placed.join(places, on="event", how="left", maintain_order="left")
+    joined = joined.with_columns(slice=pl.coalesce("slice", "found"))
+    return joined, pl.concat([calls, more.with_columns(slice=negative).select(calls.columns)])
+
+
+def _assemble(trace: Trace, slices: HostSlices, placed: pl.DataFrame, calls: pl.DataFrame) -> TraceCosts:
+    """Return the costs of `calls`, whose `slice` says which of the `placed` kernels are theirs."""
+    ordered = calls.sort("first").with_row_index("call")
+    event = slices.rows["event"].gather(ordered["slice"].clip(lower_bound=0)) if len(slices.rows) else None
+    recorded = pl.when(pl.col("slice") >= 0).then(event) if event is not None else pl.lit(None)
+    table = ordered.with_columns(host_event=recorded).select(list(OPERATOR_CALLS)).cast(dict(OPERATOR_CALLS))  # type: ignore[arg-type]
+    joined = placed.join(ordered.select("slice", "call"), on="slice", how="left", maintain_order="left")
+    of_events = np.full(trace.device_events.height, -1, np.int64)
+    of_events[joined["event"].to_numpy()] = joined["call"].cast(I64).fill_null(-1).to_numpy()
+    return TraceCosts(table, of_events, _measure_coverage(trace, joined, table))
+
+
+def _measure_coverage(trace: Trace, placed: pl.DataFrame, calls: pl.DataFrame) -> _CostCoverage:
+    """Return how much of the time of the kernels has a known cost."""
+    known = calls.select(
+        "host_event", known=pl.col("flops").is_not_null() & pl.col("nbytes").is_not_null()
+    ).with_row_index("call")
+    rows = placed.filter(~pl.Series(are_named(trace.names, placed["name_id"], COLLECTIVE), dtype=pl.Boolean))
+    total = int(placed["length_ns"].sum())
+    rows = rows.join(known, on="call", how="left")
+    covered = rows.filter(pl.col("known").fill_null(value=False))
+    kernel_ns, known_ns = int(rows["length_ns"].sum()), int(covered["length_ns"].sum())
+    alike_ns = int(covered.filter(pl.col("host_event").is_null())["length_ns"].sum())
+    return _CostCoverage(kernel_ns, known_ns, alike_ns, total - kernel_ns)
