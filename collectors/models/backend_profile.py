@@ -69,8 +69,9 @@ class BackendLayer:
 class BackendProfile:
     """One model on one backend, with inputs of one shape: its layers in the order in which they run.
 
-    `latency_ns` is the median time of a run from end to end, None where it was not measured. `time_of_layers` says what
-    the times of layers are over the runs: `median` or `mean`.
+    `latency_ns` is the time of a run from end to end, None where it was not measured. `average` says what times are
+    over the runs: `median` or `mean`. `counted_nbytes` are the bytes that one run moved between the last cache and the
+    memory as the processor counts them, None where it does not.
     """
 
     backend: str
@@ -79,8 +80,9 @@ class BackendProfile:
     batch: int
     runs: int
     latency_ns: int | None
-    time_of_layers: str
+    average: str
     layers: tuple[BackendLayer, ...]
+    counted_nbytes: int | None = None
 
     @property
     def layers_ns(self) -> int:
