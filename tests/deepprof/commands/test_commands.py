@@ -361,7 +361,8 @@ def test_help_lists_every_command(capsys):
     assert main(["--help"]) == 0
     out = capsys.readouterr().out
     listed = (
-        "agent convert diagnose diff doctor export flame fsck jobs layers report run send serve simulate view watch"
+        "agent convert diagnose diff doctor export flame fsck jobs layers "
+        "peak report run send serve simulate view watch"
     )
     assert {kind.__name__.lower() for kind in commands.COMMANDS} == set(listed.split())
     assert all(kind.__name__.lower() in out for kind in commands.COMMANDS)
