@@ -11,7 +11,7 @@ from benchmarks.accuracy.kernels import NONE, Ints, Kernels, Names, draw_block, 
 
 
 @dataclass(frozen=True)
-class Model:
+class SimulatedModel:
     """A model's blocks; `backward` holds those of the layers that are trained, in the order in which they run."""
 
     pre: Kernels
@@ -63,7 +63,7 @@ def make_program(job: Job, names: Names, rng: np.random.Generator) -> Program:
     )
 
 
-def iterations(job: Job, model: Model, shared: Ints, names: Names, rng: np.random.Generator) -> list[Kernels]:
+def iterations(job: Job, model: SimulatedModel, shared: Ints, names: Names, rng: np.random.Generator) -> list[Kernels]:
     """Return the iteration of each of the job's loops."""
     if job.critic:
         return [paused(job, adversarial(job, model, draw_model(job, shared, names, rng)), rng)]
@@ -74,21 +74,21 @@ def iterations(job: Job, model: Model, shared: Ints, names: Names, rng: np.rando
     return [paused(job, supervised(job, m), rng) for m in models]
 
 
-def supervised(job: Job, model: Model) -> Kernels:
+def supervised(job: Job, model: SimulatedModel) -> Kernels:
     """Return forward and backward passes of all micro-batches, and the optimizer's update."""
     micro = join([model.ahead, model.back])
     later = with_gap(micro, 0, job.micro_gap_us)
     return join([micro, *[later] * (job.micro - 1), model.update])
 
 
-def adversarial(job: Job, generator: Model, critic: Model) -> Kernels:
+def adversarial(job: Job, generator: SimulatedModel, critic: SimulatedModel) -> Kernels:
     """Return some passes that train the critic on what the generator makes, and one that trains the generator."""
     criticism = join([generator.ahead, critic.ahead, critic.back, critic.update])
     generation = join([generator.ahead, critic.ahead, critic.back, generator.back, generator.update])
     return join([*[criticism] * job.critic, generation])
 
 
-def partly_frozen(model: Model) -> Model:
+def partly_frozen(model: SimulatedModel) -> SimulatedModel:
     """Return the same model with the first half of its layers frozen: as much forward, half as much backward."""
     return replace(model, backward=model.backward[: (len(model.backward) + 1) // 2])
 
@@ -99,12 +99,12 @@ def paused(job: Job, iteration: Kernels, rng: np.random.Generator) -> Kernels:
     return with_gap(with_gap(iteration, 0, job.start_gap_us), other, job.other_gap_us)
 
 
-def place_before_update(job: Job, model: Model, iteration: Kernels) -> int:
+def place_before_update(job: Job, model: SimulatedModel, iteration: Kernels) -> int:
     """Return where statistics of the gradients are taken."""
     return max(1, len(iteration) - len(model.update))
 
 
-def draw_model(job: Job, shared: Ints, names: Names, rng: np.random.Generator) -> Model:
+def draw_model(job: Job, shared: Ints, names: Names, rng: np.random.Generator) -> SimulatedModel:
     """Return the blocks of one model."""
 
     def block(size: int) -> Kernels:
@@ -115,7 +115,7 @@ def draw_model(job: Job, shared: Ints, names: Names, rng: np.random.Generator) -
     stage = np.arange(job.layers) * job.stages // max(1, job.layers)
     update = block(job.optimizer if job.optimizer_repeats else 0)
     names.optimizer.update(set(update["symbol"].tolist()) - set(shared.tolist()))
-    return Model(
+    return SimulatedModel(
         pre=block(job.pre),
         forward=tuple(ahead[s] for s in stage.tolist()),
         head=block(job.head),

@@ -21,7 +21,7 @@ from deepprof.collectors.trace import Trace
 from deepprof.simulation.capture import record
 from deepprof.simulation.document import FileOrigin, make_document
 from deepprof.simulation.machine import Machine
-from deepprof.simulation.models import Model, draw_model
+from deepprof.simulation.models import SimulatedModel, draw_model
 from deepprof.simulation.plan import RankPlan
 from deepprof.simulation.steps import Close, Copy, Open, Pause, Step
 
@@ -30,7 +30,7 @@ SEEDS, UNSEEN = range(3), range(100, 103)
 MICRO_BATCHES, EVALUATED_EVERY, EVALUATION_BATCHES = 4, 4, 3
 MARK = "§"
 RECOMPUTED = "autograd::engine::evaluate_function: CheckpointFunctionBackward"
-Build = Callable[[Model, Model, int], Iterable[Step]]
+Build = Callable[[SimulatedModel, SimulatedModel, int], Iterable[Step]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +64,13 @@ def _marked(stage: str, steps: Iterable[Step]) -> Iterator[Step]:
     yield Close()
 
 
-def _load(model: Model) -> Iterator[Step]:
+def _load(model: SimulatedModel) -> Iterator[Step]:
     """Yield the steps that load a batch."""
     yield Pause(400_000)
     yield Copy("HtoD", model.batch_nbytes, pinned=True)
 
 
-def _train(model: Model, *, micro: int = 1, recompute: bool = False) -> Iterator[Step]:
+def _train(model: SimulatedModel, *, micro: int = 1, recompute: bool = False) -> Iterator[Step]:
     """Yield one iteration of a model."""
     for _ in range(micro):
         yield from _marked("data loading", _load(model))
@@ -79,7 +79,7 @@ def _train(model: Model, *, micro: int = 1, recompute: bool = False) -> Iterator
     yield from _marked("optimizer", model.optimizer)
 
 
-def _go_back(model: Model) -> Iterator[Step]:
+def _go_back(model: SimulatedModel) -> Iterator[Step]:
     """Yield a backward pass that runs each block's forward pass once more before going back through it."""
     yield from model.head_backward
     for block, backward in zip(reversed(model.blocks), model.blocks_backward, strict=True):
@@ -88,17 +88,17 @@ def _go_back(model: Model) -> Iterator[Step]:
     yield from model.stem_backward
 
 
-def _accumulate(model: Model, _: Model, __: int) -> Iterator[Step]:
+def _accumulate(model: SimulatedModel, _: SimulatedModel, __: int) -> Iterator[Step]:
     """Yield an iteration whose gradients are of several batches."""
     yield from _train(model, micro=MICRO_BATCHES)
 
 
-def _recompute(model: Model, _: Model, __: int) -> Iterator[Step]:
+def _recompute(model: SimulatedModel, _: SimulatedModel, __: int) -> Iterator[Step]:
     """Yield an iteration that keeps no activations."""
     yield from _train(model, recompute=True)
 
 
-def _alternate(critic: Model, generator: Model, _: int) -> Iterator[Step]:
+def _alternate(critic: SimulatedModel, generator: SimulatedModel, _: int) -> Iterator[Step]:
     """Yield a step of a critic, which judges what a generator made, then one of the generator."""
     yield from _marked("data loading", _load(critic))
     yield from _marked("forward", (*generator.forward, *critic.forward))
@@ -109,7 +109,7 @@ def _alternate(critic: Model, generator: Model, _: int) -> Iterator[Step]:
     yield from _marked("optimizer", generator.optimizer)
 
 
-def _evaluate(model: Model, _: Model, index: int) -> Iterator[Step]:
+def _evaluate(model: SimulatedModel, _: SimulatedModel, index: int) -> Iterator[Step]:
     """Yield an iteration, and now and then an evaluation after it."""
     yield from _train(model)
     if index % EVALUATED_EVERY == EVALUATED_EVERY - 1:

@@ -15,7 +15,7 @@ from benchmarks.cases.played import NONE, ONE, TWIN_SEED, HandingMachine, Job, T
 from deepprof.collectors.trace import Trace
 from deepprof.simulation.host_problems import LAUNCH_NS
 from deepprof.simulation.machine import DEVICE_BYTES_PER_NS
-from deepprof.simulation.models import Model, draw_model, shrink_model
+from deepprof.simulation.models import SimulatedModel, draw_model, shrink_model
 from deepprof.simulation.plan import RankPlan, SimulationRequest
 from deepprof.simulation.steps import MAIN_STREAM, Call, Copy, HostOperator, Join, Launch, Pause, Reduce, Step
 from deepprof.simulation.training import Training, load_in_process, load_prefetched, read_value
@@ -166,7 +166,7 @@ def plan_serial_reductions(request: SimulationRequest, *, count: int) -> RankPla
 def plan_updates_inside(request: SimulationRequest) -> RankPlan:
     """Every variable is updated as soon as its gradient is there, as Keras does."""
     training = draw_training(request.random, reads=True)
-    model: Model = training.model
+    model: SimulatedModel = training.model
     update = Launch("ApplyAdam", UPDATE, 4_000)
     blocks = tuple((*block, update, update) for block in model.blocks_backward)
     updated = replace(model, blocks_backward=blocks, optimizer=())

@@ -10,7 +10,7 @@ from benchmarks.cases.lookalikes import draw_training
 from benchmarks.cases.played import NONE, ONE, Twin, make_job
 from deepprof.collectors.trace import Trace
 from deepprof.simulation.kernels import EXTRA_TERM
-from deepprof.simulation.models import Model
+from deepprof.simulation.models import SimulatedModel
 from deepprof.simulation.plan import RankPlan, SimulationRequest
 from deepprof.simulation.steps import Close, HostOperator, Launch, Open, Pause, Step
 from deepprof.simulation.training import load_prefetched, read_value
@@ -26,7 +26,7 @@ BACKWARD = "autograd::engine::evaluate_function: MulBackward0"
 def plan_kept_losses(request: SimulationRequest, *, kept: bool) -> RankPlan:
     """What is minimized is the mean of all losses so far, and each of them has its graph still."""
     training = draw_training(request.random, reads=True)
-    model: Model = training.model
+    model: SimulatedModel = training.model
 
     def build(index: int) -> Iterator[Step]:
         terms = EXTRA_TERM * (max(index, 0) if kept else 1)

@@ -8,7 +8,7 @@ from random import Random
 
 from deepprof.simulation.host_problems import LAUNCH_NS, draw_loading
 from deepprof.simulation.machine import DEVICE_BYTES_PER_NS
-from deepprof.simulation.models import Model, draw_model, launch_adam
+from deepprof.simulation.models import SimulatedModel, draw_model, launch_adam
 from deepprof.simulation.plan import RankPlan, SimulationRequest
 from deepprof.simulation.steps import MAIN_STREAM, Call, Close, Copy, HostOperator, Launch, Open, Pause, Reduce, Step
 from deepprof.simulation.training import Training, load_in_process, load_prefetched, read_value
@@ -121,7 +121,7 @@ class Mistakes:
         pairs = max(1, round(self.memory * whole_ns / blocks / (2 * CALL_NS)))
         return (Open("aten::empty", "cpu_op"), *(FREE, MALLOC) * pairs, Close()) if self.memory else ()
 
-    def shorten_optimizer(self, model: Model) -> Model:
+    def shorten_optimizer(self, model: SimulatedModel) -> SimulatedModel:
         """Return the model with tiny kernels in its optimizer, if these are a mistake."""
         count = round(self.tiny * model.device_ns / 3_300)  # with the pause before each
         tiny = Launch("aten::mul_", launch_adam(model, 2_200).optimizer[0].kernel, 2_200)

@@ -15,7 +15,7 @@ from deepprof.collectors.trace import Trace
 from deepprof.simulation.document import START_NS
 from deepprof.simulation.kernels import Launch
 from deepprof.simulation.machine import Machine
-from deepprof.simulation.models import Model, deepen_model, draw_model
+from deepprof.simulation.models import SimulatedModel, deepen_model, draw_model
 from deepprof.simulation.steps import MAIN_STREAM, Close, Copy, Open, Step
 from deepprof.simulation.training import read_value
 
@@ -32,7 +32,7 @@ class Pass:
 
     kind: str
     flavour: str
-    model: Model
+    model: SimulatedModel
     marked: bool
     host: bool
     variables: int

@@ -27,6 +27,7 @@ from deepprof.collectors.models.onnx_types import name_kind, read_attributes
 
 FLOATS = frozenset({"float64", "float32", "float16", "bfloat16"})  # what `dtype` replaces
 RUN = "give --run to take it from one run of the model by onnxruntime"
+FIXED = "export the model with these shapes, or with dynamic_axes"
 
 
 def read_model(
@@ -57,7 +58,7 @@ def read_model(
     known = _infer(opened, ShapeSources(declared, {}))
     if known.missing and may_run:
         known = _infer(opened, ShapeSources(declared, _measure(opened, known)))
-    _refuse_missing(path, known)
+    _refuse_missing(path, known, FIXED if given.is_changed else RUN)
     return _make_graph(opened, known, dtype)
 
 
@@ -100,11 +101,11 @@ def _measure(opened: _OpenedModel, known: InferredTensors) -> dict[str, TensorSp
     return run_for_shapes(opened.path, opened.model, opened.inputs, known.missing)
 
 
-def _refuse_missing(path: Path, known: InferredTensors) -> None:
+def _refuse_missing(path: Path, known: InferredTensors, advice: str) -> None:
     """Raise `TraceError` where a tensor has no shape: its cost would be left out."""
     if known.missing:
         reason = next(filter(None, known.missing.values()), "a shape is missing")
-        raise TraceError(path, f"a shape cannot be inferred: {reason}", RUN)
+        raise TraceError(path, f"a shape cannot be inferred: {reason}", advice)
 
 
 def _make_graph(opened: _OpenedModel, known: InferredTensors, dtype: str | None) -> ModelGraph:

@@ -35,6 +35,7 @@ SAME_SHAPE = frozenset(  # operators of onnxruntime, which onnx has no schema of
         *("SimplifiedLayerNormalization", "RotaryEmbedding", "BiasSoftmax"),
     }
 )
+REASON_CHARS = 120  # of onnx's message
 UNFOLDED = ("DequantizeLinear", "If", "Loop", "Scan")  # stay where they are though their inputs are constants
 RANDOM = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial")
 
@@ -230,20 +231,37 @@ def _ask_onnx(node: Any, opsets: list[Any], known: InferredTensors) -> str | Non
     graph = helper.make_graph([node], "node", inputs, outputs, weights)
     model = helper.make_model(graph, opset_imports=opsets)
     try:
-        results = shape_inference.infer_shapes(model, check_type=False, strict_mode=True, data_prop=True).graph.output
+        # Without onnx's own propagation of data, which takes memory for each element of a vector, however long.
+        results = shape_inference.infer_shapes(model, strict_mode=True).graph.output
         found = {each.name: read_type(each.type) for each in results}
     except (shape_inference.InferenceError, checker.ValidationError, ValueError, RuntimeError) as error:
         return _shorten_reason(str(error))
     if open_ones := [name for name, spec in found.items() if spec is None]:
         return f"the shape of {shorten_name(open_ones[0])} does not follow from its inputs"
+    if (problem := _find_contradiction(node, found, known)) is not None:
+        return problem
     known.specs |= {name: spec for name, spec in found.items() if spec is not None}
+    return None
+
+
+def _find_contradiction(node: Any, found: Mapping[str, TensorSpec | None], known: InferredTensors) -> str | None:
+    """Return what is wrong with shapes that onnx accepts, None if nothing is."""
+    shapes = [known.specs[known.resolve(name)].shape if name else () for name in node.input]
+    if node.op_type == "Reshape":
+        spec = found.get(node.output[0])
+        if spec is not None and spec.elements != prod(shapes[0]):
+            return "its new shape is fixed, and has not as many elements as its input"
+    if node.op_type == "Conv":
+        groups = next((each.i for each in node.attribute if each.name == "group"), 1)
+        if shapes[0][1] != shapes[1][1] * groups:
+            return f"its input has {shapes[0][1]} channels, but its weight {shapes[1][1] * groups}"
     return None
 
 
 def _shorten_reason(text: str) -> str:
     """Return the last sentence of onnx's message, without the names of its own functions."""
     last = text.strip().rpartition("]")[2].strip() or text.strip()
-    return shorten_name(" ".join(last.split())) or "onnx cannot infer it"
+    return " ".join(last.split())[:REASON_CHARS] or "onnx cannot infer it"
 
 
 def _add_sources(node: Any, reason: str, known: InferredTensors, sources: ShapeSources) -> None:

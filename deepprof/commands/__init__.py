@@ -24,6 +24,7 @@ from deepprof.commands.flame import Flame
 from deepprof.commands.fsck import Fsck
 from deepprof.commands.jobs import Jobs
 from deepprof.commands.layers import Layers
+from deepprof.commands.model import Model
 from deepprof.commands.peak import Peak
 from deepprof.commands.report import Report
 from deepprof.commands.run import Run
@@ -65,6 +66,7 @@ COMMANDS: tuple[type[Command], ...] = (
     Export,
     Convert,
     Layers,
+    Model,
     Peak,
     Simulate,
     Serve,

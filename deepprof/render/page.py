@@ -20,7 +20,7 @@ GAP = 3  # between columns
 QUANTITY = re.compile(r"(?<=\d) (?=(?:%|h|min|[mµn]?s|[KMGTP]?i?B)(?!\w))")  # the blank in 1.9 % and 12.3 ms
 GLUE = "\ue000"  # replaces that blank while a line is wrapped: rich also wraps at a non-breaking one
 ASCII = str.maketrans(
-    {"µ": "u", "·": "-", "\u2013": "-", "\u00d7": "x", "→": "->", "…": "...", "›": ">", "█": "#"}
+    {"µ": "u", "·": "-", "\u2013": "-", "\u00d7": "x", "→": "->", "≥": ">=", "…": "...", "›": ">", "█": "#"}
     | {"✖": "X", "▲": "!", "●": "i"}
 )
 

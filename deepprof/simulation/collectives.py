@@ -14,7 +14,7 @@ from deepprof.simulation.training import Training, load_prefetched, read_value
 if TYPE_CHECKING:
     from random import Random
 
-    from deepprof.simulation.models import Model
+    from deepprof.simulation.models import SimulatedModel
     from deepprof.simulation.plan import SimulationRequest
 
 WORLD = 8  # ranks of a job of which only one is simulated
@@ -22,7 +22,7 @@ ELEMENTS_PER_NS = 3  # bfloat16 values that the network transfers
 LAST_SHARE = 0.04  # share of the communication in the bucket that nothing hides
 
 
-def _cut_buckets(model: Model, total_ns: float, count: int, last: float) -> tuple[tuple[int, Reduce], ...]:
+def _cut_buckets(model: SimulatedModel, total_ns: float, count: int, last: float) -> tuple[tuple[int, Reduce], ...]:
     """Return `count` collectives of `total_ns` in all, and after which block each is due; `last` is the last share."""
     blocks = len(model.blocks_backward)
     count = min(count, blocks)
@@ -32,13 +32,13 @@ def _cut_buckets(model: Model, total_ns: float, count: int, last: float) -> tupl
     return tuple((at, Reduce(ns * ELEMENTS_PER_NS, ns)) for at, ns in zip(due, times, strict=True))
 
 
-def _hide_buckets(random: Random, model: Model) -> tuple[tuple[int, Reduce], ...]:
+def _hide_buckets(random: Random, model: SimulatedModel) -> tuple[tuple[int, Reduce], ...]:
     """Return collectives that end before the backward pass, except for a small last one."""
     total_ns = sum_ns(model.backward) * random.uniform(0.3, 0.5)
     return _cut_buckets(model, total_ns, random.randint(3, 6), LAST_SHARE)
 
 
-def _make_training(random: Random, model: Model, buckets: tuple[tuple[int, Reduce], ...]) -> Training:
+def _make_training(random: Random, model: SimulatedModel, buckets: tuple[tuple[int, Reduce], ...]) -> Training:
     """Return a training job that reduces its gradients."""
     ns = draw_loading(random)
     return Training(model=model, load=lambda _: load_prefetched(ns), buckets=buckets)

@@ -20,7 +20,7 @@ from deepprof.simulation.training import (
 if TYPE_CHECKING:
     from random import Random
 
-    from deepprof.simulation.models import Model
+    from deepprof.simulation.models import SimulatedModel
     from deepprof.simulation.plan import SimulationRequest
 
 LAUNCH_NS = 9_500  # of the host, at a pace of 1
@@ -34,7 +34,7 @@ def draw_loading(random: Random) -> int:
     return random.randint(100_000, 300_000)
 
 
-def _draw_copy_stream(random: Random, model: Model) -> int:
+def _draw_copy_stream(random: Random, model: SimulatedModel) -> int:
     """Return the stream on which batches are copied: large ones beside the computation."""
     return MAIN_STREAM if model.batch_nbytes < 1_000_000 and random.random() < 0.5 else PREFETCH_STREAM
 

@@ -34,7 +34,7 @@ ADAM = tuple(  # one parameter's update without fusion: operator and functor
 
 
 @dataclass(frozen=True)
-class Model:
+class SimulatedModel:
     """What the parts of one iteration launch; `blocks_backward` are in the order in which they run."""
 
     stem: Launches
@@ -67,7 +67,7 @@ class Model:
         """How long an iteration's kernels take together."""
         return sum_ns(self.launches)
 
-    def map(self, change: Callable[[Launch], Launch]) -> Model:
+    def map(self, change: Callable[[Launch], Launch]) -> SimulatedModel:
         """Return the model with every launch changed."""
         return replace(
             self,
@@ -86,21 +86,21 @@ def sum_ns(launches: Launches) -> int:
     return sum(launch.ns for launch in launches)
 
 
-def draw_model(random: Random, time: tuple[float, float] = (0.7, 1.5)) -> Model:
+def draw_model(random: Random, time: tuple[float, float] = (0.7, 1.5)) -> SimulatedModel:
     """Return a transformer or a convolutional network whose kernels take `time` (from, to) of the usual."""
     model = _draw_convnet(random) if random.random() < 0.35 else _draw_transformer(random)
     scale = random.uniform(*time)
     return model.map(lambda launch: replace(launch, ns=round(launch.ns * scale)))
 
 
-def _draw_transformer(random: Random) -> Model:
+def _draw_transformer(random: Random) -> SimulatedModel:
     """Return a GPT of 4 to 9 layers, with dropout or without."""
     layers, dropout, clip = random.randint(4, 9), random.random() < 0.5, random.random() < 0.7
 
     def pick(launches: Launches) -> Launches:
         return launches if dropout else tuple(step for step in launches if "Dropout" not in step.op + _name_op(step))
 
-    return Model(
+    return SimulatedModel(
         stem=pick(kernels.EMBEDDING),
         blocks=(pick(kernels.BLOCK_FORWARD),) * layers,
         head=kernels.HEAD,
@@ -118,10 +118,10 @@ def _name_op(launch: Launch) -> str:
     return launch.op.removeprefix("aten::").title().replace("_", "")
 
 
-def _draw_convnet(random: Random) -> Model:
+def _draw_convnet(random: Random) -> SimulatedModel:
     """Return a network of four stages with 1 to 4 blocks each."""
     stages = [stage for stage in range(4) for _ in range(random.randint(1, 4))]
-    return Model(
+    return SimulatedModel(
         stem=convnet.STEM,
         blocks=tuple(map(convnet.launch_block, stages)),
         head=convnet.HEAD,
@@ -134,12 +134,12 @@ def _draw_convnet(random: Random) -> Model:
     )
 
 
-def shrink_model(model: Model, low_ns: int, high_ns: int) -> Model:
+def shrink_model(model: SimulatedModel, low_ns: int, high_ns: int) -> SimulatedModel:
     """Return the model with kernels a twelfth as long, but within the two bounds."""
     return model.map(lambda launch: replace(launch, ns=min(max(launch.ns // 12, low_ns), high_ns)))
 
 
-def deepen_model(model: Model, times: int) -> Model:
+def deepen_model(model: SimulatedModel, times: int) -> SimulatedModel:
     """Return the model with every block `times` in a row."""
     blocks, backward = (
         tuple(chain.from_iterable((block,) * times for block in part)) for part in (model.blocks, model.blocks_backward)
@@ -147,13 +147,13 @@ def deepen_model(model: Model, times: int) -> Model:
     return replace(model, blocks=blocks, blocks_backward=backward)
 
 
-def launch_adam(model: Model, ns: int) -> Model:
+def launch_adam(model: SimulatedModel, ns: int) -> SimulatedModel:
     """Return the model with an optimizer that updates one parameter after the other, each kernel `ns` long."""
     update = tuple(Launch(op, kernel, ns) for op, kernel in ADAM)
     return replace(model, optimizer=update * PARAMETERS * len(model.blocks), optimizer_name="Adam")
 
 
-def compile_model(model: Model) -> Model:
+def compile_model(model: SimulatedModel) -> SimulatedModel:
     """Return the model as TorchInductor compiles it: all but matrix products and attention become Triton kernels."""
     numbers: dict[str, int] = {}
 

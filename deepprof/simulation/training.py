@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from random import Random
 
-    from deepprof.simulation.models import Model
+    from deepprof.simulation.models import SimulatedModel
 
 PREFETCH_STREAM = 20
 STATISTICS_EVERY = 10
@@ -67,7 +67,7 @@ class Training:
     `block_nbytes` are the activations of a block, 0 where the profiler does not record memory.
     """
 
-    model: Model
+    model: SimulatedModel
     load: Callable[[int], Iterable[Step]]
     before_forward: Callable[[int], Iterable[Step]] = nothing
     after_block: tuple[Step, ...] = ()

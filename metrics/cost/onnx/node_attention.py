@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from deepprof.metrics.cost.formulas import SOFTMAX_FLOPS, count_attention, count_product
-from deepprof.metrics.cost.onnx.node_tensors import NodeTensors, Rule
-from deepprof.metrics.cost.operation_cost import OperationCost
+from deepprof.metrics.cost.onnx.node_tensors import NodeCost, NodeTensors, Rule
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 # Of an element of the state in one step: for each gate two sums and a function, then those that join the gates.
 CELL_FLOPS = {"LSTM": 4 * 3 + 5, "GRU": 3 * 3 + 4, "RNN": 3}
 
 
-def _attend(tensors: NodeTensors) -> OperationCost | None:
+def _attend(tensors: NodeTensors) -> NodeCost | None:
     """Return the cost of ONNX's Attention: N × heads × length × size, or N × length × (heads · size)."""
     query, value = tensors.input(0).shape, tensors.input(2).shape
     heads = query[1] if len(query) == 4 else tensors.number("q_num_heads", 0)
@@ -29,7 +28,7 @@ def _attend(tensors: NodeTensors) -> OperationCost | None:
     )
 
 
-def _attend_heads(tensors: NodeTensors) -> OperationCost | None:
+def _attend_heads(tensors: NodeTensors) -> NodeCost | None:
     """Return the cost of onnxruntime's MultiHeadAttention: N × length × (heads · size)."""
     query, value = tensors.input(0).shape, tensors.input(2).shape
     heads = tensors.number("num_heads", 0)
@@ -40,7 +39,7 @@ def _attend_heads(tensors: NodeTensors) -> OperationCost | None:
     return _cost_attention(tensors, query[0] * heads, (query[1], value[-2]), (query[-1] // heads, value_size), causal)
 
 
-def _attend_groups(tensors: NodeTensors) -> OperationCost | None:
+def _attend_groups(tensors: NodeTensors) -> NodeCost | None:
     """Return the cost of onnxruntime's GroupQueryAttention, which is causal, over the keys that it returns."""
     heads = tensors.number("num_heads", 0)
     present = tensors.outputs[1].shape if len(tensors.outputs) > 1 else ()
@@ -51,7 +50,7 @@ def _attend_groups(tensors: NodeTensors) -> OperationCost | None:
     return _cost_attention(tensors, query[0] * heads, (query[1], present[2]), (size, size), 1)
 
 
-def _attend_projected(tensors: NodeTensors) -> OperationCost | None:
+def _attend_projected(tensors: NodeTensors) -> NodeCost | None:
     """Return the cost of onnxruntime's Attention, which projects its input to queries, keys and values first."""
     data, weight = tensors.input(0).shape, tensors.input(1).shape
     heads = tensors.number("num_heads", 0)
@@ -68,7 +67,7 @@ def _attend_projected(tensors: NodeTensors) -> OperationCost | None:
 
 def _cost_attention(
     tensors: NodeTensors, heads: int, lengths: tuple[int, int], sizes: tuple[int, int], is_causal: int
-) -> OperationCost:
+) -> NodeCost:
     """Return the cost of two products with a softmax between them.
 
     `heads` are those of all batches, `lengths` how many queries and keys there are, `sizes` those of a key and a value.
@@ -78,7 +77,7 @@ def _cost_attention(
     return tensors.cost(products + SOFTMAX_FLOPS * pairs, products)
 
 
-def _recur(tensors: NodeTensors) -> OperationCost:
+def _recur(tensors: NodeTensors) -> NodeCost:
     """Return the cost of a recurrent layer: X is length × batch × inputs, W directions × (gates · hidden) × inputs."""
     data, weight = tensors.input(0).shape, tensors.input(1).shape
     kind = tensors.node.kind

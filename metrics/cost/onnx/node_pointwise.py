@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from deepprof.metrics.cost.formulas import FUNCTION_FLOPS
-from deepprof.metrics.cost.onnx.node_tensors import NodeTensors, Rule
-from deepprof.metrics.cost.operation_cost import OperationCost
+from deepprof.metrics.cost.onnx.node_tensors import NodeCost, NodeTensors, Rule
 
 # A comparison counts as one operation; a power, too: nearly all are squares.
 ELEMENT_FLOPS: Mapping[str, int] = {
@@ -29,17 +28,17 @@ ELEMENT_FLOPS: Mapping[str, int] = {
 VARIADIC = ("Sum", "Mean", "Max", "Min")
 
 
-def _apply(tensors: NodeTensors) -> OperationCost:
+def _apply(tensors: NodeTensors) -> NodeCost:
     return tensors.cost(ELEMENT_FLOPS[tensors.node.kind] * tensors.output.elements)
 
 
-def _combine(tensors: NodeTensors) -> OperationCost:
+def _combine(tensors: NodeTensors) -> NodeCost:
     """Return the cost of a function of several tensors: an operation for each after the first, and a quotient."""
     count = len(tensors.inputs) - 1 + (tensors.node.kind == "Mean")
     return tensors.cost(count * tensors.output.elements)
 
 
-def _quantize_dynamically(tensors: NodeTensors) -> OperationCost:
+def _quantize_dynamically(tensors: NodeTensors) -> NodeCost:
     """Return the cost of DynamicQuantizeLinear: the range of all elements, then each is quantised."""
     return tensors.cost((2 + ELEMENT_FLOPS["QuantizeLinear"]) * tensors.input(0).elements)
 

@@ -10,25 +10,23 @@ from math import prod
 
 from deepprof.collectors.models.graph import TensorSpec
 from deepprof.metrics.cost.formulas import count_convolution, count_product
-from deepprof.metrics.cost.onnx.node_tensors import NodeTensors, Rule, sum_nbytes
-from deepprof.metrics.cost.operation_cost import OperationCost
+from deepprof.metrics.cost.onnx.node_tensors import NodeCost, NodeTensors, Rule
 
 REQUANTIZED = 3  # operations for each result: scale, round, shift
 
 
-def convolve(tensors: NodeTensors) -> OperationCost:
+def convolve(tensors: NodeTensors) -> NodeCost:
     """Return the cost of a convolution: N × C_in × spatial with C_out × C_in / groups × kernel, and a bias."""
     return _cost_convolution(tensors, weight=1, bias=2)
 
 
-def _cost_convolution(tensors: NodeTensors, *, weight: int, bias: int, more: int = 0) -> OperationCost:
+def _cost_convolution(tensors: NodeTensors, *, weight: int, bias: int, more: int = 0) -> NodeCost:
     """Return the cost, where weight and bias are the inputs of these places; `more` operations for each result."""
     kernel = tensors.input(weight)
     products = count_convolution(tensors.output.shape, kernel.shape)
     others = (bool(tensors.input(bias).elements) + more) * tensors.output.elements
-    data = tensors.input(0)
-    read = _read_windows(tensors, data, kernel.shape[2:]) + sum_nbytes(tensors.inputs[1:])
-    return tensors.cost(products + others, products, read=read)
+    seen = _read_windows(tensors, tensors.input(0), kernel.shape[2:])
+    return tensors.cost(products + others, products, first_nbytes=seen)
 
 
 def _read_windows(tensors: NodeTensors, data: TensorSpec, kernel: tuple[int, ...]) -> int:
@@ -38,23 +36,23 @@ def _read_windows(tensors: NodeTensors, data: TensorSpec, kernel: tuple[int, ...
     return data.nbytes * seen // max(prod(strides), 1)
 
 
-def _convolve_quantized(tensors: NodeTensors) -> OperationCost:
+def _convolve_quantized(tensors: NodeTensors) -> NodeCost:
     """Return the cost of QLinearConv: x, its scale and zero, w, its scale and zero, those of the result, a bias."""
     return _cost_convolution(tensors, weight=3, bias=8, more=REQUANTIZED)
 
 
-def _convolve_integers(tensors: NodeTensors) -> OperationCost:
+def _convolve_integers(tensors: NodeTensors) -> NodeCost:
     """Return the cost of ConvInteger: x, w and their zeros."""
     return _cost_convolution(tensors, weight=1, bias=4)
 
 
-def _convolve_transposed(tensors: NodeTensors) -> OperationCost:
+def _convolve_transposed(tensors: NodeTensors) -> NodeCost:
     """Return the cost of ConvTranspose: each element of the input meets the kernel, C_in × C_out / groups × kernel."""
     products = count_convolution(tensors.input(0).shape, tensors.input(1).shape)
     return tensors.cost(products + bool(tensors.input(2).elements) * tensors.output.elements, products)
 
 
-def multiply(tensors: NodeTensors) -> OperationCost:
+def multiply(tensors: NodeTensors) -> NodeCost:
     """Return the cost of MatMul, which broadcasts the dimensions before the last two."""
     products = _count_inner(tensors, tensors.input(0).shape[-1])
     return tensors.cost(products, products)
@@ -65,7 +63,7 @@ def _count_inner(tensors: NodeTensors, inner: int) -> int:
     return count_product(tensors.output.elements, inner, 1)
 
 
-def _multiply_fused(tensors: NodeTensors) -> OperationCost:
+def _multiply_fused(tensors: NodeTensors) -> NodeCost:
     """Return the cost of onnxruntime's FusedMatMul, which may transpose its operands."""
     left = tensors.input(0).shape
     transposed = tensors.number("transA", 0) and len(left) > 1
@@ -73,13 +71,13 @@ def _multiply_fused(tensors: NodeTensors) -> OperationCost:
     return tensors.cost(products, products)
 
 
-def _multiply_quantized(tensors: NodeTensors) -> OperationCost:
+def _multiply_quantized(tensors: NodeTensors) -> NodeCost:
     """Return the cost of a product of quantised matrices, whose results are scaled."""
     products = _count_inner(tensors, tensors.input(0).shape[-1])
     return tensors.cost(products + REQUANTIZED * tensors.output.elements, products)
 
 
-def _multiply_packed(tensors: NodeTensors) -> OperationCost | None:
+def _multiply_packed(tensors: NodeTensors) -> NodeCost | None:
     """Return the cost of MatMulNBits: weights of few bits, which are scaled to the type of the first operand."""
     inner, columns = tensors.number("K", 0), tensors.number("N", 0)
     if not inner or not columns:
@@ -88,14 +86,14 @@ def _multiply_packed(tensors: NodeTensors) -> OperationCost | None:
     return tensors.cost(products + 2 * inner * columns, products)
 
 
-def _multiply_general(tensors: NodeTensors) -> OperationCost:
+def _multiply_general(tensors: NodeTensors) -> NodeCost:
     """Return the cost of Gemm: a product of two matrices, and a third that is added."""
     left = tensors.input(0).shape
     products = _count_inner(tensors, left[0] if tensors.number("transA", 0) else left[-1])
     return tensors.cost(products + bool(tensors.input(2).elements) * tensors.output.elements, products)
 
 
-def _sum_products(tensors: NodeTensors) -> OperationCost | None:
+def _sum_products(tensors: NodeTensors) -> NodeCost | None:
     """Return the cost of Einsum over one or two operands, None for more: their order is the runtime's."""
     sizes = _read_equation(tensors)
     if sizes is None or len(tensors.inputs) > 2:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,21 +53,32 @@ class NodeTensors:
         found = self.node.attributes.get(name, default)
         return found if isinstance(found, str) else default
 
-    def cost(self, flops: int, product_flops: int = 0, *, read: int | None = None) -> OperationCost:
-        """Return the cost of so many operations; `read` bytes, or each different input once, and each result."""
-        inputs = dict(zip(self.node.inputs, self.inputs, strict=True))
-        return OperationCost(
-            flops=flops,
-            read_nbytes=sum_nbytes(inputs.values()) if read is None else read,
-            written_nbytes=sum_nbytes(self.outputs),
-            product_flops=product_flops,
-            product_dtype=self.inputs[0].dtype if product_flops else None,
-        )
+    def cost(self, flops: int, product_flops: int = 0, *, first_nbytes: int | None = None) -> NodeCost:
+        """Return the cost of so many operations; each different input is read once, and each result written.
+
+        Of the first input `first_nbytes` are read, where that is not all of it.
+        """
+        reads = {name: spec.nbytes for name, spec in zip(self.node.inputs, self.inputs, strict=True) if name}
+        if first_nbytes is not None:
+            reads[self.node.inputs[0]] = first_nbytes
+        writes = {name: spec.nbytes for name, spec in zip(self.node.outputs, self.outputs, strict=True) if name}
+        return NodeCost(flops, reads, writes, product_flops, self.inputs[0].dtype if product_flops else None)
 
 
-Rule = Callable[[NodeTensors], OperationCost | None]
+@dataclass(frozen=True, slots=True)
+class NodeCost:
+    """The cost of a node, with the bytes that it reads and writes of each tensor, by their names."""
+
+    flops: int
+    reads: Mapping[str, int]
+    writes: Mapping[str, int]
+    product_flops: int = 0
+    product_dtype: str | None = None
+
+    def add_up(self) -> OperationCost:
+        """Return the cost with the bytes of all tensors together."""
+        read, written = sum(self.reads.values()), sum(self.writes.values())
+        return OperationCost(self.flops, read, written, self.product_flops, self.product_dtype)
 
 
-def sum_nbytes(specs: Iterable[TensorSpec]) -> int:
-    """Return the bytes of tensors together."""
-    return sum(spec.nbytes for spec in specs)
+Rule = Callable[[NodeTensors], NodeCost | None]

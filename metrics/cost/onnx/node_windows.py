@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from math import prod
 
 from deepprof.metrics.cost.formulas import FUNCTION_FLOPS, SOFTMAX_FLOPS
-from deepprof.metrics.cost.onnx.node_tensors import NodeTensors, Rule
-from deepprof.metrics.cost.operation_cost import OperationCost
+from deepprof.metrics.cost.onnx.node_tensors import NodeCost, NodeTensors, Rule
 
 # Operations for each element of the input.
 INPUT_FLOPS: Mapping[str, int] = {
@@ -29,20 +28,20 @@ INPUT_FLOPS: Mapping[str, int] = {
 WINDOWS = ("MaxPool", "AveragePool", "com.microsoft.QLinearAveragePool", "com.microsoft.NhwcMaxPool")
 
 
-def _reduce(tensors: NodeTensors) -> OperationCost:
+def _reduce(tensors: NodeTensors) -> NodeCost:
     return tensors.cost(INPUT_FLOPS[tensors.node.kind] * tensors.input(0).elements)
 
 
-def _pool(tensors: NodeTensors) -> OperationCost:
+def _pool(tensors: NodeTensors) -> NodeCost:
     """Return the cost of pooling: each result joins the elements of a window."""
     return tensors.cost(tensors.output.elements * prod(tensors.numbers("kernel_shape")))
 
 
-def _pool_powers(tensors: NodeTensors) -> OperationCost:
+def _pool_powers(tensors: NodeTensors) -> NodeCost:
     return tensors.cost(2 * tensors.output.elements * prod(tensors.numbers("kernel_shape")))
 
 
-def _normalize_locally(tensors: NodeTensors) -> OperationCost:
+def _normalize_locally(tensors: NodeTensors) -> NodeCost:
     """Return the cost of LRN: squares of neighbouring channels are added, then a power, a product and a quotient."""
     return tensors.cost((tensors.number("size", 1) + 5) * tensors.input(0).elements)
 
