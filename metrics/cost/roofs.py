@@ -122,15 +122,15 @@ def add_roofs(table: pl.DataFrame, peaks: DevicePeaks) -> pl.DataFrame:
     """Return the rows of `table` with what `peaks` allow them.
 
     `table` has `flops`, `nbytes`, `product_flops`, `product_dtype` and `device_ns`, null where unknown, and may have
-    `kernels`, how many kernels a row stands for. Added are `intensity` (FLOP per byte), `attainable_flops_per_s`,
+    `kernels`, how many kernels ran for a row. Added are `intensity` (FLOP per byte), `attainable_flops_per_s`,
     `achieved_flops_per_s`, `achieved_nbytes_per_s`, `ideal_ns`, `bound` and `roof_ratio`, each null where it cannot be
     known, also where the device's peaks have no rate for the type.
 
     `ideal_ns` is the greater of `compute_ns` and `memory_ns`, which are added too: the least time of the arithmetic
     (products at the rate of their type, the rest on the vector units beside them) and of the device's memory. `bound`
-    is `compute` or `memory` by which is greater, and `launch` where that time, or the row's own, is no more than what
-    kernels take that do nothing. `roof_ratio` = `ideal_ns` / `device_ns` above 1 means that the operands came from a
-    cache, that the peak is wrong or that less was done than the shapes say.
+    is `compute` or `memory` by which is greater. It is `launch` where that time is less than one kernel takes that does
+    nothing, or the row's own no more than its kernels take that do nothing. `roof_ratio` = `ideal_ns` / `device_ns`
+    above 1 means that the operands came from a cache, that the peak is wrong or that less was done than the shapes say.
     """
     flops, nbytes, device_ns = (pl.col(name).cast(pl.Float64) for name in ("flops", "nbytes", "device_ns"))
     memory_rate = pl.lit(peaks.memory_nbytes_per_s.get(MEMORY), dtype=pl.Float64)
@@ -183,8 +183,8 @@ def _other_rates(peaks: DevicePeaks) -> pl.Expr:
 def _bound(peaks: DevicePeaks, has_kernels: bool) -> pl.Expr:
     """Return what limits each row, from the times in `compute_ns` and `memory_ns`."""
     kernels = pl.col("kernels").fill_null(1) if has_kernels else pl.lit(1)
-    shortest_ns = kernels * peaks.shortest_kernel_ns
-    is_short = (pl.col("ideal_ns") < shortest_ns) | (pl.col("device_ns") <= shortest_ns).fill_null(False)
+    at_least_ns, shortest_ns = peaks.shortest_kernel_ns, kernels * peaks.shortest_kernel_ns
+    is_short = (pl.col("ideal_ns") < at_least_ns) | (pl.col("device_ns") <= shortest_ns).fill_null(False)
     larger = pl.when(pl.col("compute_ns") >= pl.col("memory_ns")).then(pl.lit("compute")).otherwise(pl.lit("memory"))
     return pl.when(pl.col("ideal_ns").is_null()).then(None).when(is_short).then(pl.lit("launch")).otherwise(larger)
 
