@@ -55,18 +55,23 @@ class _LoopMetric:
     """How a metric is measured on the usual iterations (`ITERATIONS`), and how it is shown.
 
     `label` is the paper's name, `meaning` the row of docs/report.md. The end of the field's name is the unit. A metric
-    `of_copies` is not shown for programs without a device.
+    `of_copies` is not shown for programs without a device, one `of_shapes` only where it is known: it needs the shapes
+    of operands, and is set when these are compared with the device's peaks (`metrics.cost.loop_roofline`).
     """
 
     label: str
     value: pl.Expr
     meaning: str
     of_copies: bool = False
+    of_shapes: bool = False
 
 
-def _metric(label: str, value: pl.Expr, meaning: str, *, of_copies: bool = False) -> Any:
+def _metric(label: str, value: pl.Expr, meaning: str, *, of_copies: bool = False, of_shapes: bool = False) -> Any:
     """Return a field of `LoopMetrics`, None where no iteration has a value."""
-    return field(default=None, metadata={"metric": _LoopMetric(label, value, meaning, of_copies)})
+    return field(default=None, metadata={"metric": _LoopMetric(label, value, meaning, of_copies, of_shapes)})
+
+
+_NOT_FROM_TIMES = pl.lit(None, RATIO)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +97,16 @@ class LoopMetrics:
         pl.col("htod_bytes").filter(pl.col("interval_ns").is_not_null()).mean(),
         "mean bytes copied from the host per iteration that another one follows",
         of_copies=True,
+    )
+    mfu_ratio: float | None = _metric(
+        "MFU",
+        _NOT_FROM_TIMES,
+        "model FLOP utilisation: the time that the products of an iteration would take at the device's peak, without "
+        "those that run again, over the iteration's; null: unknown",
+        of_shapes=True,
+    )
+    hfu_ratio: float | None = _metric(
+        "HFU", _NOT_FROM_TIMES, "hardware FLOP utilisation: the same with all products that ran", of_shapes=True
     )
     iteration_ns: Spread | None = None
     warmup_excluded: int = 0

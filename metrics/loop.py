@@ -14,6 +14,7 @@ from deepprof.collectors.trace import empty_table
 from deepprof.metrics.annotation.anatomy_tables import Anatomy
 from deepprof.metrics.breakdown.parts import PARTS
 from deepprof.metrics.breakdown.timeline import Timeline
+from deepprof.metrics.cost.roofline_tables import LoopRoofline
 from deepprof.metrics.iteration import LoopMetrics
 from deepprof.metrics.top_tables import TopWork
 from deepprof.mining.nesting import NestedBlock
@@ -68,7 +69,8 @@ class Loop:
     the report; `blocks` are all the large blocks of the template, each with its place in it. `single` is set if this is
     no loop but one stretch that is measured as an iteration (`metrics.single`). `top` has the kernels and copies that
     take the time of the usual iterations, None where there are none. `anatomy` has the stages and layers of iterations,
-    None where they were not looked for.
+    None where they were not looked for. `roofline` has the work of the usual iterations beside the device's peaks, None
+    where the shapes of operands were not recorded, or not read.
     """
 
     rank: int
@@ -92,6 +94,7 @@ class Loop:
     single: Single | None = None
     top: TopWork | None = None
     anatomy: Anatomy | None = None
+    roofline: LoopRoofline | None = None
 
     def __repr__(self) -> str:
         time = self.metrics.iteration_ns

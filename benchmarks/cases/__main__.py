@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from benchmarks.accuracy.workers import each
-from benchmarks.cases import contexts, hard, programs, real, sharing, simulated, twins
+from benchmarks.cases import contexts, hard, peaks, programs, real, sharing, simulated, twins
 from benchmarks.cases.case import Verdict, judge
 from benchmarks.cases.scoring import confusion, summary
 
@@ -31,6 +31,8 @@ diagnosed as `deepprof diagnose` does:
   said beside the headline; and jobs that only look like it.
 - *Calling contexts*: jobs with Python functions and operators, made by hand, each beside the same put right. Right is
   that the rule on contexts names the function, and that no other one speaks; a remark is no headline.
+- *Products and peaks*: jobs made by hand whose operators have shapes, on an H100: products far from its peaks, in
+  float32, of odd sides, and their twins.
 - *PyTorch programs*: small training programs with a planted mistake, profiled on this machine's CPU.
 
 Real traces, hard cases and pairs of jobs were looked at while the rules were mended, and labels of the first come from
@@ -60,6 +62,7 @@ SOURCES = {
     "sharing": sharing.cases,
     "twins": twins.cases,
     "contexts": contexts.cases,
+    "peaks": peaks.cases,
     "programs": programs.cases,
 }
 

@@ -13,15 +13,16 @@ from pathlib import Path
 import polars as pl
 
 from benchmarks.cases.case import HEALTHY, Case
-from deepprof.collectors.trace import STALLS, Trace
-from tests.tables import Row, event, launch, make_trace, span
+from deepprof.collectors.trace import DEVICES, OPERANDS, STALLS, Trace
+from tests.tables import Row, event, launch, make_trace, span, table
 
-__all__ = ["CASES", "SECTION", "cases"]
+__all__ = ["CASES", "REST", "SECTION", "Call", "cases", "write"]
 
 SECTION = "Calling contexts"
 ITERATIONS = 24
 LAUNCH_US, ON_WAY_US = 4.0, 6.0  # a call, and the way of what it launched to the device
 MAIN, ENGINE_THREAD = 1, 2
+DEVICE = "NVIDIA H100 80GB HBM3"
 NODE = "autograd::engine::evaluate_function: "
 
 
@@ -30,7 +31,8 @@ class Call:
     """A function with the operators that it runs, a kernel each: name and µs of the kernel.
 
     `host_us` is what the function does besides launching, `growth_us` by how much more of that in each iteration.
-    `backward` are the µs of the backward kernel of each operator that has one.
+    `backward` are the µs of the backward kernel of each operator that has one. `operands` are the shapes and types of
+    an operator's operands, as JSON, where they are recorded; `called` names kernels that are not named after theirs.
     """
 
     function: str
@@ -38,6 +40,8 @@ class Call:
     host_us: float = 0.0
     growth_us: float = 0.0
     backward: dict[str, float] = field(default_factory=dict)
+    operands: dict[str, tuple[str, str]] = field(default_factory=dict)
+    called: dict[str, str] = field(default_factory=dict)
 
 
 class _HandWriter:
@@ -48,6 +52,7 @@ class _HandWriter:
         self.ranges = list[Row]()
         self.now = self.free = self.before = 0.0
         self.sequence = 0
+        self.operands = list[Row]()
 
     def name(self, text: str) -> int:
         """Return the number of a name."""
@@ -70,8 +75,8 @@ class _HandWriter:
         """Return a time in ns."""
         return round(us * 1e3)
 
-    def run(self, operator: str, kernel_us: float, thread: int = MAIN, **more: object) -> None:
-        """Run an operator that launches a kernel."""
+    def run(self, operator: str, kernel_us: float, thread: int = MAIN, kernel: str = "", **more: object) -> None:
+        """Run an operator that launches a kernel, which is named after it unless it is called otherwise."""
         row = self.open(operator, "op", thread, **more)
         self.now += 1
         number = len(self.device) + 1
@@ -79,7 +84,7 @@ class _HandWriter:
         self.host.append(call | {"thread": thread})
         start = max(self.free, self.now + ON_WAY_US)
         self.free = start + kernel_us
-        kernel = f"{operator.replace(NODE, '').replace('aten::', '')}_kernel"
+        kernel = kernel or f"{operator.replace(NODE, '').replace('aten::', '')}_kernel"
         self.device.append(event(self.name(kernel), self.ns(start), self.ns(self.free), correlation=number))
         self.now += LAUNCH_US
         self.close(row)
@@ -93,7 +98,9 @@ class _HandWriter:
             row = self.open(call.function, "python")
             for operator, kernel_us in call.kernels:
                 self.sequence += 1
-                self.run(operator, kernel_us, sequence=self.sequence, forward_thread=0)
+                self.note_operands(operator, call)
+                kernel = call.called.get(operator, "")
+                self.run(operator, kernel_us, kernel=kernel, sequence=self.sequence, forward_thread=0)
                 if operator in call.backward:
                     node = operator.removeprefix("aten::").title().replace("_", "")
                     backward.append((f"{NODE}{node}Backward0", call.backward[operator], self.sequence))
@@ -106,6 +113,12 @@ class _HandWriter:
         self.ranges.append(
             span(self.name(f"ProfilerStep#{iteration}"), self.ns(begun), self.ns(self.now), framework=True)
         )
+
+    def note_operands(self, operator: str, call: Call) -> None:
+        """Note the operands of an operator that is about to run, where they are recorded."""
+        if operator in call.operands:
+            dims, dtypes = call.operands[operator]
+            self.operands.append({"start_ns": self.ns(self.now), "dims": dims, "dtypes": dtypes})
 
     def wait(self) -> None:
         """Wait until the device is done with the iteration before this one, if it is not yet."""
@@ -122,7 +135,16 @@ def write(calls: Sequence[Call], _: Path | None = None, *, iterations: int = ITE
     writer = _HandWriter()
     for iteration in range(iterations):
         writer.iterate(calls, iteration)
-    return [make_trace(writer.device, writer.host, writer.ranges, writer.names)]
+    trace = make_trace(writer.device, writer.host, writer.ranges, writer.names)
+    return [trace if not writer.operands else _with_operands(trace, writer.operands)]
+
+
+def _with_operands(trace: Trace, operands: Sequence[Row]) -> Trace:
+    """Return the trace of an H100 that has recorded these operands of the operators that begin then."""
+    begun = trace.host_events.with_row_index("event").filter(pl.col("category") == "op").select("event", "start_ns")
+    rows = begun.join(pl.DataFrame(operands), on="start_ns").drop("start_ns").to_dicts()
+    device: Row = {"device": 0, "name": DEVICE, "multiprocessors": 132}
+    return replace(trace, operands=table(rows, OPERANDS), devices=table([device], DEVICES))
 
 
 def write_with_stalls(calls: Sequence[Call], _: Path) -> list[Trace]:

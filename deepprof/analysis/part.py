@@ -29,6 +29,9 @@ from deepprof.metrics.closing import close_last
 from deepprof.metrics.contexts.per_loop import read_loop_contexts
 from deepprof.metrics.contexts.slices import has_code
 from deepprof.metrics.contexts.tree import ContextTree, build_tree
+from deepprof.metrics.cost.loop_device import find_device_peaks
+from deepprof.metrics.cost.loop_roofline import WorkSources, measure_roofline
+from deepprof.metrics.cost.trace_costs import find_costs
 from deepprof.metrics.host import HostSide, read_host
 from deepprof.metrics.iteration_table import BUSY
 from deepprof.metrics.loop import Loop
@@ -101,6 +104,7 @@ def examine(trace: Trace, question: AnalysisOptions, recorded: Trace | None = No
     look.loops[:] = [
         replace(loop, anatomy=read_anatomy(annotation, loop, look.timelines[loop.device])) for loop in look.loops
     ]
+    _compare_with_peaks(trace, recorded or trace, annotation, look)
     found = _diagnose(trace, tree, look)
     steps = tuple(loop for loop in look.singles if loop.single == "marked step")
     measured = (*look.loops, *steps)
@@ -141,6 +145,27 @@ def _diagnose(trace: Trace, tree: ContextTree | None, look: _TraceAnalysis) -> l
     return [*name_lines(found, seen), *(finding for each in seen for finding in diagnose_contexts(each))]
 
 
+def _compare_with_peaks(trace: Trace, recorded: Trace, annotation: TraceAnnotation, look: _TraceAnalysis) -> None:
+    """Give the loops, and what is measured without one, their rooflines; nothing where no operands were read."""
+    if trace.operands.is_empty():
+        return
+    known = WorkSources(find_costs(trace, recorded), annotation.tree, annotation.layers)
+    for loops in (look.loops, look.singles):
+        loops[:] = [_with_roofline(loop, trace, known) for loop in loops]
+
+
+def _with_roofline(loop: Loop, trace: Trace, known: WorkSources) -> Loop:
+    """Return the loop with its roofline, and the utilisation among its metrics."""
+    found = measure_roofline(trace, loop, known, find_device_peaks(trace, loop.device))
+    if found is None:
+        return loop
+    return replace(
+        loop,
+        roofline=found,
+        metrics=replace(loop.metrics, mfu_ratio=found.mfu_ratio, hfu_ratio=found.hfu_ratio),
+    )
+
+
 def _list_stretches(trace: Trace, look: _TraceAnalysis) -> Iterator[WorkWithoutLoop]:
     """Yield what was measured of each device without a loop: a marked step, or else the recording."""
     rank, single = trace.rank or 0, {loop.device: loop for loop in look.singles}
@@ -148,7 +173,8 @@ def _list_stretches(trace: Trace, look: _TraceAnalysis) -> Iterator[WorkWithoutL
         measured = single.get(device)
         top = top_of_recording(trace, device) if measured is None else measured.top
         if top is not None:
-            yield WorkWithoutLoop(rank, device, None if measured is None else measured.stream, top)
+            roofline = None if measured is None else measured.roofline
+            yield WorkWithoutLoop(rank, device, None if measured is None else measured.stream, top, roofline)
 
 
 def _find_own(rank: int, question: AnalysisOptions) -> dict[int, SharedWork]:

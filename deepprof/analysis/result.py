@@ -42,6 +42,7 @@ from deepprof.metrics.contexts.kernel_shapes import measure_shapes
 from deepprof.metrics.contexts.measures import measure_contexts
 from deepprof.metrics.contexts.per_iteration import measure_iterations, summarize_iterations
 from deepprof.metrics.contexts.tree import ContextTree, build_tree
+from deepprof.metrics.cost.roofline_tables import LoopRoofline
 from deepprof.metrics.iteration_table import BUSY
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.names import with_names
@@ -123,12 +124,16 @@ def describe_recording(trace: Trace) -> Recording:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WorkWithoutLoop:
-    """What takes the time of a device without a loop; `stream` is its main stream, None where it has none."""
+    """What takes the time of a device without a loop; `stream` is its main stream, None where it has none.
+
+    `roofline` is that of what is measured as one iteration, None where there is none or no shapes were read.
+    """
 
     rank: int
     device: int
     stream: int | None
     top: TopWork
+    roofline: LoopRoofline | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

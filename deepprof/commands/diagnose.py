@@ -11,6 +11,7 @@ from deepprof.commands.inputs import (
     add_inputs,
     add_layers,
     add_paths,
+    add_shapes,
     analyze_in_cluster,
     analyze_paths,
 )
@@ -51,6 +52,7 @@ class Diagnose:
         add_cluster(parser)
         add("--ncu", metavar="FILE", help="why kernels stall: what ncu --csv --page raw wrote of the same program")
         add_layers(parser)
+        add_shapes(parser)
         add("-v", "--verbose", action="store_true", help="also how the iteration was found, and all notes")
         add("--all", action="store_true", help=f"all findings instead of the first {MAX_FINDINGS}")
         add_daemon(parser)
@@ -72,16 +74,18 @@ def _choose_source(args: argparse.Namespace) -> Callable[[argparse.Namespace], A
     _check_given(args)
     if args.daemon is not None:
         return analyze_window
-    if args.ncu is not None:
-        return partial(analyze_paths, ncu=args.ncu)
-    return analyze_in_cluster if args.cluster is not None else analyze_paths
+    if args.cluster is not None:
+        return analyze_in_cluster
+    asked = {"ncu": args.ncu, "details": args.shapes}
+    return partial(analyze_paths, **asked) if any(asked.values()) else analyze_paths
 
 
 def _check_given(args: argparse.Namespace) -> None:
     """Raise `UsageError` for files that belong to traces where this process does not read these."""
     from deepprof.collectors.errors import UsageError
 
-    given = next((name for name in ("ncu", "layers") if getattr(args, name) is not None), None)
+    options = ("ncu", "layers", "shapes")
+    given = next((name for name in options if getattr(args, name) not in {None, False}), None)
     if given is not None and (args.daemon is not None or args.cluster is not None):
         option = "--cluster" if args.daemon is None else "--daemon"
         raise UsageError(f"--{given} is for traces that are read here; leave it out with {option}")

@@ -73,6 +73,12 @@ def add_stacks(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--hlo", metavar="DIR", help=text)
 
 
+def add_shapes(parser: argparse.ArgumentParser) -> None:
+    """Add `--shapes`."""
+    text = "read the shapes of operators, too, to compare products with the device's peaks; reading takes twice as long"
+    parser.add_argument("--shapes", action="store_true", help=text)
+
+
 def add_layers(parser: argparse.ArgumentParser) -> None:
     """Add `--layers`."""
     text = "the layers of the model: what `deepprof layers` wrote, or the model as ONNX"

@@ -30,6 +30,12 @@ class SeverityLimits:
     warning: float
     critical: float
 
+    def rate(self, share: float) -> Severity:
+        """Return how bad a share is; one below the limits is a remark."""
+        if share < self.warning:
+            return "info"
+        return "critical" if share >= self.critical else "warning"
+
 
 @dataclass(frozen=True, slots=True)
 class FindingTexts:

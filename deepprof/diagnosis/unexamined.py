@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from deepprof.collectors.trace import Trace
+from deepprof.metrics.operators import is_stand_in
 
 # How the recorder of a format is made to record allocations; other formats hold none.
 ALLOCATIONS: Mapping[str, str] = MappingProxyType({"kineto": "torch.profiler records them with profile_memory=True"})
@@ -19,6 +20,12 @@ FUNCTIONS: Mapping[str, str] = MappingProxyType(
         "rocprof": "roctx ranges in the program, recorded with --marker-trace, stand in their place",
         "rocpd": "roctx ranges in the program, recorded with --marker-trace, stand in their place",
     }
+)
+
+
+# The same of the shapes of operators.
+SHAPES: Mapping[str, str] = MappingProxyType(
+    {"kineto": "torch.profiler records them with record_shapes=True, and deepprof diagnose --shapes reads them"}
 )
 
 
@@ -37,3 +44,6 @@ def find_unexamined(trace: Trace) -> Iterator[str]:
     advice = ALLOCATIONS.get(trace.format)
     if advice and not trace.memory_events.height:
         yield f"memory that no iteration gives back, for no allocation was recorded; {advice}"
+    shapes = SHAPES.get(trace.format)
+    if shapes and trace.operands.is_empty() and not is_stand_in(trace):
+        yield f"products that are far from the device's peaks, for no shapes of operators were read; {shapes}"

@@ -18,6 +18,7 @@ from deepprof.render.anatomy import AnatomyBlock, describe_anatomy
 from deepprof.render.ranks import RankBlock, SkewBlock, describe_ranks, describe_skews, list_missing
 from deepprof.render.sharing import SharedDeviceBlock, describe_sharing
 from deepprof.render.top import TopWorkBlock, describe_top
+from deepprof.render.utilization import RooflineBlock, describe_roofline, list_utilization
 from deepprof.version import read_version
 
 if TYPE_CHECKING:
@@ -79,7 +80,10 @@ class _AgreementBlock(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _IterationBlock(msgspec.Struct, frozen=True, kw_only=True):
-    """One iteration of a loop; `breakdown` has the parts that are not 0, together `busy_ns + idle_ns`."""
+    """One iteration of a loop; `breakdown` has the parts that are not 0, together `busy_ns + idle_ns`.
+
+    `mfu_ratio` and `hfu_ratio` are null where they are not known.
+    """
 
     index: int
     start_ns: int
@@ -94,6 +98,8 @@ class _IterationBlock(msgspec.Struct, frozen=True, kw_only=True):
     busy_ns: int
     idle_ns: int
     breakdown: dict[str, int]
+    mfu_ratio: float | None = None
+    hfu_ratio: float | None = None
 
 
 class _IterationTimeBlock(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,6 +144,7 @@ class _LoopBlock(msgspec.Struct, frozen=True, kw_only=True):
     iterations: list[_IterationBlock]
     metrics: dict[str, MetricValue]
     anatomy: AnatomyBlock | None
+    roofline: RooflineBlock | None
 
 
 class _FindingBlock(msgspec.Struct, frozen=True, kw_only=True):
@@ -267,6 +274,7 @@ def _describe_unnamed(left: UnnamedPart) -> _UnnamedBlock:
 
 def _describe_loop(loop: Loop) -> _LoopBlock:
     """Return a loop's block."""
+    used = list_utilization(loop.roofline)
     return _LoopBlock(
         rank=loop.rank,
         device=loop.device,
@@ -281,16 +289,17 @@ def _describe_loop(loop: Loop) -> _LoopBlock:
         nested=[dict(level) for level in loop.nested],
         prologue=_OutsideBlock(kernels=loop.prologue.kernels, span_ns=loop.prologue.span_ns),
         epilogue=_OutsideBlock(kernels=loop.epilogue.kernels, span_ns=loop.epilogue.span_ns),
-        iterations=[_describe_iteration(row) for row in loop.table.to_dicts()],
+        iterations=[_describe_iteration(row, used.get(row["index"], {})) for row in loop.table.to_dicts()],
         metrics=_describe_metrics(loop),
         anatomy=describe_anatomy(loop),
+        roofline=describe_roofline(loop.roofline),
     )
 
 
-def _describe_iteration(row: Mapping[str, Any]) -> _IterationBlock:
-    """Return the block of one row of a loop's table."""
+def _describe_iteration(row: Mapping[str, Any], used: Mapping[str, Any]) -> _IterationBlock:
+    """Return the block of one row of a loop's table; `used` are its MFU and HFU, where known."""
     known = {name: row[name] for name in _IterationBlock.__struct_fields__ if name in row}
-    return _IterationBlock(**known, breakdown={name: row[name] for name in PART_NAMES if row[name]})
+    return _IterationBlock(**known, **used, breakdown={name: row[name] for name in PART_NAMES if row[name]})
 
 
 def _describe_agreement(agreement: Agreement | None) -> _AgreementBlock | None:

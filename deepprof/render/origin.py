@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from deepprof.metrics.iteration import LOOP_METRICS
 from deepprof.plurals import counted, verb
 from deepprof.render.units import format_bytes, format_confidence, format_duration, format_ratio
+from deepprof.render.utilization import describe_utilization
 from deepprof.render.wording import wording_of
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ def _print_evidence(analysis: Analysis, page: TextPage) -> None:
         page.skip()
         figures = list_figures(loop.metrics, wording_of(analysis))
         page.columns([(title, text) for _, title, text in figures], indent=2)
+        if loop.roofline is not None:
+            page.line(f"{label}{describe_utilization(loop.roofline)}", indent=2, hang=2)
 
 
 def _describe_source(loop: Loop, words: Wording) -> str:
@@ -102,7 +105,12 @@ def list_figures(metrics: LoopMetrics, words: Wording) -> Sequence[tuple[str, st
     """Return Table III: the field of each figure, the paper's name of it, and its value as people read it.
 
     Intervals are idle time between iterations, sizes those of copies, which programs without a device do not have.
+    Utilisation is left out where it is not known.
     """
-    shown = {name: each for name, each in LOOP_METRICS.items() if not (words.on_cpu and each.of_copies)}
     values = metrics.values
+    shown = {
+        name: each
+        for name, each in LOOP_METRICS.items()
+        if not (words.on_cpu and each.of_copies) and not (each.of_shapes and values[name] is None)
+    }
     return [(name, each.label, FORMATS[name.rpartition("_")[2]](values[name])) for name, each in shown.items()]

@@ -18,7 +18,8 @@ from deepprof.diagnosis.rule import rule
 from deepprof.metrics.contexts.code_lines import find_most
 from deepprof.metrics.contexts.per_loop import LoopContexts
 
-CONVERSION = r"(?i)nchw_?to_?nhwc|nhwc_?to_?nchw|nchw2nhwc|nhwc2nchw"
+# cuDNN's names, and that of MIOpen's transposes around its convolutions.
+CONVERSION = r"(?i)nchw_?to_?nhwc|nhwc_?to_?nchw|nchw2nhwc|nhwc2nchw|^batched_transpose_\d+x\d+_"
 LIMITS = SeverityLimits(warning=0.1, critical=0.3)
 KEEP = "Keep the tensors in the layout that these kernels turn them into, from the input on."
 KEEP_IN = {"pytorch": "model.to(memory_format=torch.channels_last), and the same for each batch."}

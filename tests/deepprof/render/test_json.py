@@ -24,12 +24,12 @@ KEYS = {
     "trace.accounting": "read kept dropped flagged",
     "trace.streams.0": "rank device stream role events busy_ns",
     "loops.0": "rank device stream period confidence evidence boundary_source boundary_confidence annotation_agreement"
-    " cycles nested prologue epilogue iterations metrics anatomy",
+    " cycles nested prologue epilogue iterations metrics anatomy roofline",
     "loops.0.annotation_agreement": "name iterations agreement_ratio",
     "loops.0.cycles.0": "every extra_events kind",
     "loops.0.nested.0": "events repeats",
     "loops.0.iterations.0": "index start_ns end_ns kernels events edits complete interval_ns overlap_ratio htod_bytes"
-    " busy_ns idle_ns breakdown",
+    " busy_ns idle_ns breakdown mfu_ratio hfu_ratio",
     "loops.0.metrics": "avg_interval_ns max_interval_ns avg_overlap_ratio avg_operation_ns avg_size_bytes iteration_ns"
     " breakdown",
     "loops.0.metrics.iteration_ns": "median p5 p95 ci95 warmup_excluded",

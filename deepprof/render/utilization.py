@@ -1,0 +1,66 @@
+"""How much of a device's peak a loop uses: its sentence in the text report, and its block in JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from deepprof.render.units import format_duration, format_ratio
+
+if TYPE_CHECKING:
+    from deepprof.metrics.cost.roofline_tables import LoopRoofline
+
+
+class RooflineBlock(msgspec.Struct, frozen=True, kw_only=True):
+    """The work of a loop's usual iterations beside the device's peaks; null: unknown."""
+
+    device: str | None
+    peaks: str | None
+    peaks_source: str | None
+    iterations: int
+    coverage_ratio: float | None
+    product_coverage_ratio: float | None
+    headroom_ns_per_iteration: int | None
+    why_no_mfu: str | None
+    why_no_hfu: str | None
+
+
+def describe_roofline(found: LoopRoofline | None) -> RooflineBlock | None:
+    """Return the block of a roofline, None where there is none."""
+    if found is None:
+        return None
+    return RooflineBlock(
+        device=found.device,
+        peaks=None if found.peaks is None else found.peaks.name,
+        peaks_source=None if found.peaks is None else found.peaks.source,
+        iterations=found.iterations.height,
+        coverage_ratio=_round(found.coverage_ratio),
+        product_coverage_ratio=_round(found.product_coverage_ratio),
+        headroom_ns_per_iteration=None if found.headroom_ns is None else round(found.headroom_ns),
+        why_no_mfu=found.why_no_mfu,
+        why_no_hfu=found.why_no_hfu,
+    )
+
+
+def list_utilization(found: LoopRoofline | None) -> dict[int, dict[str, float | None]]:
+    """Return MFU and HFU of each iteration by its index; what is not known is None, or left out."""
+    if found is None:
+        return {}
+    rows = found.iterations.select("index", "mfu_ratio", "hfu_ratio").to_dicts()
+    return {row.pop("index"): {name: _round(value) for name, value in row.items()} for row in rows}
+
+
+def describe_utilization(found: LoopRoofline) -> str:
+    """Return a sentence on what MFU and HFU rest on, or why they are not known."""
+    known = f"the cost of {format_ratio(found.coverage_ratio)} of the kernels' time is known"
+    beside = f"at the peaks of {found.peaks.name}" if found.peaks else "no peaks to compare with"
+    room = "" if found.headroom_ns is None else f", {format_duration(found.headroom_ns)} of an iteration beyond them"
+    missing = found.why_no_mfu or found.why_no_hfu
+    why = "" if missing is None else f"; no {'MFU' if found.why_no_hfu is None else 'MFU or HFU'}: {missing}"
+    return f"{known}, {beside}{room}{why}"
+
+
+def _round(ratio: float | None) -> float | None:
+    """Return a ratio with four digits, as shares are in the report."""
+    return None if ratio is None else round(ratio, 4)

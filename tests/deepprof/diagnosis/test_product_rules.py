@@ -1,0 +1,116 @@
+"""Rules on products beside the peaks: with their numbers on planted mistakes, silent without shapes or peaks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import polars as pl
+import pytest
+
+import deepprof
+from benchmarks.cases.contexts import REST, Call, write
+from benchmarks.cases.peaks import MM, MULTIPLY, PEAK_CASES, PEAK_RULES, multiply
+from deepprof.collectors.trace import LAUNCH_SHAPES, OPERANDS, Trace, empty_table
+from deepprof.diagnosis.finding import Finding
+from deepprof.diagnosis.rules.low_efficiency import FILL, OTHER
+from deepprof.diagnosis.rules.wrong_precision import find_faster_type
+from deepprof.metrics.cost.roofs import DevicePeaks, find_peaks
+from tests.deepprof.diagnosis.test_context_rules import of_rule
+from tests.tables import table
+
+FAR = PEAK_CASES["a product far from its roof"][0]
+HALF = "c10::BFloat16"
+PLANTED = {rule: name for name, (_, rule, _) in PEAK_CASES.items() if rule}
+
+
+def found_in(trace: Trace) -> list[Finding]:
+    return [each for each in deepprof.analyze(trace).findings if each.rule in PEAK_RULES]
+
+
+@pytest.mark.parametrize("name", PLANTED.values())
+def test_without_shapes_or_peaks_nothing_is_said(name: str) -> None:
+    (trace,) = write(PEAK_CASES[name][0], iterations=8)
+    assert len(found_in(trace)) == 1
+    assert found_in(replace(trace, operands=empty_table(OPERANDS))) == []
+    assert found_in(replace(trace, devices=trace.devices.with_columns(name=pl.lit("Some Card")))) == []
+    assert found_in(replace(trace, devices=trace.devices.with_columns(multiprocessors=pl.lit(16, pl.UInt32)))) == []
+
+
+@pytest.mark.parametrize("name", PLANTED.values())
+def test_one_iteration_is_a_remark_and_a_loop_needs_more(name: str) -> None:
+    calls = PEAK_CASES[name][0]
+    for iterations in (1, 2):
+        assert {each.severity for each in found_in(write(calls, iterations=iterations)[0])} <= {"info"}
+    assert found_in(write([])[0]) == []
+    assert found_in(write([Call(MULTIPLY, [(MM, 5.0)], operands=calls[0].operands)], iterations=1)[0]) == []
+
+
+def test_what_a_slow_product_loses_is_beyond_half_of_its_roof() -> None:
+    (trace,) = write(FAR)
+    found = of_rule(deepprof.analyze(trace), "low-efficiency")
+    ideal_ns = 2 * 8192 * 1024 * 8192 / 989.4e3  # FLOP over FLOP/ns
+    assert found.headroom_ns_per_iteration == pytest.approx(1_500_000 - 2 * ideal_ns, abs=500)
+    assert found.parts == {"compute_ns": found.headroom_ns_per_iteration}
+    assert found.evidence["roof_ratio"] == pytest.approx(ideal_ns / 1_500_000, abs=1e-4)
+    assert (found.evidence["shapes"], found.evidence["dtype"]) == ("8192x1024, 1024x8192", "bfloat16")
+    assert found.location is not None
+    assert (found.location["operator"], found.location["line"]) == (MM, 110)
+
+
+def test_few_blocks_are_a_reason() -> None:
+    (trace,) = write(FAR)
+    assert of_rule(deepprof.analyze(trace), "low-efficiency").advice == OTHER  # 64 tiles by 64, on 132 multiprocessors
+    kernels = trace.device_events.with_row_index("event").filter(pl.col("name_id") == trace.names.index_of("mm_kernel"))
+    rows = [{"event": event, "grid": 66} for event in kernels["event"]]
+    found = of_rule(deepprof.analyze(replace(trace, launch_shapes=table(rows, LAUNCH_SHAPES))), "low-efficiency")
+    assert (found.advice, found.evidence["blocks_per_multiprocessor"]) == (FILL, 0.5)
+    (small,) = write([multiply(MULTIPLY, 600.0, (256, 65536, 1024), HALF), *REST])
+    found = of_rule(deepprof.analyze(small), "low-efficiency")
+    assert (found.advice, found.evidence["blocks_per_multiprocessor"]) == (FILL, 0.12)  # 2 × 8 tiles
+
+
+def test_what_is_faster_than_the_peak_allows_silences_the_rules() -> None:
+    impossible = multiply("model.py(99): wonder", 50.0, (8192, 8192, 8192), HALF)
+    assert found_in(write([*FAR, impossible])[0]) == []
+
+
+def test_float32_products_name_the_share_that_could_be_faster() -> None:
+    (trace,) = write(PEAK_CASES["products in float32"][0])
+    found = of_rule(deepprof.analyze(trace), "wrong-precision")
+    flops = 2 * 2048**3
+    saved = 350_000 * (1 - (flops / 494.7e3) / (flops / 66.9e3))
+    assert found.headroom_ns_per_iteration == pytest.approx(saved, rel=1e-3)
+    assert (found.evidence["faster_type"], found.evidence["eligible_ns_per_iteration"]) == ("tf32", 350_000)
+    assert "set_float32_matmul_precision" in found.advice
+
+
+@pytest.mark.parametrize(
+    ("device", "faster"),
+    [("Tesla V100-SXM2-16GB", "float16"), ("NVIDIA H100 80GB HBM3", "tf32"), ("Tesla P100-SXM2-16GB", None)],
+)
+def test_the_faster_type_is_one_that_the_device_has(device: str, faster: str | None) -> None:
+    peaks = find_peaks(device)
+    assert peaks is not None
+    assert find_faster_type(peaks) == faster
+
+
+def test_a_device_without_a_known_rate_has_no_faster_type() -> None:
+    assert find_faster_type(DevicePeaks(name="x", source="x", matrix_flops_per_s={"tf32": 5.0})) is None
+
+
+def test_a_padded_vocabulary_is_named() -> None:
+    (trace,) = write(PEAK_CASES["a vocabulary of 50257"][0])
+    found = of_rule(deepprof.analyze(trace), "padding-waste")
+    assert (found.evidence["side"], found.evidence["multiple"], found.evidence["padded_side"]) == (50_257, 8, 50_264)
+    assert "50,264" in found.advice
+    aligned_ratio = 2 * 4096 * 1024 * 4096 / 989.4e3 / 55_000
+    expected = 1_400_000 - 2 * 4096 * 1024 * 50_264 / 989.4e3 / aligned_ratio
+    assert found.headroom_ns_per_iteration == pytest.approx(expected, rel=1e-3)
+
+
+def test_tiles_that_are_half_empty_are_no_matter_of_padding() -> None:
+    (trace,) = write(PEAK_CASES["half of each tile for nothing"][0])
+    found = of_rule(deepprof.analyze(trace), "padding-waste")
+    assert found.evidence["waste_ratio"] == pytest.approx(1 - 520 / 768, abs=1e-4)
+    assert found.headroom_ns_per_iteration == pytest.approx(900_000 * (1 - 520 / 768), rel=1e-3)
+    assert "Pad" not in found.advice
