@@ -15,6 +15,7 @@ from benchmarks import (
     diagnosing,
     importing,
     mining,
+    model_mapping,
     online,
     page,
     reporting,
@@ -38,6 +39,7 @@ TABLES = (
     collecting,
     scraping,
     cluster,
+    model_mapping,
 )
 
 

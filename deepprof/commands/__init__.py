@@ -27,6 +27,7 @@ from deepprof.commands.layers import Layers
 from deepprof.commands.model import Model
 from deepprof.commands.peak import Peak
 from deepprof.commands.report import Report
+from deepprof.commands.roofline import Roofline
 from deepprof.commands.run import Run
 from deepprof.commands.send import Send
 from deepprof.commands.serve import Serve
@@ -67,6 +68,7 @@ COMMANDS: tuple[type[Command], ...] = (
     Convert,
     Layers,
     Model,
+    Roofline,
     Peak,
     Simulate,
     Serve,

@@ -13,6 +13,7 @@ UNITS_NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "min": 60 * 10**9}
 TIME = re.compile(r"(\d{1,12})(?:\.(\d{1,12}))?(ns|us|ms|s|min)", re.ASCII)
 SPEED = re.compile(r"\d{1,7}(\.\d{1,6})?", re.ASCII)
 CONTEXT_MEASURES = ("device", "host", "idle", "launches", "bytes")  # of deepprof.render.flame
+SHAPE = re.compile(r"\d{1,15}(x\d{1,15}){0,31}", re.ASCII)
 SLOWEST, FASTEST = 0.001, 1_000_000
 SHORTEST_S, LONGEST_S = 0.1, 3600
 DEVICES, STREAMS = 1 << 16, 1 << 63  # limits of a trace's columns
@@ -34,6 +35,14 @@ def parse_count(text: str) -> int:
 def parse_counts(text: str) -> tuple[int, ...]:
     """Return counts that commas separate."""
     return tuple(parse_count(part) for part in text.split(","))
+
+
+def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
+    """Return the name of a model's input and its shape."""
+    name, _, shape = text.rpartition("=")
+    if not name or not SHAPE.fullmatch(shape):
+        raise ArgumentTypeError(f"{quote(text)} is not NAME=SHAPE, such as tokens=8x128")
+    return name, tuple(int(each) for each in shape.split("x"))
 
 
 def parse_seed(text: str) -> int:

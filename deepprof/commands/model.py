@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from argparse import ArgumentTypeError
 from typing import TYPE_CHECKING
 
-from deepprof.commands.arguments import parse_count, quote
+from deepprof.commands.arguments import parse_count, parse_shape
 from deepprof.commands.output import capture, check_output, deliver
 
 if TYPE_CHECKING:
@@ -18,7 +16,6 @@ if TYPE_CHECKING:
 DTYPES = ("float64", "float32", "float16", "bfloat16")
 GROUPINGS = ("layer", "operator", "kind")  # of deepprof.metrics.cost.model_costs
 FORMATS = ("text", "json", "csv")
-SHAPE = re.compile(r"\d{1,15}(x\d{1,15}){0,31}", re.ASCII)
 
 
 class Model:
@@ -41,7 +38,7 @@ class Model:
             help="first dimension of the inputs (default as in the file, or 1)",
         )
         text = "shape of an input, such as tokens=8x128; once for each input"
-        add("--shape", metavar="NAME=SHAPE", type=_parse_shape, action="append", default=[], help=text)
+        add("--shape", metavar="NAME=SHAPE", type=parse_shape, action="append", default=[], help=text)
         add("--dtype", choices=DTYPES, help="take all floating-point tensors to be of this type")
         add("--by", choices=GROUPINGS, default="layer", help="what a row is (default layer)")
         text = "where a shape cannot be inferred, run the model once in onnxruntime and take its shapes from there"
@@ -86,11 +83,3 @@ def _write(report: ModelReport, args: argparse.Namespace) -> str:
     from deepprof.render.model_report import write_model_csv, write_model_json
 
     return (write_model_json if args.format == "json" else write_model_csv)(report, args.by)
-
-
-def _parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
-    """Return the name of an input and its shape."""
-    name, _, shape = text.rpartition("=")
-    if not name or not SHAPE.fullmatch(shape):
-        raise ArgumentTypeError(f"{quote(text)} is not NAME=SHAPE, such as tokens=8x128")
-    return name, tuple(int(each) for each in shape.split("x"))

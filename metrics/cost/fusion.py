@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 
 import polars as pl
 
-from deepprof.collectors.models.graph import ModelGraph
+from deepprof.collectors.models.graph import TYPE_BITS, ModelGraph
 from deepprof.collectors.table_schema import TableSchema
 from deepprof.metrics.cost.onnx.node_costs import cost_by_tensor
 from deepprof.metrics.cost.onnx.node_moves import FREE
@@ -19,6 +19,7 @@ from deepprof.metrics.cost.onnx.node_pointwise import POINTWISE_RULES
 from deepprof.metrics.cost.onnx.node_products import PRODUCT_RULES
 from deepprof.metrics.cost.operation_cost import OperationCost
 
+FLOATS = frozenset({"float64", "float32", "float16", "bfloat16"})
 NUMBER, TEXT = pl.Int64(), pl.String()
 FUSED_COSTS: TableSchema = TableSchema.of(
     "operators that are computed as one, in the order of the first of them",
@@ -59,8 +60,11 @@ class GroupCosts:
         """Return the tensor of which a name is only another view."""
         return self._roots.get(name, name)
 
-    def cost_of_group(self, numbers: Collection[int]) -> OperationCost | None:
-        """Return the cost of nodes that are computed as one, None where one of them has no rule."""
+    def cost_of_group(self, numbers: Collection[int], dtype: str | None = None) -> OperationCost | None:
+        """Return the cost of nodes that are computed as one, None where one of them has no rule.
+
+        With a `dtype`, their floating-point tensors have that type, whatever the file says.
+        """
         costs = [self.costs[number] for number in numbers]
         known = [cost for cost in costs if cost is not None]
         if len(known) < len(costs):
@@ -71,11 +75,19 @@ class GroupCosts:
         dtypes = [cost.product_dtype for cost in known if cost.product_dtype is not None]
         return OperationCost(
             flops=sum(cost.flops for cost in known),
-            read_nbytes=sum(nbytes for name, nbytes in reads.items() if name not in made),
-            written_nbytes=sum(nbytes for name, nbytes in writes.items() if self._leaves(name, numbers)),
+            read_nbytes=sum(self._cast(item, dtype) for item in reads.items() if item[0] not in made),
+            written_nbytes=sum(self._cast(item, dtype) for item in writes.items() if self._leaves(item[0], numbers)),
             product_flops=sum(cost.product_flops for cost in known),
-            product_dtype=dtypes[0] if dtypes else None,
+            product_dtype=(dtype if dtype and dtypes[0] in FLOATS else dtypes[0]) if dtypes else None,
         )
+
+    def _cast(self, item: tuple[str, int], dtype: str | None) -> int:
+        """Return the bytes of a tensor, given with those that it has in the file, if it has another type."""
+        name, nbytes = item
+        spec = self.graph.tensors.get(name)
+        if dtype is None or spec is None or spec.dtype not in FLOATS:
+            return nbytes
+        return nbytes * TYPE_BITS[dtype] // TYPE_BITS[spec.dtype]
 
     def _leaves(self, name: str, numbers: Collection[int]) -> bool:
         """Return whether a tensor that a group makes is used outside it; one that nobody uses is written, too."""

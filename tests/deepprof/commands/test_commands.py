@@ -362,7 +362,7 @@ def test_help_lists_every_command(capsys):
     out = capsys.readouterr().out
     listed = (
         "agent convert diagnose diff doctor export flame fsck jobs layers model "
-        "peak report run send serve simulate view watch"
+        "peak report roofline run send serve simulate view watch"
     )
     assert {kind.__name__.lower() for kind in commands.COMMANDS} == set(listed.split())
     assert all(kind.__name__.lower() in out for kind in commands.COMMANDS)

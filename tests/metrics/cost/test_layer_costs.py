@@ -7,7 +7,8 @@ import pytest
 
 from deepprof.collectors.models.backend_profile import BackendTensor, LayerRole
 from deepprof.collectors.models.graph import ModelGraph
-from deepprof.metrics.cost.layer_costs import SetCosts, cost_layers, sum_layers
+from deepprof.metrics.cost.fusion import GroupCosts
+from deepprof.metrics.cost.layer_costs import cost_layers, sum_layers
 from deepprof.metrics.cost.mapping import map_layers
 from deepprof.metrics.cost.model_roofline import COUNTED, measure_model_run
 from deepprof.metrics.cost.roofs import DevicePeaks
@@ -30,20 +31,20 @@ def graph() -> ModelGraph:
 
 
 def test_only_the_outer_tensors_of_a_set_move_and_its_flop_are_summed() -> None:
-    costs = SetCosts(graph())
-    whole = costs.cost_of_set(range(3))
+    costs = GroupCosts(graph())
+    whole = costs.cost_of_group(range(3))
     assert whole is not None
     assert whole.product_flops == 2 * 128 * 8
     assert whole.flops == sum(costs.costs[node].flops for node in range(3))
     assert (whole.read_nbytes, whole.written_nbytes) == (NBYTES + 4 * 64, NBYTES)
-    half = costs.cost_of_set(range(3), "bfloat16")
+    half = costs.cost_of_group(range(3), "bfloat16")
     assert half is not None
     assert (half.nbytes, half.product_dtype) == (whole.nbytes // 2, "bfloat16")
 
 
 def test_a_new_shape_moves_nothing_alone_and_passes_tensors_on_within_a_set() -> None:
-    costs = SetCosts(graph())
-    alone, together = costs.cost_of_set([3]), costs.cost_of_set([3, 4])
+    costs = GroupCosts(graph())
+    alone, together = costs.cost_of_group([3]), costs.cost_of_group([3, 4])
     assert alone is not None
     assert together is not None
     assert alone.nbytes == 0
@@ -52,7 +53,7 @@ def test_a_new_shape_moves_nothing_alone_and_passes_tensors_on_within_a_set() ->
 
 def test_an_operator_without_a_rule_makes_the_whole_unknown() -> None:
     unknown = make_graph([*ROWS[:2], ("/Odd", "Odd", "s", "y")], SHAPES, weights=("w",))
-    assert SetCosts(unknown).cost_of_set([0, 1, 2]) is None
+    assert GroupCosts(unknown).cost_of_group([0, 1, 2]) is None
     profile = make_profile(make_layer("/conv/Conv", "x", {"s": IMAGE}), make_layer("/Odd", "s", {"y": IMAGE}))
     rows = cost_layers(map_layers(unknown, profile))
     assert rows["flops"].is_null().to_list() == [False, True]
