@@ -24,7 +24,7 @@ from tests.once import make_once
 
 ROOT = Path(__file__).parents[1]
 NEEDED = ("torch", "torchvision", "timm", "onnx", "onnxscript")
-QUICK = ("resnet50", "shufflenet_x1_0", "vit_tiny", "swin_tiny")  # exported together, for tests of the normal suite
+QUICK = ("resnet50", "shufflenet_open")  # exported together, for tests of the normal suite
 OPSET, DYNAMO_OPSET = 13, 18
 IMAGE = (3, 224, 224)
 
@@ -36,6 +36,7 @@ class Source:
     build: Callable[[], Any]
     shape: tuple[int, ...] = IMAGE
     words: int = 0  # of the vocabulary, where the input has words
+    has_open_batch: bool = False  # in the file: then its shapes are computed at run time
 
 
 @cache
@@ -51,7 +52,7 @@ def declare_operators() -> Any:
     return library  # whose declarations go when it does
 
 
-def vision(name: str) -> Source:
+def vision(name: str, has_open_batch: bool = False) -> Source:
     """Return a network of torchvision."""
 
     def build() -> Any:
@@ -59,7 +60,7 @@ def vision(name: str) -> Source:
 
         return getattr(torchvision.models, name)(weights=None)
 
-    return Source(build)
+    return Source(build, has_open_batch=has_open_batch)
 
 
 def image_model(name: str, size: int = 224) -> Source:
@@ -77,16 +78,28 @@ def distilbert() -> Source:
     """Return DistilBERT's encoder over 512 words, from its published sizes."""
 
     def build() -> Any:
-        from tests.programs.distilbert import DistilBert
+        from tests.onnx_networks import DistilBert
 
         return DistilBert()
 
     return Source(build, (512,), words=30522)
 
 
+def changed_shufflenet() -> Source:
+    """Return ShuffleNetV2 1.0 without channel shuffles."""
+
+    def build() -> Any:
+        from tests.onnx_networks import change_shufflenet
+
+        return change_shufflenet(vision("shufflenet_v2_x1_0").build())
+
+    return Source(build, has_open_batch=True)
+
+
 SOURCES: dict[str, Source] = {
     **{name: vision(name) for name in ("resnet34", "resnet50")},
     "shufflenet_x1_0": vision("shufflenet_v2_x1_0"),
+    "shufflenet_open": vision("shufflenet_v2_x1_0", has_open_batch=True),
     "shufflenet_x0_5": vision("shufflenet_v2_x0_5"),
     "mobilenet_v2": vision("mobilenet_v2"),
     "mobilenet_v2_x0_5": image_model("mobilenetv2_050"),
@@ -97,12 +110,12 @@ SOURCES: dict[str, Source] = {
     "mixer_b16": image_model("mixer_b16_224"),
     **{f"vit_{size}": image_model(f"vit_{size}_patch16_224") for size in ("tiny", "small", "base")},
     **{f"swin_{size}": image_model(f"swin_{size}_patch4_window7_224") for size in ("tiny", "small", "base")},
-    "distilbert": distilbert(),
+    **{"distilbert": distilbert(), "shufflenet_changed": changed_shufflenet()},
 }
 
 
 def export(name: str, path: Path, batch: int = 1, dynamo: bool = False) -> None:
-    """Write a model with random weights as an ONNX file, with fixed shapes."""
+    """Write a model with random weights as an ONNX file, and beside it what PyTorch counts of its operations."""
     os.environ["TIMM_FUSED_ATTN"] = "0"  # the exporters need attention as products and a softmax
     import torch
 
@@ -114,11 +127,25 @@ def export(name: str, path: Path, batch: int = 1, dynamo: bool = False) -> None:
     example = torch.randint(source.words, shape) if source.words else torch.rand(shape)
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
+        path.with_suffix(".flops").write_text(str(count_flops(model, example)))
         names: dict[str, Any] = {"input_names": ["x"], "output_names": ["y"]}
         if dynamo:
             torch.onnx.export(model, (example,), str(path), dynamo=True, opset_version=DYNAMO_OPSET, **names)
         else:
-            torch.onnx.export(model, (example,), str(path), dynamo=False, opset_version=OPSET, **names)
+            axes = {"x": {0: "batch"}} if source.has_open_batch else None
+            kept = {"dynamo": False, "opset_version": OPSET, "dynamic_axes": axes}
+            torch.onnx.export(model, (example,), str(path), **kept, **names)
+
+
+def count_flops(model: Any, example: Any) -> int:
+    """Return the operations of a forward pass that PyTorch's own counter has rules for."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    counter = FlopCounterMode(display=False)
+    with counter:
+        model(example)
+    total: int = counter.get_total_flops()
+    return total
 
 
 def exported(factory: pytest.TempPathFactory, name: str, batch: int = 1, dynamo: bool = False) -> Path:

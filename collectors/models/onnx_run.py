@@ -13,7 +13,7 @@ from deepprof.collectors.models.graph import TensorSpec
 from deepprof.collectors.models.onnx_order import shorten_name
 from deepprof.collectors.models.onnx_types import NUMBERS, make_spec
 
-MISSING_RUNTIME = "pip install onnxruntime"
+MISSING_RUNTIME = "pip install 'deepprof[onnxruntime]'"
 QUIET = 4  # severity of what onnxruntime logs: only what ends the process
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from deepprof.plurals import counted
+from deepprof.render.roofline.rates import format_amount
 from deepprof.render.rows import TextRow, draw_rows
-from deepprof.render.units import ABSENT, format_bytes, format_count, format_flops, format_ratio
+from deepprof.render.units import ABSENT, format_bytes, format_ratio
 
 if TYPE_CHECKING:
     from deepprof.metrics.cost.model_costs import Grouping, ModelTotals
@@ -22,14 +23,13 @@ def print_model(report: ModelReport, by: Grouping, page: TextPage) -> None:
     """Print the costs of a model."""
     totals = report.totals
     page.line(f"{report.path}: {_describe_inputs(report)}")
-    parameters = f"{format_count(totals.parameters)} parameters"
+    parameters = f"{_format_count(totals.parameters)} parameters"
     page.line(f"{counted(totals.nodes, 'operator')}, {parameters}, {format_bytes(totals.weight_nbytes)} of weights")
     moved = _add_known(totals.read_nbytes, totals.written_nbytes)
-    page.line(
-        f"{format_flops(totals.flops)}, {format_flops(totals.product_flops)} of them in products; moves "
-        f"{format_bytes(moved)} ({_format_intensity(totals.flops, moved)} FLOP/byte), "
-        f"fused {format_bytes(report.fused_nbytes)} ({_format_intensity(totals.flops, report.fused_nbytes)})"
-    )
+    products = f"{format_amount(totals.product_flops, 'FLOP')} of them in products"
+    fused = f"{format_bytes(report.fused_nbytes)} ({_format_intensity(totals.flops, report.fused_nbytes)})"
+    moves = f"moves {format_bytes(moved)} ({_format_intensity(totals.flops, moved)} FLOP/byte), fused {fused}"
+    page.line(f"{format_amount(totals.flops, 'FLOP')}, {products}; {moves}")
     _print_unknown(totals, page)
     rows = [_describe_row(row, by, totals.flops) for row in report.select_rows(by).to_dicts()]
     if rows:
@@ -66,11 +66,11 @@ def _describe_row(row: dict[str, Any], by: Grouping, whole: int | None) -> TextR
     moved = _add_known(row["read_nbytes"], row["written_nbytes"])
     share = None if row["flops"] is None or not whole else row["flops"] / whole
     flops, nbytes = (
-        ABSENT if row["flops"] is None else least + text for text in (format_count(row["flops"]), format_bytes(moved))
+        ABSENT if row["flops"] is None else least + text for text in (_format_count(row["flops"]), format_bytes(moved))
     )
     return TextRow(
         label or OF_MODEL,
-        (format_count(row["parameters"]), flops, format_ratio(share), nbytes, _format_intensity(row["flops"], moved)),
+        (_format_count(row["parameters"]), flops, format_ratio(share), nbytes, _format_intensity(row["flops"], moved)),
     )
 
 
@@ -82,3 +82,8 @@ def _add_known(left: int | None, right: int | None) -> int | None:
 def _format_intensity(flops: int | None, nbytes: int | None) -> str:
     """Return operations per byte, absent where nothing moves or something is unknown."""
     return ABSENT if flops is None or not nbytes else f"{flops / nbytes:.1f}"
+
+
+def _format_count(count: float | None) -> str:
+    """Return a number as in `8.21 G`."""
+    return format_amount(count, "").rstrip()

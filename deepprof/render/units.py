@@ -14,8 +14,6 @@ TIMES: Scale = (
 )
 SIZES: Scale = ((1 << 50, "PiB"), (1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
 
-COUNTS: Scale = ((10**15, "P"), (10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k"), (1, ""))
-
 
 def format_duration(ns: float | None) -> str:
     """Return nanoseconds as in `12.3 ms`."""
@@ -30,16 +28,6 @@ def format_difference(ns: float) -> str:
 def format_bytes(nbytes: float | None) -> str:
     """Return a size as in `1.25 GiB`."""
     return _format_scaled(nbytes, SIZES)
-
-
-def format_count(count: float | None) -> str:
-    """Return a large number as in `8.21 G`."""
-    return _format_scaled(count, COUNTS).rstrip()
-
-
-def format_flops(count: float | None) -> str:
-    """Return a number of floating-point operations as in `8.21 GFLOP`."""
-    return ABSENT if count is None else f"{_format_scaled(count, COUNTS)}FLOP"
 
 
 def format_ratio(ratio: float | None) -> str:

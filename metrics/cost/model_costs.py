@@ -117,11 +117,6 @@ def sum_costs(costs: pl.DataFrame, by: Grouping) -> pl.DataFrame:
     return found.rename({column: "name"}).select(SUMS.names()).cast(SUMS)
 
 
-def sum_layers(costs: pl.DataFrame) -> pl.DataFrame:
-    """Return the sums of rows of `COSTS` for each layer (`SUMS`)."""
-    return sum_costs(costs, "layer")
-
-
 def total_costs(graph: ModelGraph, costs: pl.DataFrame) -> ModelTotals:
     """Return what a model costs in all, of its rows of `COSTS`; weights that several operators share count once."""
     known = costs.filter(pl.col("flops").is_not_null())

@@ -10,12 +10,11 @@ from deepprof.metrics.cost.onnx.node_tensors import NodeCost, NodeTensors, Rule
 
 # Operations for each element of the input.
 INPUT_FLOPS: Mapping[str, int] = {
-    **dict.fromkeys(("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ArgMax", "ArgMin"), 1),
+    **dict.fromkeys(("ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd", "ArgMax", "ArgMin"), 1),
     **{"ReduceL1": 2, "ReduceL2": 2, "ReduceSumSquare": 2, "ReduceLogSum": 1, "ReduceLogSumExp": FUNCTION_FLOPS + 3},
-    **dict.fromkeys(("GlobalAveragePool", "GlobalMaxPool", "CumSum", "CumProd", "TopK", "Hardmax"), 1),
+    **dict.fromkeys(("GlobalMaxPool", "CumSum", "CumProd", "TopK", "Hardmax"), 1),
     **{"GlobalLpPool": 2, "LpNormalization": 3, "com.microsoft.BiasSoftmax": SOFTMAX_FLOPS + 1},
     **dict.fromkeys(("Softmax", "LogSoftmax"), SOFTMAX_FLOPS),
-    "com.microsoft.QLinearGlobalAveragePool": 1,
     # Mean, difference, square, variance, quotient; then scale and shift where the operator has them.
     **dict.fromkeys(
         ("LayerNormalization", "InstanceNormalization", "GroupNormalization", "com.microsoft.GroupNorm"), 7
@@ -30,6 +29,11 @@ WINDOWS = ("MaxPool", "AveragePool", "com.microsoft.QLinearAveragePool", "com.mi
 
 def _reduce(tensors: NodeTensors) -> NodeCost:
     return tensors.cost(INPUT_FLOPS[tensors.node.kind] * tensors.input(0).elements)
+
+
+def _average(tensors: NodeTensors) -> NodeCost:
+    """Return the cost of a mean over all or some dimensions: a sum, and a quotient for each result."""
+    return tensors.cost(tensors.input(0).elements + tensors.output.elements)
 
 
 def _pool(tensors: NodeTensors) -> NodeCost:
@@ -49,5 +53,6 @@ def _normalize_locally(tensors: NodeTensors) -> NodeCost:
 WINDOW_RULES: Mapping[str, Rule] = {
     **dict.fromkeys(INPUT_FLOPS, _reduce),
     **dict.fromkeys(WINDOWS, _pool),
+    **dict.fromkeys(("ReduceMean", "GlobalAveragePool", "com.microsoft.QLinearGlobalAveragePool"), _average),
     **{"LpPool": _pool_powers, "LRN": _normalize_locally},
 }

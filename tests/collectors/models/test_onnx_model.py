@@ -136,7 +136,7 @@ def test_a_run_needs_the_weights_in_another_file(path: Path) -> None:
     import onnx
 
     if importlib.util.find_spec("onnxruntime") is None:
-        pytest.skip("onnxruntime is not installed (pip install onnxruntime)")
+        pytest.skip("onnxruntime is not installed (pip install 'deepprof[onnxruntime]')")
     nodes = [node("NonZero", "x", "i"), node("Cast", "i", "j", to=1), node("MatMul", "j w", "y")]
     save_model(path, nodes, {"x": [48]}, ["y"], {"w": CONSTANTS["w"]})
     onnx.save(onnx.load(str(path)), str(path), save_as_external_data=True, location="w.data", size_threshold=100)
@@ -147,7 +147,7 @@ def test_a_run_needs_the_weights_in_another_file(path: Path) -> None:
 
 def test_shapes_that_only_a_run_can_tell(path: Path) -> None:
     if importlib.util.find_spec("onnxruntime") is None:
-        pytest.skip("onnxruntime is not installed (pip install onnxruntime)")
+        pytest.skip("onnxruntime is not installed (pip install 'deepprof[onnxruntime]')")
     nodes = [node("NonZero", "m", "i"), node("Cast", "i", "j", to=1), node("Mul", "j x", "y")]
     nodes = [node("Greater", "x low", "m"), *nodes]
     save_model(path, nodes, {"x": [1]}, ["y"], {"low": np.array([-1.0], np.float32)})
@@ -183,7 +183,7 @@ def test_results_of_a_loop_have_the_shapes_of_a_run(path: Path) -> None:
     save_model(path, [made, node("Tanh", "y", "z")], {"x": [4]}, ["z"], {"times": np.array(3)})
     assert "Loop: the shape of y does not follow from its inputs; give --run" in refused(path)
     if importlib.util.find_spec("onnxruntime") is None:
-        pytest.skip("onnxruntime is not installed (pip install onnxruntime)")
+        pytest.skip("onnxruntime is not installed (pip install 'deepprof[onnxruntime]')")
     assert read_model(path, may_run=True).tensors["z"].shape == (16,)
 
 

@@ -7,7 +7,7 @@ import pytest
 from deepprof.collectors.errors import UsageError
 from deepprof.collectors.models.graph import ModelGraph
 from deepprof.metrics.cost.fusion import GroupCosts, fuse_nodes, measure_fused
-from deepprof.metrics.cost.model_costs import COSTS, SUMS, measure_model, sum_costs, sum_layers, total_costs
+from deepprof.metrics.cost.model_costs import COSTS, SUMS, measure_model, sum_costs, total_costs
 from tests.metrics.cost.onnx.graphs import graph_of, node_of
 
 
@@ -39,7 +39,7 @@ def test_a_row_has_what_an_operator_costs() -> None:
 
 def test_sums_leave_out_what_is_unknown_and_say_so() -> None:
     costs = measure_model(block())
-    found = sum_layers(costs)
+    found = sum_costs(costs, "layer")
     assert found.schema == SUMS
     assert found.select("name", "nodes", "nodes_without_rule", "flops").rows() == [
         *(("block.fc1", 1, 0, 64), ("block.act", 1, 0, 8), ("block.fc2", 1, 0, 64), ("block", 1, 0, 8)),
