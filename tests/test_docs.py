@@ -21,7 +21,9 @@ DOCUMENTS = [
     *(str(p.relative_to(ROOT)) for p in sorted((ROOT / "docs").rglob("*.md"))),
 ]
 README = (ROOT / "README.md").read_text()
-EXAMPLES = README + "".join((ROOT / "docs" / name).read_text() for name in ("examples.md", "contexts.md", "anatomy.md"))
+EXAMPLES = README + "".join(
+    (ROOT / "docs" / name).read_text() for name in ("examples.md", "contexts.md", "anatomy.md", "roofline.md")
+)
 
 
 def blocks(language: str) -> list[str]:
@@ -39,11 +41,14 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folders(demo: Path, traces: Path, tmp_path: Path) -> dict[str, Path]:
-    """Return where a command that names a file runs: one directory has the layers of a model beside its trace."""
+    """Return where a command that names a file runs: one directory has the layers of a model beside its trace.
+
+    Files in docs/ are named as from a clone.
+    """
     name = "tb-resnet50-nw0"
     (tmp_path / name).symlink_to(traces / name)
     (tmp_path / "resnet50.layers.json").symlink_to(ROOT / "docs" / "resnet50.layers.json")
-    return {"demo.json.gz": demo, ".layers.json": tmp_path, "": traces}
+    return {"docs/": ROOT, "demo.json.gz": demo, ".layers.json": tmp_path, "": traces}
 
 
 @pytest.mark.parametrize("block", blocks("console"), ids=lambda b: b.splitlines()[0][2:60])
