@@ -1,11 +1,13 @@
-"""`deepprof roofline`."""
+"""`deepprof roofline`, of a trace or of a model."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from deepprof.commands.arguments import parse_count, parse_counts, parse_shape
+from deepprof.commands.inputs import add_inputs, add_layers
 from deepprof.commands.output import check_output
+from deepprof.commands.roofline_trace import add_trace_options, run_trace
 
 if TYPE_CHECKING:
     import argparse
@@ -13,37 +15,72 @@ if TYPE_CHECKING:
 BACKENDS = ("onnxruntime", "openvino", "tensorrt")
 TYPES = ("float32", "float16", "bfloat16")
 RUNS, WARMUP = 20, 5
+MODEL = ".onnx"  # how the name of a model ends; anything else is a trace
 
 
 class Roofline:
-    """Show how far each layer of a model is from what the device allows (its roofline).
+    """Compare what ran with the device's peaks: what is far from them, and what that is worth.
+
+    PATH is a trace, a directory or a glob of one job's ranks, with the shapes of operators: torch.profiler records them
+    with record_shapes=True. Of each operator, layer or kernel it is said what it takes of an iteration, whether
+    arithmetic, memory or starting kernels limits it, how near it is to the shortest time that the peaks allow, and what
+    an iteration would save at them.
 
     MODEL.onnx runs on a backend: each of its layers is timed, mapped to the operators of the model that it computes,
     and compared with the device's peaks. Bytes are predicted from the shapes of tensors unless the processor counts
     them. With --profile and --layer-info, files of TensorRT's trtexec are read and nothing is run.
+
+    -o writes what the name of FILE ends with: a picture (.svg, .html), .json or .csv; of a trace else text.
     """
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """Add the command's arguments."""
         add = parser.add_argument
-        add("source", metavar="MODEL.onnx", help="an ONNX file")
-        add("--peaks", metavar="NAME|FILE", help="the device's peaks (default: what `deepprof peak` stored here)")
+        add(
+            "paths",
+            metavar="PATH|MODEL.onnx",
+            nargs="+",
+            help="a trace, a directory or a glob of ranks; or a model",
+        )
+        text = "peaks of a device, of a file, or cpu or cuda as deepprof peak measured them (default: the device's own)"
+        add("--peaks", metavar="NAME|FILE", help=text)
         add("-o", "--output", metavar="FILE", help="write to FILE.svg, FILE.html, FILE.json or FILE.csv")
-        model = parser.add_argument_group("of a model")
-        _add_model_options(model)
+        _add_model_options(parser.add_argument_group("of a model"))
+        add_trace_options(parser.add_argument_group("of a trace"))
+        add_layers(parser)
+        add_inputs(parser)
 
     def run(self, args: argparse.Namespace) -> int:
-        """Run the model and print or write its roofline."""
-        from deepprof.collectors.errors import UsageError
-        from deepprof.commands.model_roofline import show_model_roofline
-        from deepprof.render.roofline.roofline_files import SUFFIXES
-
+        """Read a trace, or run a model, and print or write its roofline."""
         check_output(args)
-        if args.output is not None and not args.output.lower().endswith(SUFFIXES):
-            raise UsageError(f"-o {args.output}: end its name with one of {', '.join(SUFFIXES)}")
-        if not args.source.lower().endswith(".onnx"):
-            raise UsageError(f"{args.source}: is no ONNX file by its name; give one that ends with .onnx")
-        return show_model_roofline(args)
+        if not any(path.lower().endswith(MODEL) for path in args.paths):
+            _refuse_model_options(args)
+            return run_trace(args)
+        return _run_model(args)
+
+
+def _run_model(args: argparse.Namespace) -> int:
+    """Show the roofline of the model that is named; raises `UsageError` for several, or another kind of output."""
+    from deepprof.collectors.errors import UsageError
+    from deepprof.commands.model_roofline import show_model_roofline
+    from deepprof.render.roofline.roofline_files import SUFFIXES
+
+    if len(args.paths) > 1:
+        raise UsageError(f"{args.paths[1]}: one model at a time; leave out all but one path")
+    if args.output is not None and not args.output.lower().endswith(SUFFIXES):
+        raise UsageError(f"-o {args.output}: end its name with one of {', '.join(SUFFIXES)}")
+    (args.source,) = args.paths
+    return show_model_roofline(args)
+
+
+def _refuse_model_options(args: argparse.Namespace) -> None:
+    """Raise `UsageError` for an option that only a model has."""
+    from deepprof.collectors.errors import UsageError
+
+    names = ("backend", "batch", "shape", "dtype", "threads", "profile", "layer_info")
+    given = next((name.replace("_", "-") for name in names if getattr(args, name)), None)
+    if given is not None:
+        raise UsageError(f"--{given}: {args.paths[0]} is no ONNX file by its name; give one that ends with {MODEL}")
 
 
 def _add_model_options(group: argparse._ArgumentGroup) -> None:
