@@ -1,7 +1,8 @@
 """Rules of normalisations: batch, layer, group and root mean square, forward and backward.
 
-Operations per element: a mean takes 1, a variance 3 (subtract, square, add), normalising 2, a weight and a bias 1 each.
-Backward they are 9: normalising again, two sums, and the gradient of the input; the weights' gradients are those sums.
+Operations per element: a mean takes 1, a variance 3 (difference, square, sum), the quotient 1, a weight and a bias 1
+each. With known statistics a batch norm is a scale and a shift. Backward they are 9: normalising again, two sums, and
+the gradient of the input; the weights' gradients are those sums.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from collections.abc import Mapping
 from deepprof.metrics.cost.framework.operator_call import Operand, OperatorCall, Rule
 from deepprof.metrics.cost.operation_cost import OperationCost
 
-MEAN, VARIANCE, MEAN_SQUARE, NORMALISE, SCALE = 1, 3, 2, 2, 1
+MEAN, VARIANCE, MEAN_SQUARE, QUOTIENT, SCALE = 1, 3, 2, 1, 1
+SCALE_AND_SHIFT = 2
 BACKWARD = 9
 BACKWARD_RMS = 7  # no mean is subtracted, and one sum is less
 
@@ -23,7 +25,8 @@ def _batch_norm(call: OperatorCall, *, training: int | None = 5) -> OperationCos
     """
     given = call.tensor(0)
     is_training = training is None or call.flag(training)
-    each = (MEAN + VARIANCE if is_training else 0) + NORMALISE + SCALE * (call.is_tensor(1) + call.is_tensor(2))
+    scaled = SCALE * (call.is_tensor(1) + call.is_tensor(2))
+    each = MEAN + VARIANCE + QUOTIENT + scaled if is_training else SCALE_AND_SHIFT
     running = call.operand(3).nbytes + call.operand(4).nbytes if is_training else 0
     return OperationCost(each * given.elements, call.nbytes, given.nbytes + running)
 
@@ -31,34 +34,34 @@ def _batch_norm(call: OperatorCall, *, training: int | None = 5) -> OperationCos
 def _layer_norm(call: OperatorCall) -> OperationCost:
     """`native_layer_norm(input, normalized_shape, weight, bias, eps)`."""
     given = call.tensor(0)
-    each = MEAN + VARIANCE + NORMALISE + SCALE * (call.is_tensor(2) + call.is_tensor(3))
+    each = MEAN + VARIANCE + QUOTIENT + SCALE * (call.is_tensor(2) + call.is_tensor(3))
     return OperationCost(each * given.elements, call.nbytes, given.nbytes)
 
 
 def _group_norm(call: OperatorCall) -> OperationCost:
     """`native_group_norm(input, weight, bias, …)`."""
     given = call.tensor(0)
-    each = MEAN + VARIANCE + NORMALISE + SCALE * (call.is_tensor(1) + call.is_tensor(2))
+    each = MEAN + VARIANCE + QUOTIENT + SCALE * (call.is_tensor(1) + call.is_tensor(2))
     return OperationCost(each * given.elements, call.nbytes, given.nbytes)
 
 
 def _rms_norm(call: OperatorCall) -> OperationCost:
     """`_fused_rms_norm(input, normalized_shape, weight, eps)`: the mean of the squares, a product, the weight."""
     given = call.tensor(0)
-    each = MEAN_SQUARE + 1 + SCALE * call.is_tensor(2)
+    each = MEAN_SQUARE + QUOTIENT + SCALE * call.is_tensor(2)
     return OperationCost(each * given.elements, call.nbytes, given.nbytes)
 
 
 def _rms_norm_into(call: OperatorCall) -> OperationCost:
     """`_C::rms_norm(result, input, weight, epsilon)` of vLLM and AITER: the result is an operand."""
     result, given = call.tensor(0), call.tensor(1)
-    return OperationCost((MEAN_SQUARE + 1 + SCALE) * given.elements, call.nbytes - result.nbytes, result.nbytes)
+    return OperationCost((MEAN_SQUARE + QUOTIENT + SCALE) * given.elements, call.nbytes - result.nbytes, result.nbytes)
 
 
 def _added_rms_norm(call: OperatorCall) -> OperationCost:
     """`_C::fused_add_rms_norm(input, residual, weight, epsilon)`: adds in place, then normalises in place."""
     given, residual = call.tensor(0), call.tensor(1)
-    each = 1 + MEAN_SQUARE + 1 + SCALE
+    each = 1 + MEAN_SQUARE + QUOTIENT + SCALE
     return OperationCost(each * given.elements, call.nbytes, given.nbytes + residual.nbytes)
 
 
@@ -66,7 +69,7 @@ def _added_rms_norm_into(call: OperatorCall) -> OperationCost:
     """`aiter::add_rmsnorm(result, input, residual_in, residual_out, weight, epsilon)`."""
     result, given, _, residual = (call.tensor(place) for place in range(4))
     written = result.nbytes + residual.nbytes
-    return OperationCost((1 + MEAN_SQUARE + 1 + SCALE) * given.elements, call.nbytes - written, written)
+    return OperationCost((1 + MEAN_SQUARE + QUOTIENT + SCALE) * given.elements, call.nbytes - written, written)
 
 
 def _backward(call: OperatorCall, *, given: int = 1, weight: int = 2, each: int = BACKWARD) -> OperationCost:

@@ -1,7 +1,8 @@
 """Rules of element-wise operators, their backward forms, copies and fills.
 
 Every tensor is read once and the result, of their common shape, written once. Comparisons count as operations;
-selecting, copying and logic do not, nor does anything that is done with integers only.
+copying and logic do not, nor does anything that is done with integers only. The numbers are those of `onnx` where both
+have the function.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from math import prod
 
+from deepprof.metrics.cost.formulas import FUNCTION_FLOPS
 from deepprof.metrics.cost.framework.operator_call import (
     Operand,
     OperatorCall,
@@ -36,30 +38,39 @@ def _each(operations: int, names: str) -> dict[str, int]:
 
 # Operations per element of the result, by how many tensors are read at most.
 UNARY: Mapping[str, int] = {
-    **_each(1, "abs neg ceil floor round trunc sign reciprocal square relu frac"),
-    **_each(1, "exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan tanh sigmoid erf erfc"),
-    **_each(1, "asin acos atan sinh cosh atanh erfinv lgamma digamma angle cumsum cumprod"),
-    **_each(1, "isnan isinf isfinite clamp clamp_min clamp_max threshold hardtanh"),
-    **_each(0, "_local_scalar_dense"),
-    **{"leaky_relu": 2, "elu": 4, "silu": 2, "gelu": 5, "mish": 4, "softplus": 3, "hardswish": 4, "hardsigmoid": 3},
-    **{"log_sigmoid_forward": 3, "glu": 2, "nan_to_num": 1, "logit": 3, "celu": 4, "selu": 4, "softshrink": 2},
-    **_each(0, "logical_not bitwise_not tril triu roll flip"),
+    **_each(1, "abs neg ceil floor round trunc sign reciprocal square relu frac sqrt rsqrt cumsum cumprod"),
+    **_each(1, "isnan isinf isfinite clamp_min clamp_max threshold nan_to_num"),
+    **_each(2, "clamp hardtanh leaky_relu softshrink"),
+    **_each(FUNCTION_FLOPS, "exp exp2 expm1 log log2 log10 log1p sin cos tan tanh erf erfc asin acos atan sinh cosh"),
+    **_each(FUNCTION_FLOPS, "asinh acosh atanh erfinv lgamma digamma angle"),
+    **{
+        "sigmoid": FUNCTION_FLOPS + 2,
+        "silu": FUNCTION_FLOPS + 3,
+        "glu": FUNCTION_FLOPS + 3,
+        "gelu": FUNCTION_FLOPS + 4,
+    },
+    **{"elu": FUNCTION_FLOPS + 3, "celu": FUNCTION_FLOPS + 4, "selu": FUNCTION_FLOPS + 4, "hardsigmoid": 4},
+    **{"softplus": 2 * FUNCTION_FLOPS + 1, "log_sigmoid_forward": 2 * FUNCTION_FLOPS + 2, "hardswish": 5},
+    **{"mish": 3 * FUNCTION_FLOPS + 2, "logit": FUNCTION_FLOPS + 2},
+    **_each(0, "logical_not bitwise_not tril triu roll flip _local_scalar_dense"),
 }
 BINARY: Mapping[str, int] = {
-    **_each(1, "add sub rsub mul div true_divide floor_divide remainder fmod pow maximum minimum"),
-    **_each(1, "fmax fmin atan2 hypot __rpow__ float_power copysign xlogy heaviside"),
-    **_each(1, "eq ne lt le gt ge"),
-    **_each(0, "logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor __and__ __or__"),
-    **_each(0, "__lshift__ __rshift__ bitwise_left_shift bitwise_right_shift masked_fill"),
-    **{"threshold_backward": 1, "sigmoid_backward": 3, "tanh_backward": 3, "silu_backward": 6, "gelu_backward": 12},
-    **{"hardtanh_backward": 1, "leaky_relu_backward": 2, "elu_backward": 3, "softplus_backward": 4, "prelu": 2},
-    **{"hardswish_backward": 4, "hardsigmoid_backward": 2, "glu_backward": 6, "native_dropout_backward": 2},
-    **{"logit_backward": 3, "mse_loss": 2, "smooth_l1_loss": 4, "huber_loss": 4, "l1_loss": 2},
+    **_each(1, "add sub rsub mul div true_divide floor_divide remainder fmod pow maximum minimum eq ne lt le gt ge"),
+    **_each(1, "fmax fmin hypot __rpow__ float_power copysign heaviside"),
+    **{"atan2": FUNCTION_FLOPS, "xlogy": FUNCTION_FLOPS + 1},
+    **_each(0, "logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor __and__ __or__ masked_fill"),
+    **_each(0, "__lshift__ __rshift__ bitwise_left_shift bitwise_right_shift"),
+    **{"threshold_backward": 1, "hardtanh_backward": 2, "sigmoid_backward": 3, "tanh_backward": 3},
+    **{"silu_backward": FUNCTION_FLOPS + 7, "gelu_backward": 2 * FUNCTION_FLOPS + 9, "leaky_relu_backward": 2},
+    **{"elu_backward": FUNCTION_FLOPS + 2, "softplus_backward": FUNCTION_FLOPS + 3, "prelu": 2},
+    **{"hardswish_backward": 4, "hardsigmoid_backward": 2, "glu_backward": FUNCTION_FLOPS + 7},
+    **{"logit_backward": 3, "native_dropout_backward": 2},
+    **{"mse_loss": 2, "l1_loss": 2, "smooth_l1_loss": 4, "huber_loss": 4},
 }
 TERNARY: Mapping[str, int] = {
-    **{"where": 0, "addcmul": 3, "addcdiv": 3, "lerp": 3, "mse_loss_backward": 3, "smooth_l1_loss_backward": 4},
-    **{"binary_cross_entropy": 5, "binary_cross_entropy_with_logits": 7, "huber_loss_backward": 4},
-    **{"binary_cross_entropy_backward": 5, "log_sigmoid_backward": 4},
+    **{"where": 1, "addcmul": 3, "addcdiv": 3, "lerp": 3, "mse_loss_backward": 3, "smooth_l1_loss_backward": 4},
+    **{"binary_cross_entropy": 2 * FUNCTION_FLOPS + 4, "binary_cross_entropy_backward": 5, "huber_loss_backward": 4},
+    **{"binary_cross_entropy_with_logits": 2 * FUNCTION_FLOPS + 5, "log_sigmoid_backward": FUNCTION_FLOPS + 3},
 }
 COMPARED = frozenset(_each(0, "eq ne lt le gt ge isnan isinf isfinite logical_not logical_and logical_or logical_xor"))
 REAL = frozenset(

@@ -6,18 +6,26 @@ from collections.abc import Mapping
 from functools import partial
 from math import prod
 
+from deepprof.metrics.cost.formulas import FUNCTION_FLOPS, SOFTMAX_FLOPS
 from deepprof.metrics.cost.framework.aten_pointwise import count_real
 from deepprof.metrics.cost.framework.operator_call import OperatorCall, Rule, Shape, UnfitOperandsError, size_of
 from deepprof.metrics.cost.operation_cost import OperationCost
 
-SOFTMAX = 5  # operations per element: maximum, subtract, exponential, sum, divide
 SOFTMAX_BACKWARD = 4  # multiply, sum, subtract, multiply
 
 # Operations per element that is read; the place of the list of sides is 1 where it is given.
 REDUCED: Mapping[str, int] = {
     **dict.fromkeys(("sum", "mean", "prod", "amax", "amin", "max", "min", "nansum"), 1),
     **dict.fromkeys(("any", "all", "argmax", "argmin"), 1),
-    **{"var": 4, "std": 4, "var_mean": 4, "norm": 2, "linalg_vector_norm": 2, "logsumexp": 3, "count_nonzero": 1},
+    **{
+        "var": 4,
+        "std": 4,
+        "var_mean": 4,
+        "norm": 2,
+        "linalg_vector_norm": 2,
+        "logsumexp": FUNCTION_FLOPS + 3,
+        "count_nonzero": 1,
+    },
 }
 ARGUMENTS = {"linalg_vector_norm": 2, "norm": 2}  # where the sides are not at place 1
 
@@ -48,7 +56,7 @@ def _softmax(call: OperatorCall) -> OperationCost:
     """`_softmax(self, dim, half_to_float)`, `_log_softmax`."""
     given = call.tensor(0)
     dtype = "float32" if call.flag(2, default=False) else given.dtype
-    return OperationCost(SOFTMAX * given.elements, given.nbytes, size_of(given.elements, dtype))
+    return OperationCost(SOFTMAX_FLOPS * given.elements, given.nbytes, size_of(given.elements, dtype))
 
 
 def _softmax_backward(call: OperatorCall) -> OperationCost:

@@ -2,7 +2,7 @@
 
 TorchInductor names kernels `triton_poi_fused_add_mul_0`: a kind (`poi`: element-wise, `red` and `per`: with a
 reduction), the operators it was made of, a number. Every operand counts once, whether it is read or written, and every
-operator that computes does one operation on each element: an estimate, and marked as one.
+operator that computes does its operations on each element: an estimate, and marked as one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from deepprof.metrics.cost.operation_cost import OperationCost
 
 NAME = re.compile(r"triton_(poi|red|per)_fused_([a-z_0-9]*[a-z])_\d+")
 MAX_NAME = 400  # characters
-COSTS = {name: min(each, 1) for name, each in {**UNARY, **BINARY, **TERNARY, **REDUCED}.items()}
+COSTS = {**UNARY, **BINARY, **TERNARY, **REDUCED}
 # Operators that read some rows of a table: how many is not recorded.
 SELECTING = frozenset({"embedding", "index", "gather", "index_select", "scatter", "index_put", "nll_loss_forward"})
 LONGEST = 4  # words of an operator's name

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
-from deepprof.metrics.cost.formulas import count_product
+from deepprof.metrics.cost.formulas import FUNCTION_FLOPS, count_product
 from deepprof.metrics.cost.framework.operator_call import OperatorCall, Rule, size_of
 from deepprof.metrics.cost.operation_cost import OperationCost
 
@@ -19,7 +19,7 @@ ROTATE = 3  # operations per element: two products of a rotation and their sum
 def _activate_and_multiply(call: OperatorCall) -> OperationCost:
     """`silu_and_mul(result, input)`: the input holds both halves side by side."""
     result, given = call.tensor(0), call.tensor(1)
-    return OperationCost(3 * result.elements, given.nbytes, result.nbytes)
+    return OperationCost((FUNCTION_FLOPS + 4) * result.elements, given.nbytes, result.nbytes)
 
 
 def _rotate(call: OperatorCall) -> OperationCost:
@@ -61,7 +61,7 @@ def _linear(call: OperatorCall) -> OperationCost:
 def _group_norm(call: OperatorCall) -> OperationCost:
     """`aiter::_groupnorm_run(input, groups, weight, bias, eps)`: as `native_group_norm`."""
     given = call.tensor(0)
-    return OperationCost(8 * given.elements, call.nbytes, given.nbytes)
+    return OperationCost(7 * given.elements, call.nbytes, given.nbytes)
 
 
 RULES: Mapping[str, Rule] = {
