@@ -37,9 +37,8 @@ def count_attention(  # noqa: PLR0913 - the sizes of three matrices
     Causal attention does half of them (each query sees the keys before it), where there are as many queries as keys;
     the last `queries` of more keys see all that came before.
     """
-    pairs = queries * keys
+    twice = 2 * queries * keys  # the pairs, each counted twice: half a square need not be whole
     if is_causal:
         seen = max(keys - queries, 0)  # the keys before the first query
-        square = min(queries, keys)
-        pairs = queries * seen + square * square // 2 if keys >= queries else square * square // 2
-    return 2 * heads * pairs * (head_size + value_size)
+        twice = 2 * queries * seen + min(queries, keys) ** 2
+    return heads * twice * (head_size + value_size)

@@ -80,10 +80,15 @@ RANDOM = ("normal_", "uniform_", "bernoulli_", "random_", "exponential_", "log_n
 
 
 def _promote(operands: Sequence[Operand]) -> str | None:
-    """Return the type of a result of `operands`; scalars and tensors without sides count only among themselves."""
+    """Return the type of a result of `operands`.
+
+    Those without sides count only among themselves, but one of them makes integers real numbers.
+    """
     sized = [operand for operand in operands if operand.shapes and operand.shapes[0]] or operands
     known = [WIDTHS.index(operand.dtype) for operand in sized if operand.dtype in WIDTHS]
-    return WIDTHS[max(known)] if known else None
+    dtype = WIDTHS[max(known)] if known else None
+    is_real = any(operand.dtype in WIDTHS and operand.dtype not in INTEGERS for operand in operands)
+    return "float32" if dtype in INTEGERS and is_real else dtype
 
 
 def count_real(operations: int, operands: Sequence[Operand]) -> int:
@@ -159,6 +164,11 @@ def _list_rules() -> dict[str, Rule]:
         for name, each in table.items():
             rules |= dict.fromkeys((f"aten::{name}", f"aten::{name}_"), partial(_pointwise, each=each, arity=arity))
     return rules
+
+
+def choose_larger(call: OperatorCall) -> OperationCost:
+    """`max(self, other)`, `min(self, other)` of two tensors."""
+    return _pointwise(call, 1, 2)
 
 
 RULES: Mapping[str, Rule] = {

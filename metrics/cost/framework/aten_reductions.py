@@ -7,7 +7,7 @@ from functools import partial
 from math import prod
 
 from deepprof.metrics.cost.formulas import FUNCTION_FLOPS, SOFTMAX_FLOPS
-from deepprof.metrics.cost.framework.aten_pointwise import count_real
+from deepprof.metrics.cost.framework.aten_pointwise import choose_larger, count_real
 from deepprof.metrics.cost.framework.operator_call import OperatorCall, Rule, Shape, UnfitOperandsError, size_of
 from deepprof.metrics.cost.operation_cost import OperationCost
 
@@ -33,8 +33,8 @@ ARGUMENTS = {"linalg_vector_norm": 2, "norm": 2}  # where the sides are not at p
 def _reduce(call: OperatorCall, each: int) -> OperationCost:
     """`sum(self, dim, keepdim, …)` and its kin: `each` operations on every element; none for `dim` reduces all."""
     given, name = call.tensor(0), call.name.rpartition("::")[2]
-    if call.is_tensor(1):
-        raise UnfitOperandsError(f"{call.name}: of two tensors it is no reduction")
+    if call.is_tensor(1) and name in {"max", "min"}:
+        return choose_larger(call)
     kept = _count_kept(call.shape(0), call.operand(ARGUMENTS.get(name, 1)).value, call)
     dtype = "int64" if name.startswith("arg") else "bool" if name in {"any", "all"} else given.dtype
     extra = size_of(kept, "int64") if name in {"max", "min"} and kept > 1 else 0

@@ -50,7 +50,7 @@ def _cache(call: OperatorCall) -> OperationCost:
 
 
 def _linear(call: OperatorCall) -> OperationCost:
-    """`rocm_unquantized_gemm(input, weight, bias)`."""
+    """`rocm_unquantized_gemm(input, weight, bias)`, `gemm_a16w16(A, B, bias, …)`: the weight is transposed."""
     given, weight = call.shape(0), call.shape(1, 2)
     rows, dtype = prod(given[:-1]), call.tensor(0).dtype
     flops = count_product(rows, given[-1], weight[0])
@@ -70,6 +70,6 @@ RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("_C::rotary_embedding", "sgl_kernel::rotary_embedding"), _rotate),
     "_C::static_scaled_fp8_quant": _quantize,
     **dict.fromkeys(("_C_cache_ops::reshape_and_cache_flash", "sglang::store_cache"), _cache),
-    "vllm::rocm_unquantized_gemm": _linear,
+    **dict.fromkeys(("vllm::rocm_unquantized_gemm", "aiter::gemm_a16w16"), _linear),
     "aiter::_groupnorm_run": _group_norm,
 }
