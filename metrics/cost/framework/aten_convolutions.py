@@ -52,7 +52,7 @@ def _output_sides(call: OperatorCall, form: _ConvolutionForm, transposed: bool) 
     sides = len(weight) - 2
     stride, dilation = _spread(call, form.stride, sides, 1), _spread(call, form.dilation, sides, 1)
     kernel = [step * (side - 1) + 1 for step, side in zip(dilation, weight[2:], strict=True)]
-    padding = _paddings(call, form, kernel)
+    padding = [2 * pad for pad in _spread(call, form.padding, sides, 0)]
     rows = list(zip(given[-sides:], kernel, stride, padding, strict=True))
     if not transposed:
         return (weight[0], *((side + pad - reach) // step + 1 for side, reach, step, pad in rows))
@@ -82,24 +82,15 @@ def _spread(call: OperatorCall, place: int | None, sides: int, usual: int) -> Sh
     return found if len(found) == sides else found * sides
 
 
-def _paddings(call: OperatorCall, form: _ConvolutionForm, kernel: list[int]) -> Shape:
-    """Return how much is padded in all along each side: an argument, or "same" or "valid"."""
-    words = call.operand(form.padding).value.strip("\"'")
-    if words == "same":
-        return tuple(reach - 1 for reach in kernel)
-    if words == "valid":
-        return (0,) * len(kernel)
-    return tuple(2 * pad for pad in _spread(call, form.padding, len(kernel), 0))
-
-
 def _backward(call: OperatorCall) -> OperationCost:
-    """`convolution_backward(grad_output, input, weight, …, transposed, …, output_mask)`.
+    """`convolution_backward(grad_output, input, weight, …, transposed, …, output_mask)`, `_slow_conv2d_backward`.
 
     The gradients of input and weight take a convolution's operations each, that of the bias a sum.
     """
     gradient, given, weight = call.tensor(0), call.tensor(1), call.tensor(2)
-    one = count_convolution(call.shape(1 if call.flag(7) else 0), call.shape(2))
-    mask = (*call.flags(10), False, False, False)
+    transposed = call.name in GENERAL_BACKWARD and call.flag(7)
+    one = count_convolution(call.shape(1 if transposed else 0), call.shape(2))
+    mask = (*call.flags(10 if call.name in GENERAL_BACKWARD else 6), False, False, False)
     channels = call.shape(0)[-(len(call.shape(2)) - 1)]
     flops, added = one * (mask[0] + mask[1]), gradient.elements * mask[2]
     read = gradient.nbytes + weight.nbytes * mask[0] + given.nbytes * mask[1]
@@ -112,6 +103,7 @@ def _rule(form: _ConvolutionForm) -> Rule:
     return lambda call: _convolve(call, form)
 
 
+GENERAL_BACKWARD = ("aten::convolution_backward", "aten::convolution_backward_overrideable")
 GENERAL = _ConvolutionForm(3, 4, 5, transposed=6, output_padding=7)
 PLAIN = _ConvolutionForm(3, 4, 5)
 LIBRARY = _ConvolutionForm(4, 3, 5)  # MIOpen, oneDNN: the padding stands first
@@ -143,5 +135,5 @@ GROUPS: Mapping[str, int] = {
 }
 RULES: Mapping[str, Rule] = {
     **{name: _rule(form) for name, form in FORMS.items()},
-    **dict.fromkeys(("aten::convolution_backward", "aten::convolution_backward_overrideable"), _backward),
+    **dict.fromkeys((*GENERAL_BACKWARD, "aten::_slow_conv2d_backward"), _backward),
 }
