@@ -154,6 +154,7 @@ def _find_alike_calls(
     kernels = launched.select("event", "signature", "length_ns", "name_id", call=pl.coalesce("slice", alone))
     found = find_alike(trace, kernels.drop("name_id")).drop_nulls("signature")
     found = found.join(placed.select("event", "length_ns", "name_id"), on="event", how="left", maintain_order="left")
+    found = found.filter(~_are_collectives(trace, found))  # whose sizes neither name nor grid shows
     groups = found.sort("event").group_by("alike", maintain_order=True)
     first = [pl.col("event").first().alias("first"), pl.col("name_id", "signature").first()]
     alike = groups.agg(*first, kernels=pl.len().cast(I64), device_ns=pl.col("length_ns").sum())
@@ -189,10 +190,15 @@ def _measure_coverage(trace: Trace, placed: pl.DataFrame, calls: pl.DataFrame) -
     known = calls.select(
         "host_event", known=pl.col("flops").is_not_null() & pl.col("nbytes").is_not_null()
     ).with_row_index("call")
-    rows = placed.filter(~pl.Series(are_named(trace.names, placed["name_id"], COLLECTIVE), dtype=pl.Boolean))
+    rows = placed.filter(~_are_collectives(trace, placed))
     total = int(placed["length_ns"].sum())
     rows = rows.join(known, on="call", how="left")
     covered = rows.filter(pl.col("known").fill_null(value=False))
     kernel_ns, known_ns = int(rows["length_ns"].sum()), int(covered["length_ns"].sum())
     alike_ns = int(covered.filter(pl.col("host_event").is_null())["length_ns"].sum())
     return _CostCoverage(kernel_ns, known_ns, alike_ns, total - kernel_ns)
+
+
+def _are_collectives(trace: Trace, kernels: pl.DataFrame) -> pl.Series:
+    """Return which kernels are those of collectives."""
+    return pl.Series(are_named(trace.names, kernels["name_id"], COLLECTIVE), dtype=pl.Boolean)

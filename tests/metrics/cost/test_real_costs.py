@@ -11,8 +11,10 @@ tensor would hold if it were written out.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -23,6 +25,8 @@ from deepprof.metrics.cost.call_links import read_operands
 from deepprof.metrics.cost.roofs import add_roofs, find_peaks
 from deepprof.metrics.cost.signatures import evaluate, number_signatures
 from deepprof.metrics.cost.trace_costs import find_costs
+from deepprof.metrics.names import are_named
+from deepprof.metrics.streams import COLLECTIVE
 
 pytestmark = pytest.mark.traces
 
@@ -180,6 +184,25 @@ def test_the_time_of_nearly_all_kernels_has_a_cost(traces: Path, name: str) -> N
     ratio = find_costs(trace_of(traces, name)).coverage.ratio
     assert ratio is not None
     assert ratio > COVERED[name]
+
+
+@pytest.mark.parametrize("name", ["tl-h100-qwen", "tl-resnet-ckpt", "tl-sglang-prefilldecode"])
+def test_kernels_whose_launch_is_hidden_are_told_right(traces: Path, name: str) -> None:
+    trace = trace_of(traces, name)
+    truth = find_costs(trace)
+    known = np.append(truth.calls["host_event"].is_not_null().to_numpy(), False)[truth.of_events]
+    collective = are_named(trace.names, trace.device_events["name_id"], COLLECTIVE)
+    hidden = np.flatnonzero(known & ~collective)
+    hidden = hidden[: len(hidden) // 2]
+    marks = np.zeros(trace.device_events.height, np.bool_)
+    marks[hidden] = True
+    links = [pl.when(~pl.Series(marks)).then(column).alias(column) for column in ("correlation", "external_id")]
+    costs = find_costs(replace(trace, device_events=trace.device_events.with_columns(links)))
+    found = hidden[costs.of_events[hidden] >= 0]
+    same = ("operator", "dims", "dtypes", "flops", "nbytes")
+    told, real = costs.calls.select(same)[costs.of_events[found]], truth.calls.select(same)[truth.of_events[found]]
+    assert len(found) > 0.9 * len(hidden)
+    assert told.equals(real)
 
 
 @pytest.mark.widens(3)
