@@ -20,6 +20,7 @@ BACKENDS: Mapping[str, str] = {
     "openvino": "deepprof.backends.openvino:OpenVino",
     "tensorrt": "deepprof.backends.tensorrt:TensorRt",
 }
+LARGEST_INPUTS_NBYTES = 16 * 1024**3
 REASON_CHARS = 200  # of a backend's own message
 PLACES = re.compile(r"(Exception from|Check '.*?' failed at) \S+:\d+:|\[ONNXRuntimeError\] : \d+ : \w+ : ")
 
@@ -76,6 +77,8 @@ def draw_inputs(inputs: Mapping[str, TensorSpec]) -> dict[str, Any]:
     """Return arrays to run a model with: numbers from 0 to 1, truths, or integers that are 0, valid as indices."""
     import numpy as np
 
+    if sum(spec.nbytes for spec in inputs.values()) > LARGEST_INPUTS_NBYTES:
+        raise UsageError("the model's inputs would take more than 16 GiB; give a smaller --batch or --shape")
     random = np.random.default_rng(0)
     arrays: dict[str, Any] = {}
     for name, spec in inputs.items():

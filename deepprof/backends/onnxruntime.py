@@ -146,8 +146,8 @@ def _make_layers(
     groups = [*by_node.values()]
     kinds = [str(group[0]["args"].get("op_name")) for group in groups]
     if kinds != [node.op_type for node in nodes]:
-        problem = "the profile of onnxruntime does not have the nodes of its optimised model"
-        raise TraceError(path, problem, "try another version of onnxruntime")
+        problem = "onnxruntime ran other nodes than its optimised model has, as with loops and branches"
+        raise TraceError(path, problem, "export it without If, Loop and Scan, or try another --backend")
     return tuple(_make_layer(node, group[-runs:]) for node, group in zip(nodes, groups, strict=True))
 
 

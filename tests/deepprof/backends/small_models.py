@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-__all__ = ["write_attention", "write_convolutions", "write_unsupported"]
+__all__ = ["write_attention", "write_branches", "write_convolutions", "write_unsupported"]
 
 OPSET = 17
 
@@ -58,6 +58,21 @@ def write_attention(path: Path, batch: int | str = "batch", words: int = 8) -> P
 def write_unsupported(path: Path) -> Path:
     """Write a model with an operator that no backend has."""
     nodes = [helper.make_node("Unheard", ["x"], ["y"], "/Unheard", domain="elsewhere")]
+    return _write(path, nodes, {"x": (TensorProto.FLOAT, [1, 4])}, {}, [1, 4])
+
+
+def write_branches(path: Path) -> Path:
+    """Write a model that computes one of two things, by the sum of its input."""
+    result = helper.make_tensor_value_info("r", TensorProto.FLOAT, [1, 4])
+    branches = {
+        f"{name}_branch": helper.make_graph([helper.make_node(kind, ["x"], ["r"], f"/{kind}")], name, [], [result])
+        for name, kind in (("then", "Relu"), ("else", "Sigmoid"))
+    }
+    nodes = [
+        helper.make_node("ReduceSum", ["x"], ["s"], "/ReduceSum", keepdims=0),
+        helper.make_node("Cast", ["s"], ["is_positive"], "/Cast", to=TensorProto.BOOL),
+        helper.make_node("If", ["is_positive"], ["y"], "/If", **branches),
+    ]
     return _write(path, nodes, {"x": (TensorProto.FLOAT, [1, 4])}, {}, [1, 4])
 
 

@@ -17,7 +17,7 @@ from deepprof.collectors.models.onnx_model import read_model
 from deepprof.metrics.cost.layer_costs import cost_layers, sum_layers
 from deepprof.metrics.cost.mapping import ModelMapping, map_layers
 from deepprof.metrics.cost.mapping_checks import check_mapping
-from tests.deepprof.backends.small_models import write_attention, write_convolutions, write_unsupported
+from tests.deepprof.backends.small_models import write_attention, write_branches, write_convolutions, write_unsupported
 
 RUNNING = ("onnxruntime", "openvino")
 WRITERS = {"convolutions": write_convolutions, "attention": write_attention}
@@ -160,3 +160,11 @@ def test_inputs_are_numbers_that_any_model_can_take() -> None:
     assert drawn["x"].max() <= 1
     with pytest.raises(UsageError, match="no inputs of type bfloat16"):
         shared.draw_inputs({"x": TensorSpec((1,), "bfloat16")})
+    with pytest.raises(UsageError, match="more than 16 GiB; give a smaller --batch"):
+        shared.draw_inputs({"x": TensorSpec((1 << 31, 3), "float32")})
+
+
+def test_branches_run_nodes_that_the_model_does_not_list(tmp_path: Path) -> None:
+    path = write_branches(tmp_path / "model.onnx")
+    with pytest.raises(TraceError, match="as with loops and branches; export it without If, Loop and Scan"):
+        load_backend("onnxruntime").profile(path, RunOptions({"x": TensorSpec((1, 4), "float32")}))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,7 @@ source = "by hand"
 vector_flops_per_s = {float32 = 1e14}
 memory_nbytes_per_s = {memory = 1e13}
 """
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "roofline.md"
 QUICK = ("--runs", "2", "--warmup", "1", "--threads", "1")
 
 
@@ -129,3 +132,13 @@ def test_a_model_that_no_backend_can_build_is_one_line(folder: Path, capsys: pyt
     write_unsupported(folder / "model.onnx")
     assert run("--backend", "onnxruntime") == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_the_commands_of_the_page_run(folder: Path) -> None:
+    record(folder)[1].rename(folder / "layers.json")
+    commands = re.findall(r"^deepprof (roofline model\.onnx .*)$", PAGE.read_text(), re.MULTILINE)
+    assert len(commands) == 3
+    for command in commands:
+        words = shlex.split(command)
+        assert main([*words, *(QUICK if "--profile" not in words else ())]) == 0
+    assert Path("roofline.svg").is_file()
