@@ -6,6 +6,7 @@ are followed here (`onnx_values`), so that one pass over the nodes knows every s
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
@@ -105,7 +106,9 @@ def _read_values(path: Path, tensor: Any) -> Values | None:
     if prod(tensor.dims) > MAX_VALUES or DTYPES[tensor.data_type] not in np.sctypeDict:
         return None
     try:
-        return np.asarray(numpy_helper.to_array(tensor, str(path.parent)))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of odd keys in a place of external data
+            return np.asarray(numpy_helper.to_array(tensor, str(path.parent)))
     except Exception:  # of several libraries: a part is absent, which is said where a shape depends on it
         return None
 
@@ -123,9 +126,11 @@ def infer_shapes(path: Path, nodes: Iterable[Any], model: Any, known: InferredTe
 
 
 def _infer_node(path: Path, node: Any, opsets: list[Any], known: InferredTensors, sources: ShapeSources) -> None:
-    """Add the results of a node whose inputs all have shapes."""
+    """Add the results of a node whose inputs all have shapes; one without results does nothing."""
+    if not any(node.output[:1]):
+        return
     kind, attributes = name_kind(node), read_attributes(node)
-    if kind == "Identity" and len(node.input) == len(node.output) == 1:
+    if kind == "Identity" and len(node.input) == len(node.output) == 1 and node.input[0]:
         known.aliases[node.output[0]] = known.resolve(node.input[0])
     elif kind == "Constant":
         _add_constant(path, node, attributes, known)
@@ -165,7 +170,7 @@ def _compute(
     node: Any, kind: str, attributes: Mapping[str, AttributeValue], known: InferredTensors
 ) -> list[Values] | None:
     """Return the results of a node that are small constants, None where they are not."""
-    if kind in {"Shape", "Size"}:
+    if kind in {"Shape", "Size"} and any(node.input[:1]):
         shape = known.specs[known.resolve(node.input[0])].shape
         if kind == "Size":
             return [np.array(prod(shape), np.int64)]
@@ -206,12 +211,22 @@ def _infer_results(
         value = attributes.get(name, 1)
         if any(isinstance(each, int) and each < 1 for each in (value if isinstance(value, tuple) else (value,))):
             return f"its {name} is not positive"  # onnx would divide by it
+    if kind == "Split" and not _has_all_parts(node, attributes, known):
+        return "its parts are not as many as its results"  # onnx would read beyond them
     if node.domain == "com.microsoft" and node.op_type in SAME_SHAPE:
         known.specs[node.output[0]] = known.specs[known.resolve(node.input[0])]
         return None if not any(node.output[1:]) else "only the shape of its first result is known"
     if kind != node.op_type:
         return f"{shorten_name(kind)} is no operator of ONNX"
     return _ask_onnx(node, opsets, known)
+
+
+def _has_all_parts(node: Any, attributes: Mapping[str, AttributeValue], known: InferredTensors) -> bool:
+    """Return whether a Split has as many parts as results."""
+    sizes = known.values.get(known.resolve(node.input[1])) if len(node.input) > 1 and node.input[1] else None
+    listed = attributes.get("split", ())
+    count = len(listed) if isinstance(listed, tuple) and listed else attributes.get("num_outputs", len(node.output))
+    return (count if sizes is None else sizes.size) == len(node.output)
 
 
 def _ask_onnx(node: Any, opsets: list[Any], known: InferredTensors) -> str | None:
@@ -234,7 +249,7 @@ def _ask_onnx(node: Any, opsets: list[Any], known: InferredTensors) -> str | Non
         # Without onnx's own propagation of data, which takes memory for each element of a vector, however long.
         results = shape_inference.infer_shapes(model, strict_mode=True).graph.output
         found = {each.name: read_type(each.type) for each in results}
-    except (shape_inference.InferenceError, checker.ValidationError, ValueError, RuntimeError) as error:
+    except (shape_inference.InferenceError, checker.ValidationError, ValueError, RuntimeError, MemoryError) as error:
         return _shorten_reason(str(error))
     if open_ones := [name for name, spec in found.items() if spec is None]:
         return f"the shape of {shorten_name(open_ones[0])} does not follow from its inputs"

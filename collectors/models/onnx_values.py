@@ -19,13 +19,15 @@ Values = NDArray[Any]
 Attributes = Mapping[str, AttributeValue]
 MAX_VALUES = 4096  # elements of a constant that is followed: more are no shape
 LARGEST_FACTOR = 1 << 31  # products of larger numbers could exceed 64 bits
+REQUIRED = {"Slice": 3, **dict.fromkeys(("Squeeze", "ReduceProd", "ReduceSum", "ReduceMax", "ReduceMin"), 1)}  # inputs
 NUMPY_TYPES = {1: "float32", 2: "uint8", 3: "int8", 6: "int32", 7: "int64", 9: "bool", 11: "float64", 12: "uint32"}
 
 
 def compute_values(kind: str, inputs: Sequence[Values | None], attributes: Attributes) -> list[Values] | None:
     """Return the results of a node whose inputs are small constants (None: left out), None where it is not followed."""
     compute = FOLDED.get(kind)
-    if compute is None:
+    needed = REQUIRED.get(kind, len(inputs))
+    if compute is None or not inputs or any(each is None for each in inputs[:needed]):
         return None
     try:
         with np.errstate(all="ignore"):

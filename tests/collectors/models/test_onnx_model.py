@@ -251,6 +251,21 @@ def test_sizes_of_nothing_are_refused_before_onnx_divides_by_them(path: Path, na
     assert f"its {name} is not positive" in refused(path)
 
 
+@pytest.mark.parametrize("count", [1, 3, 1 << 40])
+def test_a_split_into_other_parts_than_its_results_is_refused(path: Path, count: int) -> None:
+    save_model(path, [node("Split", "x", "a b", axis=0, num_outputs=count)], {"x": [4]}, ["a", "b"])
+    assert "its parts are not as many as its results" in refused(path)
+    save_model(path, [node("Split", "x sizes", "a b", axis=0)], {"x": [4]}, ["a"], {"sizes": np.array([4])})
+    assert "its parts are not as many as its results" in refused(path)
+
+
+@pytest.mark.parametrize("kind", ["Shape", "Gather", "Reshape", "Concat", "Slice", "Constant", "Identity", "Cast"])
+@pytest.mark.parametrize("inputs", ["", "-", "- -"])
+def test_inputs_that_are_left_out_are_refused(path: Path, kind: str, inputs: str) -> None:
+    save_model(path, [node(kind, inputs, "a"), node("Add", "a x", "y")], {"x": [4]}, ["y"])
+    assert "a shape cannot be inferred" in refused(path)
+
+
 def test_options_that_the_inputs_do_not_have_are_refused(path: Path) -> None:
     save_model(path, [node("Add", "x w", "y")], {"x": ["n", 3]}, ["y"], {"w": np.zeros(3, np.float32)})
     with pytest.raises(UsageError, match=r"--shape z: .* has no such input; its inputs are x"):
