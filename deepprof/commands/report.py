@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from deepprof.commands.inputs import add_inputs, add_layers, add_paths, add_stacks, analyze_paths
+from deepprof.commands.inputs import add_inputs, add_layers, add_paths, add_shapes, add_stacks, analyze_paths
 from deepprof.commands.progress import progress
 from deepprof.commands.streams import say
 
@@ -27,6 +27,7 @@ class Report:
         parser.add_argument("-o", "--output", metavar="FILE", required=True, help="the page to write")
         add_stacks(parser)
         add_layers(parser)
+        add_shapes(parser)
         add_inputs(parser)
 
     def run(self, args: argparse.Namespace) -> int:
@@ -36,7 +37,7 @@ class Report:
 
         check_target(args.output)
         require_assets()
-        analysis = analyze_paths(args, details=args.stacks or None)
+        analysis = analyze_paths(args, details=args.stacks or args.shapes or None)
         with progress("writing"):
             from deepprof.web.html import write_report
             from deepprof.web.package import PageDocuments

@@ -8,7 +8,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from deepprof.commands.inputs import add_inputs, add_layers, add_paths, add_stacks, analyze_paths
+from deepprof.commands.inputs import add_inputs, add_layers, add_paths, add_shapes, add_stacks, analyze_paths
 from deepprof.commands.streams import require_stdout
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ class View:
         add("--no-browser", action="store_true", help="only print the address")
         add_stacks(parser)
         add_layers(parser)
+        add_shapes(parser)
         add_inputs(parser)
 
     def run(self, args: argparse.Namespace) -> int:
@@ -46,7 +47,7 @@ class View:
         require_server()
         require_assets()
         stdout = require_stdout()
-        analysis = analyze_paths(args, details=args.stacks or None)
+        analysis = analyze_paths(args, details=args.stacks or args.shapes or None)
         _serve(analysis, args.port, opens=not args.no_browser and stdout.isatty())
         return 0
 

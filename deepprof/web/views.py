@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from deepprof.metrics.contexts.slices import has_code
 from deepprof.metrics.ranks.facts import longest_loops
 from deepprof.render.answer import find_mean
@@ -19,6 +21,7 @@ from deepprof.web.documents.iterations import write_iterations
 from deepprof.web.documents.memory import write_memory
 from deepprof.web.documents.places import name_loop
 from deepprof.web.documents.ranks import write_ranks
+from deepprof.web.documents.roofline import write_roofline
 from deepprof.web.documents.session import DocumentEntry, ViewEntry
 from deepprof.web.documents.states import write_states
 from deepprof.web.documents.timeline import write_timeline
@@ -29,6 +32,10 @@ if TYPE_CHECKING:
 MOST_RANKS = 16  # of which the page has a timeline and calling contexts; the slowest
 MOST_LOOPS = 16
 ELSEWHERE = "The traces were examined on other machines: only a report made where they are can show this."
+NO_SHAPES = (
+    "The shapes of operators were not read, or not recorded: torch.profiler records them with record_shapes=True, and "
+    "--shapes reads them."
+)
 DIRECTIONS = {"down": "top-down", "up": "bottom-up"}
 
 Write = Callable[["Analysis", Sequence[str]], Any]
@@ -80,6 +87,16 @@ def _list_iterations(analysis: Analysis) -> list[DocumentEntry]:
             key=f"iterations/{number}", title=name_loop(loops[number], words), loop=number, rank=loops[number].rank
         )
         for number in sorted(chosen)
+    ]
+
+
+def _list_rooflines(analysis: Analysis) -> list[DocumentEntry]:
+    """Return the documents of the loops that have a roofline."""
+    with_roofline = {number for number, loop in enumerate(analysis.loops) if loop.roofline is not None}
+    return [
+        msgspec.structs.replace(entry, key=f"roofline/{entry.loop}")
+        for entry in _list_iterations(analysis)
+        if entry.loop in with_roofline
     ]
 
 
@@ -158,6 +175,13 @@ def _without_code(analysis: Analysis) -> str | None:
     return f"The recording has no function, operator or range of the host; {how}."
 
 
+def _without_roofline(analysis: Analysis) -> str | None:
+    """Return why there is no roofline."""
+    if any(loop.roofline is not None for loop in analysis.loops):
+        return None
+    return _without_loop(analysis) or NO_SHAPES
+
+
 def _without_ranks(analysis: Analysis) -> str | None:
     """Return why no ranks can be compared."""
     if analysis.ranks is not None:
@@ -207,6 +231,14 @@ def _by_loop(write: Callable[[Analysis, int], Any]) -> Write:
     return write_loop
 
 
+def _write_rooflines(analysis: Analysis, parts: Sequence[str]) -> Any:
+    """Return the roofline of a loop."""
+    found = _by_loop(write_roofline)(analysis, parts)
+    if found is None:
+        raise NoDocumentError
+    return found
+
+
 def _of_all(write: Callable[[Analysis], Any]) -> Write:
     """Return what writes the only document of a view."""
 
@@ -236,6 +268,7 @@ VIEWS = (
     ),
     ViewSource("timeline", "Timeline", _list_timelines, _without_typical, _write_timelines),
     ViewSource("flame", "Flame", _list_flames, _without_code, _write_flames),
+    ViewSource("roofline", "Roofline", _list_rooflines, _without_roofline, _write_rooflines),
     ViewSource("ranks", "Ranks", _list_one("ranks", "all ranks"), _without_ranks, _of_all(write_ranks)),
     ViewSource("memory", "Copies and memory", _list_one("memory", "all ranks"), _never, _of_all(write_memory)),
 )

@@ -14,6 +14,7 @@ from deepprof.simulation import simulate_ranks, write
 from deepprof.web.html import write_report
 from deepprof.web.package import PageDocuments
 from tests.browsing import Visit, visit
+from tests.deepprof.web.documents.rooflines import PRODUCT, UNKNOWN, with_groups
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -61,4 +62,4 @@ def analyze_ranks() -> Analysis:
         paths = [Path(folder) / f"rank{rank}.json" for rank in range(2)]
         for path, simulation in zip(paths, simulate_ranks("straggler", ranks=2, iterations=8), strict=True):
             write(simulation, path)
-        return deepprof.analyze([deepprof.read(path) for path in paths])
+        return with_groups(deepprof.analyze([deepprof.read(path) for path in paths]), PRODUCT, UNKNOWN)
