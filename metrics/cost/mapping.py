@@ -34,6 +34,7 @@ PRODUCT_KINDS = frozenset(
         *("Attention", "MultiHeadAttention", "GroupQueryAttention", "LSTM", "GRU", "RNN"),
     }
 )
+MOVES = frozenset({"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten"})
 ENDINGS = re.compile(r"(/WithoutBiases|_nchwc|_nhwc|/fq_input_\d+|/fq_output_\d+)+$")
 STEM = re.compile(r"([A-Za-z]+)[^/]*$")  # what a name that a backend made up says: `Multiply` of `Multiply_8193`
 REACHED = 256  # operators that one layer without a name is looked for among
@@ -59,6 +60,7 @@ def map_layers(graph: ModelGraph, profile: BackendProfile) -> ModelMapping:
     """Return which operators of `graph` each layer of `profile` computes."""
     mapper = _LayerMapper(graph, profile.layers)
     mapper.claim_by_names()
+    mapper.claim_products_by_prefix()
     mapper.claim_by_tensors()
     mapper.claim_by_flow()
     mapper.claim_by_prefix()
@@ -95,11 +97,30 @@ class _LayerMapper:
                 if layer.role is not LayerRole.CONVERSION:
                     self._claim(number, filter(None, map(self._find_named, names(layer))))
 
-    def claim_by_tensors(self) -> None:
-        """Give each operator to the layer with an output of the same name as its own."""
+    def claim_products_by_prefix(self) -> None:
+        """Give a layer that multiplies the product whose name its own begins with: what follows tells a fusion."""
         for number, layer in enumerate(self.backend_layers):
+            found = self._find_prefix(layer.name) if layer.role is LayerRole.PRODUCT else None
+            if found is not None and not self.claimed[number] and self.graph.nodes[found].kind in PRODUCT_KINDS:
+                self._claim(number, [found])
+
+    def claim_by_tensors(self) -> None:
+        """Give each operator to the layer with an output of the same name as its own.
+
+        Where a layer only gives that tensor another shape or order, it is the result of the layer before.
+        """
+        for number, layer in reversed(list(enumerate(self.backend_layers))):
+            made = [self.links.producers.get(tensor.name) for tensor in layer.outputs]
             if layer.role is not LayerRole.CONVERSION:
-                self._claim(number, [self.links.producers.get(tensor.name) for tensor in layer.outputs])
+                self._claim(self._skip_moves(number, made[0]) if len(made) == 1 else number, made)
+
+    def _skip_moves(self, number: int, node: int | None) -> int:
+        """Return the layer that computes an operator's result, which layer `number` gives in another shape or order."""
+        layer = self.backend_layers[number]
+        if node is None or layer.kind not in MOVES or self.graph.nodes[node].kind in MOVES or not layer.inputs:
+            return number
+        before = self.makers.get(layer.inputs[0].name, number)
+        return before if self.backend_layers[before].role is LayerRole.PRODUCT else number
 
     def claim_by_flow(self) -> None:
         """Give each layer that no name tells the operators that compute its outputs from its inputs."""
@@ -230,6 +251,8 @@ class _LayerMapper:
     def _note_conversion(self, number: int, inputs: Iterable[str]) -> None:
         """Note which tensor a layer without operators converts: one with as many elements as its output."""
         layer = self.backend_layers[number]
+        if layer.role in {LayerRole.PRODUCT, LayerRole.ATTENTION}:
+            return
         sizes = {tensor.elements for tensor in layer.outputs}
         named = [tensor.name for tensor in layer.outputs if tensor.name in self.graph.tensors]
         for name in (*named, *inputs):

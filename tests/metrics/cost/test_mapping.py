@@ -133,6 +133,25 @@ def test_the_longest_beginning_of_a_name_is_the_last_resort() -> None:
     assert check_mapping(mapping).agreeing_layers == 0  # the sizes say that this is wrong
 
 
+def test_a_product_between_new_shapes_has_its_name_and_what_was_added_to_it() -> None:
+    rows = [
+        ("/q/MatMul", "MatMul", "x w", "qm"),
+        ("/q/Add", "Add", "qm b", "q"),
+        ("/k/MatMul", "MatMul", "x w", "km"),
+        ("/k/Add", "Add", "km b", "k"),
+        ("/Mul", "Mul", "q k", "y"),
+    ]
+    flat = (8, 16)
+    layers = [make_layer("in", "x", {"x'": flat}, kind="Reshape")]
+    for name in "kq":  # in another order than the model has
+        layers.append(make_layer(f"/{name}/MatMul/Fusion", "x' w b", {f"{name}'": flat}, kind="Gemm", role=PRODUCT))
+        layers.append(make_layer(f"out {name}", f"{name}'", {name: IMAGE}, kind="Reshape"))
+    profile = make_profile(*layers, make_layer("/Mul", "q k", {"y": IMAGE}))
+    mapping = map_layers(make_graph(rows, {}, weights=("w", "b")), profile)
+    assert named(mapping) == ["", "k/MatMul k/Add", "", "q/MatMul q/Add", "", "Mul"]
+    assert mapping.conversions == {0: "x", 2: "k", 4: "q"}
+
+
 def test_a_product_is_never_added_to_a_layer_that_has_one() -> None:
     profile = make_profile(make_layer("/conv2/Conv", "x w1 w2", {"y": IMAGE}, role=PRODUCT))
     mapping = map_layers(block(), profile)
