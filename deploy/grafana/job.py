@@ -131,6 +131,12 @@ def parts() -> list[Any]:
             stacked=True,
         ),
         draw_lines(
+            "Model FLOP utilisation",
+            "What the model computes over what the device's peak allows; only of jobs in exporter.model_flops.",
+            "percentunit",
+            (f"deepprof_mfu_ratio{OF}", "rank {{rank}}, device {{device}}"),
+        ),
+        draw_lines(
             "Interval overlap",
             "Copies from the host inside the pauses between iterations, over those pauses.",
             "percentunit",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from deepprof.live.service.access import find_metrics_address, find_page_hosts
 from deepprof.live.service.exporter import DaemonSnapshot, Exporter, ExporterSettings
 from deepprof.live.service.ingest import INVALID
+from deepprof.live.service.model_flops import read_all
 from deepprof.version import read_version
 
 if TYPE_CHECKING:
@@ -72,9 +73,15 @@ def exporting(config: Config, health: Health) -> Iterator[str]:
         yield ""
         return
     limits = config.exporter
-    settings = ExporterSettings(vitals=health.engine.vitals, hosts=find_page_hosts(config))
+    settings = ExporterSettings(
+        vitals=health.engine.vitals, hosts=find_page_hosts(config), model_flops=read_all(limits.model_flops)
+    )
     exporter = Exporter(
-        address, health.look, ttl_s=limits.job_ttl_ns / 1e9, series_cap=limits.series, settings=settings
+        address,
+        health.look,
+        ttl_s=limits.job_ttl_ns / 1e9,
+        series_cap=limits.series,
+        settings=settings,
     )
     try:
         yield f"{exporter.address[0]}:{exporter.address[1]}"

@@ -120,4 +120,5 @@ class RankView:
     findings: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))  # open ones: rule → severity
     stages: tuple[StageFigures, ...] = ()  # the known ones of its latest examined records
     status: CollectorView | None = None  # None: the collector has sent no status
+    ideal_iteration_ns: float | None = None  # of an iteration at the device's peak, if the configuration says it
     sender: str = ""  # the name of the token that sent it, or of another proof; "": not known

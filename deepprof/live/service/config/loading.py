@@ -16,6 +16,7 @@ from deepprof.live.service.config.keys import ConfigKey, keys, look_up, nearest
 from deepprof.live.service.config.quantities import format_nbytes
 from deepprof.live.service.config.sections import Config
 from deepprof.live.service.flags import SHORT
+from deepprof.live.service.model_flops import read_all
 from deepprof.render.plain import shorten
 
 PREFIX = "DEEPPROF_SERVE_"
@@ -170,4 +171,8 @@ RULES: tuple[tuple[Callable[[Config], bool], Callable[[Config], str]], ...] = (
         lambda config: "limits.rank_queue_nbytes: one rank cannot have more than queue_nbytes, all ranks together",
     ),
     (_journal_is_short, _say_journal),
+    (
+        lambda config: len(read_all(config.exporter.model_flops)) < len(config.exporter.model_flops),
+        lambda config: "exporter.model_flops: write JOBS=FLOP/PEAK, such as llama-*=3.1e15/989e12",
+    ),
 )

@@ -176,6 +176,10 @@ class _ExporterSection(_Section, frozen=True):
 
     series: Annotated[int, count("series; what is over is left out and counted", 100, 10_000_000)] = 100_000
     job_ttl_ns: Annotated[int, time("a rank not heard of for so long is left out", SECOND, 30 * DAY)] = 15 * MINUTE
+    model_flops: Annotated[
+        tuple[str, ...],
+        _says("what the model computes: JOBS=FLOP/PEAK, FLOP of an iteration on a device, its peak in FLOP/s"),
+    ] = ()
 
 
 class LogSection(_Section, frozen=True):

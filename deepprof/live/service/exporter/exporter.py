@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,6 +26,7 @@ from deepprof.live.process.supervision import FirstFailure
 from deepprof.live.service.exporter.exposition import SERIES_CAP, TTL_S, Exposition, measure_process
 from deepprof.live.service.exporter.page import DaemonPage
 from deepprof.live.service.exporter.snapshot import DaemonSnapshot
+from deepprof.live.service.model_flops import ModelFlops
 from deepprof.web.answers import PiecewiseResponse, say, tell_bug, tell_missing
 from deepprof.web.checks import KnownHosts, ReadOnlyRequests
 from deepprof.web.connection import ConnectionLimits
@@ -42,7 +43,7 @@ class ExporterSettings:
     """Settings of the exporter; times in seconds.
 
     `vitals` holds the daemon's failure if it has one, and a failure of the exporter. `hosts` are the names under which
-    the page is shown, besides localhost and addresses.
+    the page is shown, besides localhost and addresses. `model_flops` are as in `Exposition`.
     """
 
     request_s: float = 10.0  # until a request has come
@@ -50,6 +51,7 @@ class ExporterSettings:
     answer_s: float = 15.0  # until an answer has been read; Prometheus waits 10 s for a scrape
     vitals: FirstFailure = field(default_factory=FirstFailure)
     hosts: Collection[str] = ()
+    model_flops: Sequence[ModelFlops] = ()
 
 
 class Exporter:
@@ -70,7 +72,9 @@ class Exporter:
         settings: ExporterSettings | None = None,
     ) -> None:
         self._look, self._settings = look, settings or ExporterSettings()
-        self._exposition, self._process = Exposition(ttl_s=ttl_s, series_cap=series_cap), measure_process()
+        models = self._settings.model_flops
+        self._exposition = Exposition(ttl_s=ttl_s, series_cap=series_cap, model_flops=models)
+        self._process = measure_process()
         # A thread each: a scrape waits for other scrapes, but a probe waits neither for scrapes nor for the page.
         self._scraper, self._prober, self._pager = [
             ThreadPoolExecutor(1, f"deepprof-{name}") for name in ("scrape", "probe", "page")

@@ -23,6 +23,7 @@ from deepprof.live.service.exporter.families import (
     MetricFamily,
 )
 from deepprof.live.service.exporter.snapshot import DaemonSnapshot
+from deepprof.live.service.model_flops import ModelFlops, add_ideal
 from deepprof.live.service.views import BUCKETS_S, RankView
 
 TTL_S = 900.0  # the alert on a silent collector needs seven minutes, and should then stay active for a while
@@ -51,11 +52,14 @@ class Exposition:
     """Writes snapshots as text; keeps the lines of each rank until its view changes. Not for several threads at once.
 
     A rank is shown while its collector is connected and for `ttl_s` seconds after its last record. If there are more
-    than `series_cap` series, the oldest ranks are shown, each with all its series.
+    than `series_cap` series, the oldest ranks are shown, each with all its series. `model_flops` say of which jobs the
+    utilisation is known.
     """
 
-    def __init__(self, *, ttl_s: float = TTL_S, series_cap: int = SERIES_CAP) -> None:
-        self._ttl_ns, self._cap = int(ttl_s * NS_PER_S), series_cap
+    def __init__(
+        self, *, ttl_s: float = TTL_S, series_cap: int = SERIES_CAP, model_flops: Sequence[ModelFlops] = ()
+    ) -> None:
+        self._ttl_ns, self._cap, self._models = int(ttl_s * NS_PER_S), series_cap, model_flops
         self._written: dict[tuple[str, int], tuple[RankView, RankText]] = {}
         self._dropped = 0
 
@@ -76,6 +80,8 @@ class Exposition:
         """Return the ranks that are not too old, in the order in which they were first seen."""
         oldest_ns = snapshot.now_unix_ns - self._ttl_ns
         fresh = [view for view in snapshot.ranks if view.connected or _seen_unix_ns(view) > oldest_ns]
+        if self._models:
+            fresh = [add_ideal(view, self._models) for view in fresh]
         return sorted(fresh, key=lambda view: (view.first_seen_unix_ns, view.job, view.rank))
 
     def _fit_jobs(self, jobs: list[tuple[str, JobRanks]]) -> list[tuple[str, JobRanks]]:

@@ -15,6 +15,7 @@ from typing import Generic, Literal, TypeVar
 
 from deepprof.live.client.values import StageFigures
 from deepprof.live.service.exporter.snapshot import DaemonSnapshot
+from deepprof.live.service.model_flops import list_utilization
 from deepprof.live.service.senders import SenderView
 from deepprof.live.service.views import CollectorView, DeviceView, RankView
 
@@ -227,6 +228,14 @@ RANK: tuple[MetricFamily[RankView], ...] = (
         "confidence_ratio",
         "How sure the stage is, 0 to 1; absent where the device does no work for it.",
         lambda each: each.confidence_ratio,
+    ),
+    MetricFamily(
+        "deepprof_mfu_ratio",
+        "gauge",
+        "Model FLOP utilisation: the operations that `exporter.model_flops` states for an iteration, over what the "
+        "device's peak allows in the median of the latest ones; absent for jobs of which it states none.",
+        list_utilization,
+        ("device",),
     ),
 )
 

@@ -13,10 +13,13 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
+from deepprof.collectors.errors import UsageError
 from deepprof.live.client.values import Account, StageFigures
+from deepprof.live.service.config.loading import load_config
 from deepprof.live.service.exporter import DaemonSnapshot
 from deepprof.live.service.exporter.exposition import SERIES_DROPPED, Exposition, measure_process
 from deepprof.live.service.exporter.families import DAEMON, DEVICE, JOB, RANK
+from deepprof.live.service.model_flops import read_all, read_model_flops
 from deepprof.live.service.views import BUCKETS_S, CollectorView, DeviceView, RankView
 from tests.deepprof.live.service.exporter.jobs import START_NS, S, make_device, make_rank, make_snapshot
 
@@ -89,6 +92,26 @@ def test_a_rank_s_numbers_stand_where_they_belong(text: str) -> None:
     assert value(text, "records_dropped_total", **OWN, reason="full") == 3
     assert value(text, "rank_info", **OWN, host="node0") == 1
     assert value(text, "diagnosis_active", **OWN, finding="copy-bound", severity="warning") == 1
+
+
+def test_utilisation_is_that_of_the_first_pattern_of_the_job() -> None:
+    # 2e12 FLOP at 1e13 FLOP/s take 0.2 s of the median of 0.5 s.
+    device = make_device(3, device=1, median_iteration_ns=500_000_000)
+    ranks = [make_rank(job, 3, START_NS, device) for job in ("a", "b")]
+    models = read_all(["a*=2e12/1e13", "a=9e12/1e13"])
+    drawn = Exposition(ttl_s=100, series_cap=10_000, model_flops=models).render(make_snapshot(*ranks))
+    assert value(drawn, "mfu_ratio", **ON) == pytest.approx(0.4)
+    assert drawn.count("deepprof_mfu_ratio{") == 1
+    assert "deepprof_mfu_ratio{" not in draw(make_snapshot(*ranks))
+    early = make_rank("a", 0, START_NS, make_device(0, median_iteration_ns=0))
+    assert "mfu_ratio{" not in Exposition(model_flops=models).render(make_snapshot(early))
+
+
+@pytest.mark.parametrize("text", ["", "a", "a=1", "a=1/0", "a=0/1", "a=x/1", "a=1e99/1", "=1/1", "a=1.2.3/4", "a=1/1e"])
+def test_what_is_no_entry_of_model_flops(text: str) -> None:
+    assert read_model_flops(text) is None
+    with pytest.raises(UsageError, match="model_flops"):
+        load_config(flags={"exporter.model_flops": text or "?"}, environ={})
 
 
 def test_stages_have_series_where_they_are_known(text: str) -> None:
