@@ -113,7 +113,7 @@ FORMS: Mapping[str, _AttentionForm] = {
     "aten::_scaled_dot_product_flash_attention_for_cpu_backward": _AttentionForm(7, query=1, gradient=0),
     "aten::_scaled_dot_product_efficient_attention_backward": _AttentionForm(11, query=1, gradient=0),
     "aten::_scaled_dot_product_cudnn_attention_backward": _AttentionForm(14, query=1, gradient=0),
-    "aten::_flash_attention_backward": _AttentionForm(11, query=1, heads_first=False, packed=6, window=16, gradient=0),
+    "aten::_flash_attention_backward": _AttentionForm(11, query=1, heads_first=False, packed=6, window=15, gradient=0),
     # flash-attn and AITER: q, k, v, dropout_p, softmax_scale, causal, window_size_left, window_size_right, …
     **dict.fromkeys(("flash_attn::_flash_attn_forward", "aiter::_flash_attn_forward"), FLASH),
     **dict.fromkeys(("aiter::mha_fwd", "aiter::fmha_v3_fwd"), FLASH),

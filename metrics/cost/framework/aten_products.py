@@ -134,7 +134,7 @@ def _int_mm(call: OperatorCall) -> OperationCost:
 
 
 RULES: Mapping[str, Rule] = {
-    **dict.fromkeys(("aten::mm", "aten::_sparse_mm"), _mm),
+    "aten::mm": _mm,
     **dict.fromkeys(("aten::addmm", "aten::addmm_", "aten::_addmm_activation"), _addmm),
     "aten::bmm": _bmm,
     **dict.fromkeys(("aten::baddbmm", "aten::baddbmm_", "aten::addbmm", "aten::addbmm_"), _baddbmm),

@@ -42,6 +42,7 @@ LIST_TYPES = frozenset({"TensorList", "GenericList"})
 PACKED = "c10::Float4_e2m1fn_x2"  # two elements, counted as one in a shape
 MAX_OPERANDS = 4096
 MAX_SIDE = 2**40
+MAX_SIDES = 64  # of a shape, as in PyTorch
 INTEGER = re.compile(r"-?\d{1,12}")
 
 
@@ -199,9 +200,9 @@ def _decode_column(text: str | None, length: int) -> list[Any]:
     return found if isinstance(found, list) and len(found) == length else [None] * length
 
 
-def _read_operand(shape: Any, dtype: Any, value: Any, steps: Any, listed: str | None) -> Operand | None:
-    """Return one operand; None if its shape is no shape."""
-    text = value if isinstance(value, str) else ""
+def _read_operand(shape: Any, kind: Any, value: Any, steps: Any, listed: str | None) -> Operand | None:
+    """Return one operand; None if its shape is no shape, or if it is sparse: what it holds is not recorded."""
+    text, dtype = value if isinstance(value, str) else "", kind if isinstance(kind, str) else None
     if not isinstance(shape, list):
         return None
     if dtype in VALUE_TYPES or (dtype is None and not shape):
@@ -209,17 +210,18 @@ def _read_operand(shape: Any, dtype: Any, value: Any, steps: Any, listed: str | 
     if dtype in LIST_TYPES or (shape and isinstance(shape[0], list)):
         shapes = tuple(map(tuple, shape)) if all(map(_is_shape, shape)) else None
         return None if shapes is None else Operand(shapes, listed, _count_held(shapes, steps), text)
-    if not _is_shape(shape):
+    if not _is_shape(shape) or (shape and steps == []):  # a sparse tensor has no strides
         return None
     if dtype == PACKED and shape:
         shape = [*shape[:-1], 2 * shape[-1]]
-    named = TYPE_NAMES.get(dtype) if isinstance(dtype, str) else None
+    named = TYPE_NAMES.get(dtype or "")
     return Operand((tuple(shape),), named, _count_held((shape,), [steps]), text)
 
 
 def _is_shape(shape: Any) -> bool:
     """Return whether a decoded value is a shape."""
-    return isinstance(shape, list) and all(type(side) is int and 0 <= side <= MAX_SIDE for side in shape)
+    is_short = isinstance(shape, list) and len(shape) <= MAX_SIDES
+    return is_short and all(type(side) is int and 0 <= side <= MAX_SIDE for side in shape)
 
 
 def _count_held(shapes: Sequence[Sequence[int]], steps: Any) -> int:

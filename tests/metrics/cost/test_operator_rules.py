@@ -46,6 +46,7 @@ ATTENTION = [
         (4608, 4608, 4 * 3 * 384, 4 * 384),
     ),
 ]
+WINDOWED = (*[(2, 6, 4, 8)] * 5, (2, 4, 6), None, None, 6, 6, 0.0, ON, (2,), (), 0.1)
 # Two images of 3 channels and 8 × 8, five kernels of 3 × 3, moved by 2 with a border of 1: 4 × 4 results.
 STRIDE, BORDER, EACH = Scalars((2, 2)), Scalars((1, 1)), Scalars((1, 1))
 IMAGE, KERNEL = (2, 3, 8, 8), (5, 3, 3, 3)
@@ -178,6 +179,8 @@ def test_products_have_the_type_of_their_operands() -> None:
         ("_foreach_add_", [], [], 1),
         ("cat", [], 0),
         ("mm", (2**40, 2**40), (2**40, 2**40)),  # more than an integer of 64 bits
+        # grad_out, query, key, value, out, logsumexp, …, causal, two states, scale, the sides of a window
+        ("_flash_attention_backward", *WINDOWED, 128, -1),
     ],
 )
 def test_what_does_not_fit_is_unknown(given: tuple) -> None:
@@ -190,6 +193,12 @@ def test_the_second_window_side_0_means_causal() -> None:
     assert cost("flash_attn::_flash_attn_forward", shape, shape, shape, 0.0, 0.1, OFF, -1, 0) == plain
 
 
+def test_a_window_without_sides_limits_nothing() -> None:
+    plain = cost("_scaled_dot_product_flash_attention_backward", *[S] * 5, (2, 4, 6), None, None, 6, 6, 0.0, ON)
+    assert plain is not None
+    assert cost("_flash_attention_backward", *WINDOWED, -1, -1) == plain
+
+
 def test_broadcast_tensors_are_read_as_far_as_they_lie_in_memory() -> None:
     dims, dtypes, values = record((6, 12), (6, 12), 1)
     strided = read_call("aten::add", (dims, dtypes, values, "[[12, 1], [0, 1], []]"))
@@ -197,6 +206,13 @@ def test_broadcast_tensors_are_read_as_far_as_they_lie_in_memory() -> None:
     found = cost_of_call(strided)
     assert found is not None
     assert (found.read_nbytes, found.flops) == (4 * (72 + 12), 72)
+
+
+def test_what_a_sparse_tensor_holds_is_unknown() -> None:
+    dims, dtypes, values = record((1000, 8), (1000, 1000), (1000, 8), 0, 1)
+    assert read_call("aten::addmm", (dims, dtypes, values, "[[8, 1], [], [8, 1], [], []]")) is None
+    assert read_call("aten::addmm", (dims, dtypes, values, None)) is not None
+    assert read_call("aten::add", (*record((), (3,), 1), "[[], [1], []]")) is not None  # a number has no strides
 
 
 def test_bytes_need_types_and_operations_do_not() -> None:
@@ -212,6 +228,18 @@ def test_bytes_need_types_and_operations_do_not() -> None:
 @pytest.mark.parametrize("dims", [None, "", "{", "7", "[7]", "[[-1]]", "[[1.5]]", '[["a"]]', "[[[1], 2]]", "[" * 9999])
 def test_shapes_that_are_none_make_no_call(dims: str | None) -> None:
     assert read_call("aten::mm", (dims, '["float"]', None, None)) is None
+
+
+def test_a_shape_has_a_limited_number_of_sides() -> None:
+    sides = ", ".join(["1099511627776"] * 300_000)
+    assert read_call("aten::mul", (f"[[{sides}]]", '["float"]', None, None)) is None
+
+
+@pytest.mark.parametrize("kind", ["[]", "{}", "[[1]]", "7", "true", "null"])
+def test_types_that_are_no_names_are_unknown(kind: str) -> None:
+    found = read_call("aten::mm", ("[[2, 3], [3, 5]]", f'[{kind}, "float"]', None, None))
+    assert found is not None
+    assert found.operands[0].dtype is None
 
 
 def test_common_shapes() -> None:
