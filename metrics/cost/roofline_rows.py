@@ -22,7 +22,7 @@ ROOFLINE_ROWS = TableSchema.of(
         "calls": (F64, "calls per iteration"),
         "kernels": (F64, "kernels per iteration"),
         "device_ns": (F64, "the lengths of these kernels, added up"),
-        "share_ratio": (F64, "that time over the time of all kernels, collectives left out"),
+        "share_ratio": (F64, "that time over the time of all kernels, collectives left out; null: they take none"),
         "known_ratio": (F64, "the share of its time whose operations and bytes are known: what follows is of that"),
         "flops": (F64, "floating-point operations; null: unknown, as in what follows"),
         "nbytes": (F64, "bytes that must be moved"),
@@ -70,8 +70,8 @@ def _divide_rows(rows: pl.DataFrame, whole_ns: float) -> pl.DataFrame:
     known = pl.col("known_ns")
     per_s = 1e9 / known
     table = rows.with_columns(
-        share_ratio=pl.col("device_ns") / whole_ns,
-        known_ratio=known / pl.col("device_ns"),
+        share_ratio=pl.when(whole_ns > 0).then(pl.col("device_ns") / whole_ns),
+        known_ratio=pl.when(pl.col("device_ns") > 0).then(known / pl.col("device_ns")),
         intensity=pl.when(pl.col("nbytes") > 0).then(pl.col("flops") / pl.col("nbytes")),
         achieved_flops_per_s=pl.when(known > 0).then(pl.col("flops") * per_s),
         achieved_nbytes_per_s=pl.when(known > 0).then(pl.col("nbytes") * per_s),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 import polars as pl
@@ -10,6 +11,7 @@ import pytest
 
 from deepprof.collectors.trace import empty_table
 from deepprof.metrics.cost.loop_roofline import WorkSources, _doubt_recomputation, measure_roofline, rate_roofline
+from deepprof.metrics.cost.roofline_rows import By, list_rows
 from deepprof.metrics.cost.roofline_tables import CALL_GROUPS, PRODUCTS, USED_IN_ITERATIONS
 from deepprof.metrics.cost.roofs import DevicePeaks
 from deepprof.metrics.iteration import ITERATIONS
@@ -97,6 +99,22 @@ def test_unknown_peaks_and_types_are_named() -> None:
         assert found.groups["ideal_ns"].to_list() == found.groups["headroom_ns"].to_list() == [None]
         assert found.headroom_ns is None
         assert rate_roofline(found, PEAKS).mfu_ratio == pytest.approx(0.05)
+
+
+def test_without_peaks_nothing_is_beyond_them_even_where_nothing_is_computed() -> None:
+    found = measure([product(1_000, 5_000_000), OperatorCall("aten::view", [500], 0, 0, 0)], peaks=None)
+    group = of(found, "aten::view")
+    assert [group[name] for name in ("ideal_ns", "bound", "roof_ratio", "headroom_ns")] == [None] * 4
+    assert found is not None
+    assert found.headroom_ns is None
+
+
+def test_kernels_that_take_no_time_have_no_shares() -> None:
+    found = measure([OperatorCall("aten::add", [0], 50, 5_000, 0), OperatorCall(None, [0])])
+    assert found is not None
+    for by in get_args(By):
+        rows = list_rows(found.groups, by)
+        assert rows["share_ratio"].to_list() == rows["known_ratio"].to_list() == [None] * rows.height
 
 
 def test_a_device_without_a_name_has_no_peaks() -> None:
