@@ -39,6 +39,31 @@ def find_nearest(slices: HostSlices, wanted: Bools) -> Int64s:
         nearest = following
 
 
+def find_counted_inside(slices: HostSlices, operators: pl.Series, costs: pl.DataFrame, sites: Int64s) -> Bools:
+    """Return which slices have a cost that the calls inside of them, which launched at `sites`, have already.
+
+    `operators` and `costs` have a row for each slice; -1 is no site. Only operators that leave their work to others are
+    meant: their products are counted inside where any product is, other operations where any is.
+    """
+    known, counted = costs["basis"].is_not_null().to_numpy(), np.zeros(len(slices.parent), np.bool_)
+    names = operators.unique().drop_nulls()
+    passing = names.filter(pl.Series([arranges(name) for name in names], dtype=pl.Boolean))
+    arranging = known & operators.is_in(passing.implode()).fill_null(value=False).to_numpy()
+    flops, products = (costs[name].fill_null(0).to_numpy() for name in ("flops", "product_flops"))
+    while arranging.any():
+        nearest = np.append(find_nearest(slices, known & ~counted), -1)
+        inner = np.unique(nearest[sites])
+        inner = inner[inner >= 0]
+        around = nearest[slices.parent[inner]]
+        inner, around = inner[around >= 0], around[around >= 0]
+        again = np.where(products[around] > 0, products[inner], flops[inner]) > 0
+        found = around[again & arranging[around]]
+        if not len(found):
+            break
+        counted[found] = True
+    return counted
+
+
 def add_up_calls(slices: HostSlices, operators: pl.Series, costs: pl.DataFrame, wanted: Int64s) -> pl.DataFrame:
     """Return the cost of the `wanted` slices, a row each with the schema `COSTS`, where operators are the kernels.
 

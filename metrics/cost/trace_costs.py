@@ -18,13 +18,14 @@ from deepprof.collectors.trace import OPERANDS, Trace
 from deepprof.metrics.contexts.launches import find_sites
 from deepprof.metrics.contexts.slices import HostSlices, read_slices
 from deepprof.metrics.cost.alike_kernels import find_alike
-from deepprof.metrics.cost.call_links import add_up_calls, find_nearest, read_operands
+from deepprof.metrics.cost.call_links import add_up_calls, find_counted_inside, find_nearest, read_operands
 from deepprof.metrics.cost.signatures import COSTS, LISTS, SIGNATURE, evaluate, find_element_type, number_signatures
 from deepprof.metrics.names import are_named
 from deepprof.metrics.operators import is_stand_in
 from deepprof.metrics.streams import COLLECTIVE
 
 Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 I64, TEXT = pl.Int64(), pl.String()
 OPERATOR_CALLS = TableSchema.of(
@@ -98,9 +99,13 @@ def find_costs(trace: Trace, recorded: Trace | None = None) -> TraceCosts:
         calls = _gather_calls(placed, operands)
         summed = add_up_calls(slices, operands["operator"], costs, calls["slice"].to_numpy())
         return _assemble(trace, slices, placed, calls.hstack(summed))
-    chosen = _choose_slices(slices, costs, kernels["site"].to_numpy())
-    placed = kernels.with_columns(slice=chosen)
+    site = kernels["site"].to_numpy()
+    counted = find_counted_inside(slices, operands["operator"], costs, site)
+    placed = kernels.with_columns(
+        slice=_choose_slices(slices, costs["basis"].is_not_null().to_numpy() & ~counted, site)
+    )
     calls, distinct = _evaluate_calls(_gather_calls(placed, operands), trace.names)
+    calls = _forget_costs(calls, counted)
     alike = _find_alike_calls(trace, placed, calls, distinct)
     return _assemble(trace, slices, *_append_alike(placed, calls, alike))
 
@@ -112,9 +117,9 @@ def _list_kernels(trace: Trace, site: Int64s) -> pl.DataFrame:
     return rows.select("event", "name_id", "site", length_ns=pl.col("end_ns") - pl.col("start_ns"))
 
 
-def _choose_slices(slices: HostSlices, costs: pl.DataFrame, site: Int64s) -> pl.Series:
-    """Return for each kernel the slice of its operator, null for none."""
-    known = find_nearest(slices, costs["basis"].is_not_null().to_numpy())
+def _choose_slices(slices: HostSlices, has_cost: Bools, site: Int64s) -> pl.Series:
+    """Return for each kernel the slice of its operator, null for none; `has_cost` says which slices' cost counts."""
+    known = find_nearest(slices, has_cost)
     innermost = find_nearest(slices, (slices.rows["kind"] == "operator").to_numpy())
     best = np.append(np.where(known >= 0, known, innermost), -1)[site]
     return pl.Series(best, dtype=I64).replace(-1, None)
@@ -143,6 +148,12 @@ def _evaluate_calls(calls: pl.DataFrame, names: pl.Series) -> tuple[pl.DataFrame
     distinct = distinct.hstack(evaluate(distinct))
     costs = distinct.select(list(COSTS))[numbers]
     return calls.with_columns(signature=numbers).hstack(costs), distinct
+
+
+def _forget_costs(calls: pl.DataFrame, counted: Bools) -> pl.DataFrame:
+    """Return the calls, those of slices that are `counted` elsewhere without a cost and a signature."""
+    is_again = pl.Series(counted[calls["slice"].to_numpy()], dtype=pl.Boolean)
+    return calls.with_columns(pl.when(~is_again).then(name).alias(name) for name in ("signature", *COSTS))
 
 
 def _find_alike_calls(

@@ -77,6 +77,26 @@ def test_kernels_belong_to_the_innermost_operator_whose_cost_is_known() -> None:
     assert coverage.ratio == pytest.approx(230 / 337)
 
 
+def test_an_operator_whose_products_are_counted_inside_is_not_counted_again() -> None:
+    host = [
+        op(1, 0, 100, LINEAR),  # the product inside is known, another operator inside is not
+        *(op(1, 10, 40, ADDMM), *one_launch(20, 1), op(1, 50, 80, CUSTOM), *one_launch(60, 2), *one_launch(90, 3)),
+        op(1, 200, 300, LINEAR),  # what is known inside is no product
+        *(op(1, 210, 240, COPY), *one_launch(220, 4), op(1, 250, 280, CUSTOM), *one_launch(260, 5)),
+    ]
+    device = [event(GEMM, 1000 * number, 1000 * number + 100, correlation=number) for number in range(1, 6)]
+    given = dict.fromkeys((0, 200), record((2, 3), (5, 3), (5,)))
+    given |= {10: record((5,), (2, 3), (3, 5), 1, 1), 210: record((4,), ((4,), "bfloat16"), False)}
+    costs = find_costs(with_operands(make_trace(device, host, names=NAMES), given))
+    assert costs.calls.select("operator", "flops", "basis").rows() == [
+        ("aten::addmm", 70, "rule"),
+        ("custom::op", None, None),
+        ("aten::linear", None, None),
+        ("aten::copy_", 0, "rule"),
+        ("aten::linear", 70, "rule"),
+    ]
+
+
 def test_the_kernel_states_the_type_that_lists_of_tensors_have() -> None:
     host = [op(1, 0, 100, CAT), *one_launch(20, 1), op(1, 200, 300, CAT), *one_launch(220, 2)]
     device = [event(CATTING, 1000, 1100, correlation=1), event(GEMM, 1100, 1130, correlation=2)]
