@@ -19,7 +19,12 @@ BY = ("operator", "layer", "kernel")
 FORMATS = ("text", "json", "csv")
 PICTURES = ("svg", "html")  # only by the name of -o
 SHOWN = 15  # rows in text without --top
-ADVICE = "record the shapes of operators: torch.profiler.profile(record_shapes=True, …)"
+# What to do, by what is missing.
+NO_SHAPES = (
+    "no shapes of operators are recorded",
+    "give a trace of torch.profiler.profile(record_shapes=True, …), as it was recorded: deepprof convert keeps none",
+)
+NO_KERNEL = ("no kernel ran in an iteration or marked step", "record several iterations that use the device")
 
 
 def add_trace_options(group: argparse._ArgumentGroup) -> None:
@@ -68,8 +73,7 @@ def _find_report(analysis: Analysis, args: argparse.Namespace) -> RooflineReport
     reports = [each for each in list_reports(analysis) if args.rank in (None, each.rank)]
     if not reports:
         without = all(trace.operands.is_empty() for trace in analysis.traces)
-        problem = "no shapes of operators are recorded" if without else "no kernel ran in an iteration or marked step"
-        raise TraceError(", ".join(args.paths), problem, ADVICE)
+        raise TraceError(", ".join(args.paths), *(NO_SHAPES if without else NO_KERNEL))
     first = min(each.rank for each in reports)
     return max((each for each in reports if each.rank == first), key=lambda each: each.iterations * each.mean_ns)
 

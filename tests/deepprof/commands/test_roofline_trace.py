@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from benchmarks.cases.contexts import write
@@ -106,6 +107,16 @@ def test_without_shapes_one_line_says_how_to_record_them(run: Run, trace: Trace,
     code, out, err = run(path=tmp_path / "bare")
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert "record_shapes=True" in err
+    assert "deepprof convert" in err
+
+
+def test_shapes_without_a_kernel_are_another_mistake(run: Run, trace: Trace, tmp_path: Path) -> None:
+    copies = pl.lit("memcpy").cast(trace.device_events.schema["activity"]).alias("activity")
+    write_store(replace(trace, device_events=trace.device_events.with_columns(copies)), tmp_path / "idle")
+    code, out, err = run(path=tmp_path / "idle")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "no kernel ran" in err
+    assert "record_shapes" not in err
 
 
 def test_an_unknown_device_has_figures_without_roofs(run: Run, trace: Trace, tmp_path: Path) -> None:
