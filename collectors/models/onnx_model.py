@@ -15,7 +15,7 @@ from deepprof.collectors.live.model_forward import NAME_CHARS
 from deepprof.collectors.models.graph import ModelGraph, ModelNode, TensorSpec
 from deepprof.collectors.models.onnx_file import EXPORT, find_modules, load_onnx
 from deepprof.collectors.models.onnx_inputs import Shape, make_inputs, resolve_inputs
-from deepprof.collectors.models.onnx_order import sort_nodes
+from deepprof.collectors.models.onnx_order import AGAIN, shorten_name, sort_nodes
 from deepprof.collectors.models.onnx_shapes import (
     InferredTensors,
     ShapeSources,
@@ -59,6 +59,7 @@ def read_model(
     if known.missing and may_run:
         known = _infer(opened, ShapeSources(declared, _measure(opened, known)))
     _refuse_missing(path, known, FIXED if given.is_changed else RUN)
+    _refuse_unmade(path, graph, known)
     return _make_graph(opened, known, dtype)
 
 
@@ -106,6 +107,13 @@ def _refuse_missing(path: Path, known: InferredTensors, advice: str) -> None:
     if known.missing:
         reason = next(filter(None, known.missing.values()), "a shape is missing")
         raise TraceError(path, f"a shape cannot be inferred: {reason}", advice)
+
+
+def _refuse_unmade(path: Path, graph: Any, known: InferredTensors) -> None:
+    """Raise `TraceError` where the graph gives a tensor that it does not have."""
+    for each in graph.output:
+        if known.resolve(each.name) not in known.specs:
+            raise TraceError(path, f"gives the tensor {shorten_name(each.name)}, which nothing makes", AGAIN)
 
 
 def _make_graph(opened: _OpenedModel, known: InferredTensors, dtype: str | None) -> ModelGraph:

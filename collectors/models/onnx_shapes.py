@@ -17,6 +17,7 @@ import numpy as np
 
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.models.graph import AttributeValue, TensorSpec
+from deepprof.collectors.models.onnx_contradictions import find_contradiction, find_fault
 from deepprof.collectors.models.onnx_order import describe_node, find_captured, shorten_name
 from deepprof.collectors.models.onnx_types import (
     DTYPES,
@@ -29,7 +30,6 @@ from deepprof.collectors.models.onnx_types import (
 )
 from deepprof.collectors.models.onnx_values import MAX_VALUES, Values, compute_values
 
-POSITIVE = ("strides", "dilations", "kernel_shape", "blocksize", "group", "num_outputs", "num_heads")
 SAME_SHAPE = frozenset(  # operators of onnxruntime, which onnx has no schema of: results have the shape of the input
     {
         *("BiasGelu", "FastGelu", "Gelu", "QuickGelu", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"),
@@ -127,7 +127,7 @@ def infer_shapes(path: Path, nodes: Iterable[Any], model: Any, known: InferredTe
 
 def _infer_node(path: Path, node: Any, opsets: list[Any], known: InferredTensors, sources: ShapeSources) -> None:
     """Add the results of a node whose inputs all have shapes; one without results does nothing."""
-    if not any(node.output[:1]):
+    if not any(node.output):
         return
     kind, attributes = name_kind(node), read_attributes(node)
     if kind == "Identity" and len(node.input) == len(node.output) == 1 and node.input[0]:
@@ -207,10 +207,8 @@ def _infer_results(
     node: Any, kind: str, attributes: Mapping[str, AttributeValue], opsets: list[Any], known: InferredTensors
 ) -> str | None:
     """Add the shapes of a node's results as onnx infers them, and return why it cannot, None where it can."""
-    for name in POSITIVE:
-        value = attributes.get(name, 1)
-        if any(isinstance(each, int) and each < 1 for each in (value if isinstance(value, tuple) else (value,))):
-            return f"its {name} is not positive"  # onnx would divide by it
+    if (fault := find_fault(kind, attributes)) is not None:
+        return fault
     if kind == "Split" and not _has_all_parts(node, attributes, known):
         return "its parts are not as many as its results"  # onnx would read beyond them
     if node.domain == "com.microsoft" and node.op_type in SAME_SHAPE:
@@ -218,7 +216,7 @@ def _infer_results(
         return None if not any(node.output[1:]) else "only the shape of its first result is known"
     if kind != node.op_type:
         return f"{shorten_name(kind)} is no operator of ONNX"
-    return _ask_onnx(node, opsets, known)
+    return _ask_onnx(node, kind, attributes, opsets, known)
 
 
 def _has_all_parts(node: Any, attributes: Mapping[str, AttributeValue], known: InferredTensors) -> bool:
@@ -229,7 +227,9 @@ def _has_all_parts(node: Any, attributes: Mapping[str, AttributeValue], known: I
     return (count if sizes is None else sizes.size) == len(node.output)
 
 
-def _ask_onnx(node: Any, opsets: list[Any], known: InferredTensors) -> str | None:
+def _ask_onnx(
+    node: Any, kind: str, attributes: Mapping[str, AttributeValue], opsets: list[Any], known: InferredTensors
+) -> str | None:
     """Add what onnx infers of a model of one node; return why it cannot."""
     from onnx import checker, helper, numpy_helper, shape_inference
 
@@ -253,23 +253,11 @@ def _ask_onnx(node: Any, opsets: list[Any], known: InferredTensors) -> str | Non
         return _shorten_reason(str(error))
     if open_ones := [name for name, spec in found.items() if spec is None]:
         return f"the shape of {shorten_name(open_ones[0])} does not follow from its inputs"
-    if (problem := _find_contradiction(node, found, known)) is not None:
+    shapes = [known.specs[known.resolve(name)].shape if name else () for name in node.input]
+    specs = [found.get(name) for name in node.output]
+    if (problem := find_contradiction(kind, attributes, shapes, specs)) is not None:
         return problem
     known.specs |= {name: spec for name, spec in found.items() if spec is not None}
-    return None
-
-
-def _find_contradiction(node: Any, found: Mapping[str, TensorSpec | None], known: InferredTensors) -> str | None:
-    """Return what is wrong with shapes that onnx accepts, None if nothing is."""
-    shapes = [known.specs[known.resolve(name)].shape if name else () for name in node.input]
-    if node.op_type == "Reshape":
-        spec = found.get(node.output[0])
-        if spec is not None and spec.elements != prod(shapes[0]):
-            return "its new shape is fixed, and has not as many elements as its input"
-    if node.op_type == "Conv":
-        groups = next((each.i for each in node.attribute if each.name == "group"), 1)
-        if shapes[0][1] != shapes[1][1] * groups:
-            return f"its input has {shapes[0][1]} channels, but its weight {shapes[1][1] * groups}"
     return None
 
 

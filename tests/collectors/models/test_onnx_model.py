@@ -266,6 +266,51 @@ def test_inputs_that_are_left_out_are_refused(path: Path, kind: str, inputs: str
     assert "a shape cannot be inferred" in refused(path)
 
 
+CONTRADICTIONS: dict[str, tuple[str, dict[str, Any], list[list[int]], str]] = {
+    "channels": ("ConvTranspose", {}, [[1, 8, 4, 4], [9, 5, 3, 3]], "its input has 8 channels, but its weight 9"),
+    "kernel": ("Conv", {"kernel_shape": [5, 5]}, [[1, 8, 9, 9], [6, 8, 3, 3]], "its kernel_shape is not that of its"),
+    "window": ("Conv", {}, [[1, 8, 2, 2], [6, 8, 3, 3]], "its window is larger than its input"),
+    "pool": ("MaxPool", {"kernel_shape": [3, 3]}, [[1, 8, 2, 2]], "its window is larger than its input"),
+    "letter": ("Einsum", {"equation": "ij,jk->ik"}, [[3, 4], [7, 5]], "j of its equation is 4 and 7"),
+    "last letter": ("Einsum", {"equation": "...j,jk->...k"}, [[2, 3, 4], [7, 5]], "j of its equation is 4 and 7"),
+    "control": ("Einsum", {"equation": "ij,j\x03k->ik"}, [[3, 4], [4, 5]], "its equation is none of letters"),
+    "recurrent": ("LSTM", {"hidden_size": 6}, [[7, 2, 5], [1, 24, 9], [1, 24, 6]], "its weights do not fit its input"),
+    "flat": ("GRU", {"hidden_size": 6}, [[7, 2, 5], [18], [1, 18, 6]], "have not three dimensions each"),
+    "no weights": ("RNN", {"hidden_size": 6}, [[7, 2, 5]], "have not three dimensions each"),
+}
+
+
+@pytest.mark.parametrize("name", CONTRADICTIONS)
+def test_sizes_that_onnx_accepts_though_they_do_not_fit_are_refused(path: Path, name: str) -> None:
+    kind, attributes, shapes, problem = CONTRADICTIONS[name]
+    names = "xwr"[: len(shapes)]
+    weights = {each: np.zeros(shape, np.float32) for each, shape in zip(names[1:], shapes[1:], strict=True)}
+    save_model(path, [node(kind, " ".join(names), "y", **attributes)], {"x": shapes[0]}, ["y"], weights)
+    assert problem in refused(path)
+
+
+def test_an_equation_may_have_spaces_and_broadcast(path: Path) -> None:
+    weights = {"w": np.zeros((1, 5), np.float32)}
+    save_model(
+        path, [node("Einsum", "x w", "y", equation=" ... i j, j k -> ... i k")], {"x": [2, 3, 4]}, ["y"], weights
+    )
+    assert read_model(path).tensors["y"].shape == (2, 3, 5)
+
+
+def test_a_first_result_may_be_left_out(path: Path) -> None:
+    from onnx import helper
+
+    weights = {"w": np.zeros((2, 24, 5), np.float32), "r": np.zeros((2, 24, 6), np.float32)}
+    lstm = helper.make_node("LSTM", ["x", "w", "r"], ["", "h"], hidden_size=6, direction="bidirectional")
+    save_model(path, [lstm, node("Relu", "h", "y")], {"x": [7, 2, 5]}, ["y"], weights)
+    assert read_model(path).tensors["y"].shape == (2, 2, 6)
+
+
+def test_a_result_that_nothing_makes_is_refused(path: Path) -> None:
+    save_model(path, [node("Relu", "x", "y")], {"x": [4]}, ["z"])
+    assert "gives the tensor z, which nothing makes; export the model again" in refused(path)
+
+
 def test_options_that_the_inputs_do_not_have_are_refused(path: Path) -> None:
     save_model(path, [node("Add", "x w", "y")], {"x": ["n", 3]}, ["y"], {"w": np.zeros(3, np.float32)})
     with pytest.raises(UsageError, match=r"--shape z: .* has no such input; its inputs are x"):
