@@ -9,8 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from math import prod
+from typing import Any
 
 from deepprof.collectors.models.graph import AttributeValue, TensorSpec
+from deepprof.collectors.models.onnx_order import list_inner
 
 Shape = tuple[int, ...]
 Attributes = Mapping[str, AttributeValue]
@@ -22,14 +24,17 @@ SLIDING = frozenset({*CONVOLUTIONS, "MaxPool", "AveragePool", "LpPool"})
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
 
-def find_fault(kind: str, attributes: Attributes) -> str | None:
-    """Return what is wrong with a node's attributes, None if nothing is: onnx would divide by 0, or never end."""
-    for name in POSITIVE:
-        value = attributes.get(name, 1)
-        if any(isinstance(each, int) and each < 1 for each in (value if isinstance(value, tuple) else (value,))):
-            return f"its {name} is not positive"
-    if kind == "Einsum" and not EQUATION.fullmatch(str(attributes.get("equation", ""))):
-        return "its equation is none of letters"
+def find_fault(node: Any) -> str | None:
+    """Return what is wrong with attributes of a node or of its subgraphs: onnx would divide by 0, or never end.
+
+    It reads their fields whatever type they state. None if nothing is wrong.
+    """
+    for each in (attribute for inner in (node, *list_inner(node)) for attribute in inner.attribute):
+        sizes = [*each.ints, *([each.i] if each.HasField("i") or each.type == each.INT else [])]
+        if each.name in POSITIVE and min(sizes, default=1) < 1:
+            return f"its {each.name} is not positive"
+        if each.name == "equation" and not EQUATION.fullmatch(each.s.decode("utf-8", "replace")):
+            return "its equation is none of letters"
     return None
 
 
@@ -37,12 +42,13 @@ def find_contradiction(
     kind: str, attributes: Attributes, inputs: Sequence[Shape], results: Sequence[TensorSpec | None]
 ) -> str | None:
     """Return what is wrong with shapes that onnx accepts, None if nothing is."""
-    first, inputs = results[0], (*inputs, (), (), (), ())  # those that are left out
+    first = results[0]
+    inputs = [*inputs, *([()] * 4)]  # those that are left out
     if kind == "Reshape" and first is not None and first.elements != prod(inputs[0]):
         return "its new shape is fixed, and has not as many elements as its input"
     if kind in CONVOLUTIONS and (problem := _check_convolution(kind, attributes, inputs)) is not None:
         return problem
-    if kind in SLIDING and first is not None and not first.elements and prod(inputs[0]):
+    if kind in SLIDING and first is not None and not first.elements and 0 not in inputs[0]:
         return "its window is larger than its input"
     if kind in GATES:
         return _check_recurrence(kind, inputs)

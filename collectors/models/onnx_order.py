@@ -79,6 +79,15 @@ def find_captured(node: Any) -> set[str]:
     return names
 
 
+def list_inner(node: Any) -> Iterator[Any]:
+    """Yield the nodes of the subgraphs of a node, and of theirs."""
+    graphs = list(_list_subgraphs(node))
+    while graphs:
+        for inner in graphs.pop().node:
+            yield inner
+            graphs += _list_subgraphs(inner)
+
+
 def _list_subgraphs(node: Any) -> Iterator[Any]:
     for attribute in node.attribute:
         if attribute.HasField("g"):

@@ -207,7 +207,7 @@ def _infer_results(
     node: Any, kind: str, attributes: Mapping[str, AttributeValue], opsets: list[Any], known: InferredTensors
 ) -> str | None:
     """Add the shapes of a node's results as onnx infers them, and return why it cannot, None where it can."""
-    if (fault := find_fault(kind, attributes)) is not None:
+    if (fault := find_fault(node)) is not None:
         return fault
     if kind == "Split" and not _has_all_parts(node, attributes, known):
         return "its parts are not as many as its results"  # onnx would read beyond them

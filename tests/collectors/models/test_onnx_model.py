@@ -289,6 +289,30 @@ def test_sizes_that_onnx_accepts_though_they_do_not_fit_are_refused(path: Path, 
     assert problem in refused(path)
 
 
+@pytest.mark.parametrize("stated", ["UNDEFINED", "STRING"])
+def test_attributes_are_checked_whatever_type_they_state(path: Path, stated: str) -> None:
+    from onnx import AttributeProto
+
+    relu = node("Relu", "x", "a")
+    pool, product = (
+        node("MaxPool", "a", "y", kernel_shape=[1, 1], strides=[0, 0]),
+        node("Einsum", "a", "y", equation="?"),
+    )
+    for wrong, problem in ((pool, "its strides is not positive"), (product, "its equation is none of letters")):
+        for each in wrong.attribute:
+            each.type = AttributeProto.AttributeType.Value(stated)
+        assert problem in refused(save_model(path, [relu, wrong], {"x": [1, 1, 4, 4]}, ["y"]))
+
+
+def test_attributes_of_subgraphs_are_checked(path: Path) -> None:
+    from onnx import TensorProto, helper
+
+    result = helper.make_tensor_value_info("t", TensorProto.FLOAT, [1])
+    branch = helper.make_graph([node("Einsum", "x", "t", equation="?")], "branch", [], [result])
+    outer = node("If", "yes", "y", then_branch=branch, else_branch=branch)
+    assert "its equation is none" in refused(save_model(path, [outer], {"x": [1]}, ["y"], {"yes": np.array(True)}))
+
+
 def test_an_equation_may_have_spaces_and_broadcast(path: Path) -> None:
     weights = {"w": np.zeros((1, 5), np.float32)}
     save_model(
