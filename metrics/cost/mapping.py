@@ -16,7 +16,7 @@ A layer without operators of its own, whose output has as many elements as an in
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
@@ -80,7 +80,8 @@ class _LayerMapper:
         self.graph, self.backend_layers = graph, layers
         self.owners = [NO_LAYER] * len(graph.nodes)
         self.conversions: dict[int, str] = {}
-        self.by_name = {node.name: number for number, node in enumerate(graph.nodes)}
+        counts = Counter(node.name for node in graph.nodes)  # a name of several tells none of them
+        self.by_name = {node.name: number for number, node in enumerate(graph.nodes) if counts[node.name] == 1}
         self.links = GraphLinks(graph)
         self.claimed = defaultdict[int, list[int]](list)  # of a layer its operators, so far
         self.makers = {tensor.name: number for number, layer in enumerate(layers) for tensor in layer.outputs}
@@ -95,7 +96,7 @@ class _LayerMapper:
         for names in (lambda layer: (layer.name,), lambda layer: layer.originals):
             for number, layer in enumerate(self.backend_layers):
                 if layer.role is not LayerRole.CONVERSION:
-                    self._claim(number, filter(None, map(self._find_named, names(layer))))
+                    self._claim(number, map(self._find_named, names(layer)))
 
     def claim_products_by_prefix(self) -> None:
         """Give a layer that multiplies the product whose name its own begins with: what follows tells a fusion."""

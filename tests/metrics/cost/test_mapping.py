@@ -122,6 +122,21 @@ def test_a_layer_that_computes_nothing_of_the_model_stays_unmapped() -> None:
     assert check_mapping(mapping).mapped_ratio == 0.1
 
 
+def test_a_name_of_several_operators_tells_none_of_them() -> None:
+    graph = make_graph([("same", "Relu", "x", "a"), ("same", "Exp", "a", "b"), ("own", "Abs", "b", "y")], {})
+    profile = make_profile(
+        *(make_layer("same", before, {after: IMAGE}) for before, after in ("xa", "ab")),
+        make_layer("own", "b", {"y": IMAGE}),
+    )
+    assert map_layers(graph, profile).nodes == ((0,), (1,), (2,))
+
+
+def test_the_first_operator_has_the_layer_of_its_name() -> None:
+    graph = make_graph([("first", "Relu", "x", "a"), ("last", "Exp", "a", "y")], {})
+    profile = make_profile(make_layer("first", "?", {"p": (2,)}), make_layer("last", "?", {"q": (2,)}))
+    assert map_layers(graph, profile).nodes == ((0,), (1,))
+
+
 def test_the_longest_beginning_of_a_name_is_the_last_resort() -> None:
     graph = make_graph([("/a/MatMul", "MatMul", "x w", "m"), ("/a/MatMul_1", "MatMul", "m w", "y")], {}, weights=("w",))
     profile = make_profile(
