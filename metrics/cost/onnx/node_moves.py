@@ -14,7 +14,7 @@ WHOLE = (  # all inputs are read, all results written
     *("ScatterND", "ScatterElements", "Scatter", "NonZero", "Compress", "ReverseSequence", "Col2Im", "Bernoulli"),
     "com.microsoft.QLinearConcat",
 )
-PARTS = ("Slice", "Split", "Trilu", "Upsample", "CenterCropPad")  # only what becomes a result is read
+PARTS = ("Slice", "Split", "Trilu", "CenterCropPad")  # only what becomes a result is read
 GATHERING = ("Gather", "GatherElements", "GatherND")
 TAPS = {"nearest": 1, "linear": 2, "bilinear": 2, "cubic": 4}  # elements along each dimension that make one
 
@@ -39,7 +39,7 @@ def _gather(tensors: NodeTensors) -> NodeCost:
 
 
 def _resize(tensors: NodeTensors) -> NodeCost:
-    """Return the cost of Resize: a weighted sum of the nearest elements along each dimension that changes."""
+    """Return the cost of Resize or Upsample: a weighted sum of near elements along each dimension that changes."""
     data, output = tensors.input(0), tensors.output
     changed = sum(before != after for before, after in zip(data.shape, output.shape, strict=False))
     taps = TAPS.get(tensors.text("mode", "nearest"), 2) ** changed
@@ -60,5 +60,5 @@ MOVE_RULES: Mapping[str, Rule] = {
     **dict.fromkeys(WHOLE, _move),
     **dict.fromkeys(PARTS, _take_part),
     **dict.fromkeys(GATHERING, _gather),
-    **{"Resize": _resize, "GridSample": _sample},
+    **{"Resize": _resize, "Upsample": _resize, "GridSample": _sample},
 }
