@@ -15,7 +15,7 @@ from deepprof.collectors.models.graph import ModelGraph, ModelNode
 from deepprof.collectors.table_schema import TableSchema
 from deepprof.metrics.cost.onnx.node_costs import cost_of_node
 
-LARGEST = 1 << 62  # of one operator; a table's numbers have 63 bits
+LARGEST = 1 << 62  # of a whole model; a table's numbers have 63 bits
 NUMBER, TEXT = pl.Int64(), pl.String()
 COSTS: TableSchema = TableSchema.of(
     "an operator of a model, in the order of execution",
@@ -77,7 +77,18 @@ def measure_model(graph: ModelGraph) -> pl.DataFrame:
     """
     counted = set[str]()
     rows = [_measure_node(node, graph, counted) for node in graph.nodes]
+    _refuse_large(graph, rows)
     return pl.DataFrame(rows, schema=COSTS, orient="row")
+
+
+def _refuse_large(graph: ModelGraph, rows: list[tuple[Any, ...]]) -> None:
+    """Raise `UsageError` where the sum of a column has no room, which polars would not say."""
+    sums = [0] * len(COSTS)
+    for node, row in zip(graph.nodes, rows, strict=True):
+        for place, each in enumerate(row):
+            sums[place] += each if isinstance(each, int) else 0
+        if max(sums) > LARGEST:
+            raise UsageError(f"{node.name[-80:]}: what it costs is too large to count; check --shape and --batch")
 
 
 def _measure_node(node: ModelNode, graph: ModelGraph, counted: set[str]) -> tuple[Any, ...]:
@@ -94,8 +105,6 @@ def _measure_node(node: ModelNode, graph: ModelGraph, counted: set[str]) -> tupl
         sum(graph.tensors[name].elements for name in parameters),
         sum(graph.tensors[name].nbytes for name in {*node.inputs, *node.outputs} if name),
     )
-    if any(isinstance(each, int) and each > LARGEST for each in (*own, *sizes)):
-        raise UsageError(f"{node.name[-80:]}: what it costs is too large to count; check --shape and --batch")
     return (node.name, node.kind, node.layer, *own, *sizes)
 
 

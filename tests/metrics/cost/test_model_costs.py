@@ -77,6 +77,14 @@ def test_numbers_beyond_a_table_are_refused_in_one_line() -> None:
         measure_model(graph)
 
 
+def test_sums_beyond_a_table_are_refused_in_one_line() -> None:
+    large = dict.fromkeys(("x", "a", "b", "y"), (1 << 20, 1 << 20))  # 2^61 operations each
+    nodes = [node_of("MatMul", "x x", "a"), node_of("MatMul", "a x", "b"), node_of("MatMul", "b x", "y")]
+    assert measure_model(graph_of(nodes[:1], large, outputs="a"))["flops"].to_list() == [1 << 61]
+    with pytest.raises(UsageError, match="y: what it costs is too large to count"):
+        measure_model(graph_of(nodes, large))
+
+
 def test_functions_of_each_element_are_fused_into_the_product_before_them() -> None:
     graph = block()
     found = measure_fused(graph)
