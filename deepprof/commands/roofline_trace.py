@@ -81,7 +81,7 @@ def _find_report(analysis: Analysis, args: argparse.Namespace) -> RooflineReport
 def _write(report: RooflineReport, args: argparse.Namespace) -> str:
     """Return the report in the format that is asked for."""
     from deepprof.metrics.cost.roofline_rows import list_rows
-    from deepprof.render.roofline_report import draw_roofline, encode_roofline, print_roofline
+    from deepprof.render.roofline_report import encode_roofline, print_roofline, write_roofline
 
     rows = list_rows(report.roofline.groups, args.by)
     if args.format == "text":
@@ -89,5 +89,5 @@ def _write(report: RooflineReport, args: argparse.Namespace) -> str:
         return capture(lambda console: print_roofline(report, rows, args.by, console, most), args.output)
     shown = rows if args.top is None else rows.head(args.top)
     if args.format in PICTURES:
-        return draw_roofline(report, shown, args.by, args.output)
+        return write_roofline(report, shown, args.by, args.output)
     return shown.write_csv() if args.format == "csv" else encode_roofline(report, shown, args.by)

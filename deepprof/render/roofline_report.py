@@ -14,6 +14,7 @@ from deepprof.plurals import counted
 from deepprof.render.roofline.picture import draw_up
 from deepprof.render.roofline.rates import format_flops_rate, format_nbytes_rate
 from deepprof.render.roofline.roofline_files import render_roofline
+from deepprof.render.roofline.terminal import draw_roofline
 from deepprof.render.rows import TextRow, draw_rows
 from deepprof.render.units import ABSENT, format_duration, format_ratio
 from deepprof.render.utilization import describe_roofline
@@ -28,9 +29,11 @@ if TYPE_CHECKING:
     from deepprof.metrics.cost.roofline_rows import By
     from deepprof.metrics.cost.roofline_tables import LoopRoofline
     from deepprof.metrics.cost.roofs import DevicePeaks
+    from deepprof.render.roofline.picture import RooflinePicture
 
 SCHEMA = "deepprof.roofline.trace/1"
 NOBODY = {"operator": "(no operator)", "layer": "(no layer)", "kernel": "(unnamed)"}
+MIN_NAME_CHARS = 40  # of an operator with its shapes; with less they are cut where they differ
 HEADER = ("calls", "time", "share", "bound", "of roof", "beyond", "rate")
 
 
@@ -78,18 +81,23 @@ def encode_roofline(report: RooflineReport, rows: pl.DataFrame, by: By) -> str:
     return msgspec.json.format(msgspec.json.encode(content), indent=2).decode() + "\n"
 
 
-def draw_roofline(report: RooflineReport, rows: pl.DataFrame, by: By, path: str) -> str:
+def write_roofline(report: RooflineReport, rows: pl.DataFrame, by: By, path: str) -> str:
     """Return the picture of the rows, as the name of the file says."""
+    return render_roofline(*_draw_up(report, rows, by), path).decode()
+
+
+def _draw_up(report: RooflineReport, rows: pl.DataFrame, by: By) -> tuple[RooflinePicture, pl.DataFrame]:
+    """Return the picture of the rows, and the table that it is of."""
     import polars as pl
 
     names = pl.Series("name", [_name_row(row, by) for row in rows.iter_rows(named=True)], dtype=pl.String)
     table = rows.with_columns(names, attainable_flops_per_s=pl.lit(None, pl.Float64))
     title = f"Roofline of rank {report.rank}, device {report.device}, by {by}"
-    return render_roofline(draw_up(table, report.roofline.peaks, title), table, path).decode()
+    return draw_up(table, report.roofline.peaks, title), table
 
 
 def print_roofline(report: RooflineReport, rows: pl.DataFrame, by: By, console: Console, most: int) -> None:
-    """Print what is known, and the first `most` rows."""
+    """Print what is known, the first `most` rows, and where peaks are known the picture of all rows."""
     from deepprof.render.page import TextPage
 
     page = TextPage(console)
@@ -100,9 +108,13 @@ def print_roofline(report: RooflineReport, rows: pl.DataFrame, by: By, console: 
     page.skip()
     names = [_name_row(row, by) for row in rows.head(most).iter_rows(named=True)]
     values = [_list_values(row) for row in rows.head(most).iter_rows(named=True)]
-    draw_rows(page, HEADER, [TextRow(name, cells) for name, cells in zip(names, values, strict=True)], indent=0)
+    shown = [TextRow(name, cells) for name, cells in zip(names, values, strict=True)]
+    draw_rows(page, HEADER, shown, indent=0, min_label_chars=MIN_NAME_CHARS)
     if rows.height > most:
         page.line(f"{counted(rows.height - most, f'more {by}')}; --top {rows.height} shows all", "dim")
+    if report.roofline.peaks is not None:
+        page.skip()
+        draw_roofline(page, _draw_up(report, rows, by)[0])
 
 
 def _describe(report: RooflineReport) -> Iterator[str]:

@@ -31,13 +31,23 @@ class TextRow:
     became: str = ""
 
 
-def draw_rows(page: TextPage, header: Sequence[str], rows: Sequence[TextRow], *, indent: int = INDENT) -> None:
-    """Draw the rows under the header of their values, `indent` columns in."""
+def draw_rows(
+    page: TextPage,
+    header: Sequence[str],
+    rows: Sequence[TextRow],
+    *,
+    indent: int = INDENT,
+    min_label_chars: int = MIN_LABEL_CHARS,
+) -> None:
+    """Draw the rows under the header of their values, `indent` columns in.
+
+    Where fewer than `min_label_chars` are left for longer labels, values go below them.
+    """
     cells = [tuple(map(page.show, row.values)) for row in rows]
     widths = _measure_columns(page, header, rows)
     longest = max(len(_label(page, row, MAX_LABEL_CHARS)) for row in rows)
     free = page.width - indent - sum(width + GAP for width in widths)
-    beside = free >= min(MIN_LABEL_CHARS, longest)
+    beside = free >= min(min_label_chars, longest)
     room = min(free, longest) if beside else page.width - indent
     heads = _align(header, widths)
     page.draw((" " * room + heads if beside else heads[GAP:]).rstrip(), "dim", indent)

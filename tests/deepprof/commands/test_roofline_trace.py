@@ -58,6 +58,23 @@ def test_the_farthest_operator_comes_first(run: Run) -> None:
     assert "MFU -" in out  # the other operators have no shapes
 
 
+def test_the_text_ends_with_the_picture_where_peaks_are_known(run: Run, trace: Trace, tmp_path: Path) -> None:
+    _, out, _ = run()
+    assert "Roofline of rank 0, device 0, by operator" in out
+    assert "A aten::mm 8192" in out.partition("roof: memory")[2]
+    assert "roof" not in run("--format", "csv")[1].replace("roof_ratio", "")
+    unknown = replace(trace, devices=trace.devices.clear())
+    _, out, _ = run(path=write_store(unknown, tmp_path / "unknown"))
+    assert "Roofline of rank" not in out
+
+
+def test_shapes_are_not_cut_on_a_usual_page(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    rows = run()[1].partition("calls")[2].splitlines()
+    assert rows[1] == "aten::mm 8192x1024, 1024x8192"
+    assert rows[2].lstrip().startswith("1 ")
+
+
 def test_json_has_the_same_figures(run: Run) -> None:
     code, out, _ = run("--format", "json", "--top", "1")
     found = json.loads(out)
