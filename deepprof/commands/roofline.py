@@ -60,7 +60,10 @@ class Roofline:
 
 
 def _run_model(args: argparse.Namespace) -> int:
-    """Show the roofline of the model that is named; raises `UsageError` for several, or another kind of output."""
+    """Show the roofline of the model that is named.
+
+    Raises `UsageError` for several, for another kind of output, and for an option that only a trace has.
+    """
     from deepprof.collectors.errors import UsageError
     from deepprof.commands.model_roofline import show_model_roofline
     from deepprof.render.roofline.roofline_files import SUFFIXES
@@ -69,6 +72,10 @@ def _run_model(args: argparse.Namespace) -> int:
         raise UsageError(f"{args.paths[1]}: one model at a time; leave out all but one path")
     if args.output is not None and not args.output.lower().endswith(SUFFIXES):
         raise UsageError(f"-o {args.output}: end its name with one of {', '.join(SUFFIXES)}")
+    given = next((name for name in ("rank", "top", "format") if getattr(args, name) is not None), None)
+    if given is not None:
+        kinds = ", ".join(SUFFIXES)
+        raise UsageError(f"--{given}: is of traces; leave it out, or write all layers with -o FILE ({kinds})")
     (args.source,) = args.paths
     return show_model_roofline(args)
 

@@ -112,6 +112,8 @@ def test_recorded_files_of_trtexec_need_no_tensorrt(folder: Path, capsys: pytest
         (("--backend", "onnxruntime", "--shape", "x=1x2"), "has 2 dimensions, but the input has 4"),
         (("--backend", "onnxruntime", "--dtype", "float16"), "ONNX Runtime computes in the types of the file"),
         (("--backend", "onnxruntime", "--peaks", "nothing like it"), "no peaks of such a device are known"),
+        (("--backend", "onnxruntime", "--format", "json"), "--format: is of traces; leave it out"),
+        (("--backend", "onnxruntime", "--top", "3"), "--top: is of traces; leave it out"),
         (("--backend", "onnxruntime", "-o", "out.png"), "end its name with one of .svg, .html, .json, .csv"),
     ],
 )
