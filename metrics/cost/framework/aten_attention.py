@@ -1,14 +1,16 @@
 """Rules of attention: `scaled_dot_product_attention` in all its forms, flash attention of PyTorch, Tri Dao and AITER.
 
 Fused attention counts its two matrix products, of which causal attention does half; its softmax is not counted, as in
-the papers. The backward pass does two and a half times as much: it computes the scores again, and multiplies four more
-times. Sequences of different lengths packed into one tensor have no rule: their lengths are not recorded.
+the papers. Where queries and keys are unlike many, the causal masks of PyTorch begin at the first key, those of flash
+attention end at the last. The backward pass does two and a half times as much: it computes the scores again, and
+multiplies four more times. Sequences of different lengths packed into one tensor have no rule: their lengths are not
+recorded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from deepprof.metrics.cost.formulas import count_attention
@@ -25,7 +27,7 @@ class _AttentionForm:
     `query` is the place of the query, which key and value follow. `causal` is the place of the truth value `is_causal`,
     None: never causal. `heads_first`: the sides are batch, heads, sequence, size; else batch, sequence, heads, size.
     `window` is the place of the first side of a window, `packed` that of lengths of packed sequences. A backward one
-    is given the gradient of the result at the place `gradient`.
+    is given the gradient of the result at the place `gradient`. `is_first`: its causal mask begins at the first key.
     """
 
     causal: int | None
@@ -34,6 +36,7 @@ class _AttentionForm:
     window: int | None = None
     packed: int | None = None
     gradient: int | None = None
+    is_first: bool = False
 
 
 def _attend(call: OperatorCall, form: _AttentionForm) -> OperationCost:
@@ -45,7 +48,12 @@ def _attend(call: OperatorCall, form: _AttentionForm) -> OperationCost:
     *batch, queries, size = shapes[0] if form.heads_first else _swap(shapes[0])
     *_, keys, _ = shapes[1] if form.heads_first else _swap(shapes[1])
     causal = form.causal is not None and (call.flag(form.causal) or _window(call, form)[1] == "0")
-    flops = count_attention(queries, keys, size, shapes[2][-1], prod(batch), is_causal=causal)
+    sizes = (size, shapes[2][-1], prod(batch))
+    if causal and form.is_first:  # queries beyond the keys see all of these, keys beyond the queries are not seen
+        before = count_attention(max(queries - keys, 0), keys, *sizes)
+        flops = before + count_attention(min(queries, keys), min(queries, keys), *sizes, is_causal=True)
+    else:
+        flops = count_attention(queries, keys, *sizes, is_causal=causal)
     result = Operand((), operands[0].dtype, prod(batch) * queries * shapes[2][-1]).nbytes
     inputs = sum(operand.nbytes for operand in operands)
     dtype = operands[0].dtype
@@ -82,13 +90,14 @@ def _mask_nbytes(call: OperatorCall, form: _AttentionForm) -> int:
 
 
 def _masked_rule(form: _AttentionForm) -> Rule:
-    """Return the rule of an operator whose `causal` is the number of a kind of mask: 0 is none, 1 and 2 are causal."""
+    """Return the rule of an operator whose `causal` is the number of a mask: none, from the first key, to the last."""
 
     def rule(call: OperatorCall) -> OperationCost:
         place = form.causal or 0
-        known = {"0": "False", "1": "True", "2": "True"}.get(call.operand(place).value, "")
+        kind = call.operand(place).value
+        known = {"0": "False", "1": "True", "2": "True"}.get(kind, "")
         operands = (*call.operands[:place], Operand(value=known), *call.operands[place + 1 :])
-        return _attend(OperatorCall(call.name, operands), form)
+        return _attend(OperatorCall(call.name, operands), replace(form, is_first=kind == "1"))
 
     return rule
 
@@ -100,19 +109,19 @@ def _rule(form: _AttentionForm) -> Rule:
 
 FLASH = _AttentionForm(5, heads_first=False, window=6)
 FORMS: Mapping[str, _AttentionForm] = {
-    "aten::scaled_dot_product_attention": _AttentionForm(5),
+    "aten::scaled_dot_product_attention": _AttentionForm(5, is_first=True),
     "aten::_scaled_dot_product_flash_attention": _AttentionForm(4),
-    "aten::_scaled_dot_product_flash_attention_for_cpu": _AttentionForm(4),
-    "aten::_scaled_dot_product_efficient_attention": _AttentionForm(6),
-    "aten::_scaled_dot_product_cudnn_attention": _AttentionForm(6),
-    "aten::_scaled_dot_product_fused_attention_overrideable": _AttentionForm(5),
+    "aten::_scaled_dot_product_flash_attention_for_cpu": _AttentionForm(4, is_first=True),
+    "aten::_scaled_dot_product_efficient_attention": _AttentionForm(6, is_first=True),
+    "aten::_scaled_dot_product_cudnn_attention": _AttentionForm(6, is_first=True),
+    "aten::_scaled_dot_product_fused_attention_overrideable": _AttentionForm(5, is_first=True),
     "aten::_flash_attention_forward": _AttentionForm(8, heads_first=False, packed=3, window=11),
-    "aten::_cudnn_attention_forward": _AttentionForm(10, packed=4),
+    "aten::_cudnn_attention_forward": _AttentionForm(10, packed=4, is_first=True),
     # grad_out, query, key, value, …
     "aten::_scaled_dot_product_flash_attention_backward": _AttentionForm(11, query=1, gradient=0),
-    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": _AttentionForm(7, query=1, gradient=0),
-    "aten::_scaled_dot_product_efficient_attention_backward": _AttentionForm(11, query=1, gradient=0),
-    "aten::_scaled_dot_product_cudnn_attention_backward": _AttentionForm(14, query=1, gradient=0),
+    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": _AttentionForm(7, query=1, gradient=0, is_first=True),
+    "aten::_scaled_dot_product_efficient_attention_backward": _AttentionForm(11, query=1, gradient=0, is_first=True),
+    "aten::_scaled_dot_product_cudnn_attention_backward": _AttentionForm(14, query=1, gradient=0, is_first=True),
     "aten::_flash_attention_backward": _AttentionForm(11, query=1, heads_first=False, packed=6, window=15, gradient=0),
     # flash-attn and AITER: q, k, v, dropout_p, softmax_scale, causal, window_size_left, window_size_right, …
     **dict.fromkeys(("flash_attn::_flash_attn_forward", "aiter::_flash_attn_forward"), FLASH),

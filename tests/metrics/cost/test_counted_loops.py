@@ -95,12 +95,24 @@ def test_causal_attention_does_half_of_a_square_and_all_before_it(
     queries: int, before: int, batch: int, heads: int, size: int
 ) -> None:
     keys = queries + before
-    q, k = (batch, heads, queries, size), (batch, heads, keys, size)
-    found = cost("scaled_dot_product_attention", q, k, k, None, 0.0, True, None, False)
+    q, k = (batch, queries, heads, size), (batch, keys, heads, size)
+    found = cost("flash_attn::_flash_attn_forward", q, k, k, 0.0, 0.1, True, -1, -1)
     assert found is not None
     seen = sum(before + row + 1 for row in range(queries))  # a query sees itself and the keys before it
     each = 2 * batch * heads * 2 * size
     assert found.flops == each * seen - each * queries // 2  # of itself, half
+
+
+@given(st.integers(1, 9), st.integers(1, 9), SMALL, SMALL, st.integers(1, 4))
+def test_causal_attention_of_pytorch_begins_at_the_first_key(
+    queries: int, keys: int, batch: int, heads: int, size: int
+) -> None:
+    q, k = (batch, heads, queries, size), (batch, heads, keys, size)
+    found = cost("scaled_dot_product_attention", q, k, k, None, 0.0, True, None, False)
+    assert found is not None
+    seen = sum(min(row + 1, keys) for row in range(queries))
+    each = 2 * batch * heads * 2 * size
+    assert found.flops == each * seen - each * min(queries, keys) // 2
 
 
 @given(st.lists(st.lists(st.integers(1, 3), max_size=3).map(tuple), max_size=3))

@@ -187,6 +187,31 @@ def test_what_does_not_fit_is_unknown(given: tuple) -> None:
     assert cost(*given) is None
 
 
+SHORT, LONG = (2, 4, 4, 8), (2, 4, 8, 8)
+
+
+def attention(queries: tuple[int, ...], keys: tuple[int, ...]) -> list[int | None]:
+    """Return the operations of causal attention in the forms of PyTorch and in those of flash attention."""
+    masked = [(2, shape[2], 4, 8) for shape in (queries, keys, keys)]
+    return [
+        found and found.flops
+        for found in (
+            cost("scaled_dot_product_attention", queries, keys, keys, None, 0.0, ON, 0.1, OFF),
+            cost("_scaled_dot_product_efficient_attention", queries, keys, keys, None, OFF, 0.0, ON),
+            cost("_scaled_dot_product_flash_attention_for_cpu", queries, keys, keys, 0.0, ON, None),
+            cost("_efficient_attention_forward", *masked, None, None, None, 4, 8, 0.0, 1, OFF),
+            cost("_efficient_attention_forward", *masked, None, None, None, 4, 8, 0.0, 2, OFF),
+            cost("flash_attn::_flash_attn_forward", *masked, 0.0, 0.1, ON, -1, -1),
+        )
+    ]
+
+
+def test_causal_masks_of_unlike_lengths_begin_at_the_first_key_or_end_at_the_last() -> None:
+    each = 2 * 2 * 4 * (8 + 8)  # operations of a pair of query and key; half a square of 4 are 8 pairs
+    assert attention(SHORT, LONG) == [8 * each] * 4 + [(16 + 8) * each] * 2
+    assert attention(LONG, SHORT) == [(16 + 8) * each] * 4 + [8 * each] * 2
+
+
 def test_the_second_window_side_0_means_causal() -> None:
     shape = (2, 6, 4, 8)
     plain = cost("flash_attn::_flash_attn_forward", shape, shape, shape, 0.0, 0.1, ON, -1, -1)
