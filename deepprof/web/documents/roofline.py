@@ -8,7 +8,6 @@ import msgspec
 import polars as pl
 
 from deepprof.render.roofline.picture import (
-    NO_ROOFS,
     RooflineAxis,
     RooflinePicture,
     RooflinePoint,
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from deepprof.metrics.cost.roofline_tables import LoopRoofline
 
 PARTS = 40  # of an axis, for the time along it
+NO_PEAKS = "No peaks of this device are known: deepprof roofline TRACE --peaks compares it with other ones."
 MOST_GROUPS = 1_000  # of a document: those that take most time
 
 
@@ -126,7 +126,7 @@ def _write_axis(axis: RooflineAxis, shares: list[tuple[float, float]]) -> Decade
 
 def _list_notes(found: LoopRoofline) -> list[str]:
     """Return sentences on what the roofline rests on."""
-    peaks = NO_ROOFS if found.peaks is None else f"Roofs of {found.peaks.name}: {found.peaks.source}."
+    peaks = NO_PEAKS if found.peaks is None else f"Roofs of {found.peaks.name}: {found.peaks.source}."
     return [describe_utilization(found), peaks]
 
 
