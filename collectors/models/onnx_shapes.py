@@ -108,9 +108,21 @@ def _read_values(path: Path, tensor: Any) -> Values | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of odd keys in a place of external data
-            return np.asarray(numpy_helper.to_array(tensor, str(path.parent)))
+            return np.asarray(numpy_helper.to_array(_limit_part(tensor), str(path.parent)))
     except Exception:  # of several libraries: a part is absent, which is said where a shape depends on it
         return None
+
+
+def _limit_part(tensor: Any) -> Any:
+    """Return a weight that reads of another file only its own bytes: without a length onnx reads all of the file."""
+    if tensor.data_location != tensor.EXTERNAL:
+        return tensor
+    limited = type(tensor)()
+    limited.CopyFrom(tensor)
+    del limited.external_data[:]
+    limited.external_data.extend(each for each in tensor.external_data if each.key != "length")
+    limited.external_data.add(key="length", value=str(make_spec(tensor.dims, tensor.data_type).nbytes))
+    return limited
 
 
 def infer_shapes(path: Path, nodes: Iterable[Any], model: Any, known: InferredTensors, sources: ShapeSources) -> None:

@@ -131,6 +131,23 @@ def test_weights_in_another_file_need_not_be_there(path: Path) -> None:
     assert read_model(path) == whole
 
 
+@pytest.mark.parametrize("length", [None, "16", "900000"])
+def test_of_another_file_only_the_weight_is_read(path: Path, length: str | None) -> None:
+    import onnx
+
+    save_model(path, [node("Reshape", "x new", "y")], {"x": [2, 4]}, ["y"], {"new": np.array([1, 8])})
+    model = onnx.load(str(path))
+    weight = model.graph.initializer[0]
+    path.with_name("weights").write_bytes(weight.raw_data + bytes(1_000_000))
+    weight.ClearField("raw_data")
+    weight.data_location = weight.EXTERNAL
+    weight.external_data.add(key="location", value="weights")
+    if length is not None:
+        weight.external_data.add(key="length", value=length)
+    onnx.save(model, str(path))
+    assert read_model(path).tensors["y"].shape == (1, 8)
+
+
 @pytest.mark.filterwarnings("ignore:.*shapes are those of one run")
 def test_a_run_needs_the_weights_in_another_file(path: Path) -> None:
     import onnx
