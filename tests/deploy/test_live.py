@@ -23,6 +23,7 @@ from tests.deploy.test_prometheus import FASTER, GROUPS, hurry
 from tests.manifest import TRACES
 
 JOB = "train"
+SETTINGS = ["examine.every=1s", f"exporter.model_flops={JOB}=1e12/1e14"]
 FILES = ("tb-resnet50-nw0", "tb-resnet50-nw0-c")
 
 
@@ -51,7 +52,7 @@ def watched(daemon: Daemon, folder: Path) -> Iterator[Prometheus]:
 @pytest.mark.traces
 @pytest.mark.skipif(not TRACES.is_dir(), reason=f"no real traces in {TRACES} (set DEEPPROF_TRACES)")
 def test_a_live_job_has_data_in_every_panel_and_alerts_that_come_and_go(tmp_path: Path) -> None:
-    with running(settings=["examine.every=1s"]) as daemon, watched(daemon, tmp_path) as server, training(daemon) as job:
+    with running(settings=SETTINGS) as daemon, watched(daemon, tmp_path) as server, training(daemon) as job:
         wait_for(lambda: (server.number(f'sum(deepprof_iterations_total{{job_id="{JOB}"}})') or 0) > 30, "iterations")
         wait_for(lambda: server.query("deepprof_diagnosis_active"), "findings")
         # Nothing was dropped, and a sender of recordings is no collector.

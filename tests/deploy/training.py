@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from deepprof.live.client.values import StageFigures
 from deepprof.live.service.config.sections import ShareSection
 from deepprof.live.service.exporter import DaemonSnapshot, Exporter
+from deepprof.live.service.exporter.exporter import ExporterSettings
+from deepprof.live.service.model_flops import ModelFlops
 from deepprof.live.service.senders import SenderView
 from deepprof.live.service.views import CollectorView, RankView
 from tests.deepprof.live.service.exporter.jobs import S, make_device, make_rank, make_snapshot
@@ -19,6 +21,7 @@ __all__ = ["Training", "exported"]
 
 AGO_NS = 1800 * S
 DURATION_NS = 10_000_000
+SETTINGS = ExporterSettings(model_flops=[ModelFlops("*", ideal_ns=1e6)])
 STAGES = (
     StageFigures("forward", 2_000_000, 1_000_000, 3_000_000, 0.9),
     StageFigures("backward", 5_000_000, 500_000, 5_000_000, 0.8),
@@ -64,7 +67,8 @@ class Training:
     def rank(self, job: str, rank: int) -> RankView:
         """Return a rank with all that can be shown."""
         now_ns, number = time.time_ns(), int(self.iterations)
-        device = make_device(number, duration_ns=DURATION_NS, resets_total=1, foreign_total=number // 100)
+        extra = {"resets_total": 1, "foreign_total": number // 100, "median_iteration_ns": DURATION_NS}
+        device = make_device(number, duration_ns=DURATION_NS, **extra)
         made = make_rank(job, rank, now_ns, device, first_seen_unix_ns=now_ns - AGO_NS)
         made = replace(made, status=CollectorView(overhead_ratio=0.01), stages=STAGES)
         if job == "healthy" or rank == 1:
@@ -96,7 +100,7 @@ class Training:
 @contextmanager
 def exported(training: Training) -> Iterator[tuple[Exporter, str]]:
     """Serve the jobs; give the exporter and its HOST:PORT."""
-    exporter = Exporter(("127.0.0.1", 0), training.look)
+    exporter = Exporter(("127.0.0.1", 0), training.look, settings=SETTINGS)
     try:
         yield exporter, f"{exporter.address[0]}:{exporter.address[1]}"
     finally:
