@@ -92,3 +92,9 @@ def test_a_run_has_roofs_shares_and_what_was_counted_instead_of_predicted() -> N
     whole = measure_model_run(graph(), counted, None).whole
     assert whole.select("nbytes", "basis").row(0) == (123_456, COUNTED)
     assert whole.select(pl.col("bound", "roof_ratio").is_null()).row(0) == (True, True)
+
+
+def test_layers_without_time_have_no_share_and_nothing_without_peaks() -> None:
+    idle = make_layer("/conv/Conv", "x", {"m": IMAGE}, role=LayerRole.PRODUCT, time_ns=0)
+    row = measure_model_run(graph(), make_profile(idle), None).layers
+    assert row.select("share_ratio", "bound", "ideal_ns").row(0) == (None, None, None)

@@ -34,7 +34,7 @@ SCHEMA = {
 }
 
 
-def roofs_of(*rows: tuple[object, ...], peaks: DevicePeaks = PEAKS) -> list[dict[str, object]]:
+def roofs_of(*rows: tuple[object, ...], peaks: DevicePeaks | None = PEAKS) -> list[dict[str, object]]:
     return add_roofs(pl.DataFrame(list(rows), SCHEMA, orient="row"), peaks).to_dicts()
 
 
@@ -209,9 +209,15 @@ def test_the_unknown_stays_unknown() -> None:
 
 
 def test_without_peaks_there_is_an_intensity_alone() -> None:
-    (row,) = roofs_of((400, 100, 400, "float16", 80_000), peaks=DevicePeaks("nothing", "of the test"))
-    assert (row["intensity"], row["achieved_flops_per_s"]) == (4.0, pytest.approx(5e6))
-    assert (row["ideal_ns"], row["bound"], row["roof_ratio"]) == (None, None, None)
+    for peaks in (DevicePeaks("nothing", "of the test"), None):
+        (row,) = roofs_of((400, 100, 400, "float16", 80_000), peaks=peaks)
+        assert (row["intensity"], row["achieved_flops_per_s"]) == (4.0, pytest.approx(5e6))
+        assert (row["ideal_ns"], row["bound"], row["roof_ratio"]) == (None, None, None)
+
+
+def test_without_peaks_what_does_nothing_has_no_roof_either() -> None:
+    (row,) = roofs_of((0, 0, 0, None, 80_000), peaks=None)
+    assert (row["ideal_ns"], row["bound"], row["attainable_flops_per_s"]) == (None, None, None)
 
 
 def test_an_empty_table() -> None:
