@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -26,6 +26,7 @@ from deepprof.collectors.models.graph import TensorSpec
 PROGRAM = "trtexec"
 MISSING = "trtexec of TensorRT is not on PATH; install TensorRT, or read its files with --profile and --layer-info"
 ADVICE = "write it with trtexec --profilingVerbosity=detailed --exportProfile=FILE --exportLayerInfo=FILE"
+Layer = TypeVar("Layer")
 LIMIT_NBYTES, MAX_LAYERS = 256 * 1024**2, 200_000
 LONGEST_S = 3600
 DETAILS = ("--profilingVerbosity=detailed", "--separateProfileRun")
@@ -144,8 +145,9 @@ def read_recorded(profile: Path, layer_info: Path, batch: int, times: Path | Non
 
     Raises `TraceError` for a file that is not such a one.
     """
-    rows = _decode(profile, list[_TimedLayer])
-    layers = [_EngineLayer(each) if isinstance(each, str) else each for each in _decode(layer_info, _EngineFile).layers]
+    rows = _check_number(profile, _decode(profile, list[_TimedLayer]))
+    described = _check_number(layer_info, _decode(layer_info, _EngineFile).layers)
+    layers = [_EngineLayer(each) if isinstance(each, str) else each for each in described]
     runs = next((row.count for row in rows if row.count is not None), 0)
     spent = defaultdict[str, deque[int]](deque)
     for row in rows:
@@ -158,6 +160,12 @@ def read_recorded(profile: Path, layer_info: Path, batch: int, times: Path | Non
     how = "median" if any(row.median_ms is not None for row in rows) else "mean"
     latency_ns = _read_latency(times) if times is not None else None
     return BackendProfile(TensorRt.name, "unknown version", "unknown device", batch, runs, latency_ns, how, found)
+
+
+def _check_number(path: Path, layers: list[Layer]) -> list[Layer]:
+    if len(layers) > MAX_LAYERS:
+        raise TraceError(path, f"has more than {MAX_LAYERS:,} layers", "profile a part of the model")
+    return layers
 
 
 def _decode(path: Path, kind: Any) -> Any:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 MOST_LAYERS = 15  # of the text; JSON and CSV have all
 GAP = 2  # columns between two of a table
 NARROWEST_NAME = 12
-MANY_LAYERS_RATIO = 0.8  # of a run; if layers take less, something else does
 NO_ROOFS = "No peaks are known: run `deepprof peak`, or give --peaks, to see bounds and distances."
 
 

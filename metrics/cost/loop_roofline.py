@@ -48,9 +48,7 @@ ROOFS = (
     *("intensity", "attainable_flops_per_s", "achieved_flops_per_s", "achieved_nbytes_per_s"),
     *("ideal_ns", "bound", "roof_ratio"),
 )
-RELATIVE = ("attainable_flops_per_s", "ideal_ns", "bound", "roof_ratio")  # to peaks
 TOO_LITTLE = "the cost of {missing:.0f} % of the time of products is not known"
-UNKNOWN = DevicePeaks(name="an unknown device", source="none")
 NO_PRODUCTS = "no matrix product, convolution or attention is known"
 NOT_LINKED = "operators run again in the backward pass, and the launches of many products were not recorded"
 NO_DEVICE = "the recording does not name the device"
@@ -204,11 +202,8 @@ def _add_headroom(groups: pl.DataFrame, peaks: DevicePeaks | None) -> pl.DataFra
     """Return groups with the columns of `CALL_GROUPS` that depend on peaks, null where these are not known."""
     bare = groups.select(pl.exclude(*ROOFS, "headroom_ns"))
     each = bare.with_columns(pl.col("device_ns", "kernels", *AMOUNTS) / pl.col("calls"))
-    rated = add_roofs(each, UNKNOWN if peaks is None else peaks).select(ROOFS)
-    if peaks is None:  # nor has what computes and moves nothing a roof
-        rated = rated.with_columns(pl.lit(None, rated[name].dtype).alias(name) for name in RELATIVE)
-    table = bare.hstack(rated).with_columns(pl.col("ideal_ns") * pl.col("calls"))
-    least = UNKNOWN.shortest_kernel_ns if peaks is None else peaks.shortest_kernel_ns
+    table = bare.hstack(add_roofs(each, peaks).select(ROOFS)).with_columns(pl.col("ideal_ns") * pl.col("calls"))
+    least = 0 if peaks is None else peaks.shortest_kernel_ns
     shortest = pl.max_horizontal("ideal_ns", pl.col("calls") * least)  # each call has one kernel at least
     headroom = pl.when(pl.col("ideal_ns").is_not_null()).then((pl.col("device_ns") - shortest).clip(lower_bound=0))
     return table.with_columns(headroom_ns=headroom).select(list(CALL_GROUPS)).cast(dict(CALL_GROUPS))  # type: ignore[arg-type]

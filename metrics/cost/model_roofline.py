@@ -13,7 +13,6 @@ from deepprof.metrics.cost.mapping import map_layers
 from deepprof.metrics.cost.mapping_checks import MappingChecks, check_mapping
 from deepprof.metrics.cost.roofs import DevicePeaks, add_roofs
 
-NO_PEAKS = DevicePeaks(name="unknown", source="no peaks are known")
 COUNTED = "counted"  # bytes that the processor counted; FLOP are predicted all the same
 
 
@@ -22,7 +21,7 @@ class ModelRun:
     """A model that ran on a backend with inputs of one shape.
 
     `layers` has the rows of `cost_layers`, `whole` one for the model from end to end, both with their roofs.
-    `layers` also has `share_ratio`, of the time of all layers.
+    `layers` also has `share_ratio`, of the time of all layers, null where they take none.
     """
 
     profile: BackendProfile
@@ -48,6 +47,6 @@ def measure_model_run(graph: ModelGraph, profile: BackendProfile, peaks: DeviceP
     whole = sum_layers(layers, profile.latency_ns)
     if profile.counted_nbytes is not None:
         whole = whole.with_columns(nbytes=pl.lit(profile.counted_nbytes, pl.Int64), basis=pl.lit(COUNTED))
-    roofs = peaks or NO_PEAKS
-    shares = add_roofs(layers, roofs).with_columns(share_ratio=pl.col("device_ns") / pl.col("device_ns").sum())
-    return ModelRun(profile, check_mapping(mapping), shares, add_roofs(whole, roofs))
+    all_ns = pl.col("device_ns").sum()
+    shares = add_roofs(layers, peaks).with_columns(share_ratio=pl.when(all_ns > 0).then(pl.col("device_ns") / all_ns))
+    return ModelRun(profile, check_mapping(mapping), shares, add_roofs(whole, peaks))

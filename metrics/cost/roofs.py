@@ -118,13 +118,13 @@ def _is_alike(peaks: DevicePeaks, multiprocessors: int, memory_nbytes: int) -> b
     return peaks.multiprocessors == multiprocessors and difference <= MEMORY_TOLERANCE_RATIO * peaks.memory_nbytes
 
 
-def add_roofs(table: pl.DataFrame, peaks: DevicePeaks) -> pl.DataFrame:
+def add_roofs(table: pl.DataFrame, peaks: DevicePeaks | None) -> pl.DataFrame:
     """Return the rows of `table` with what `peaks` allow them.
 
     `table` has `flops`, `nbytes`, `product_flops`, `product_dtype` and `device_ns`, null where unknown, and may have
     `kernels`, how many kernels ran for a row. Added are `intensity` (FLOP per byte), `attainable_flops_per_s`,
     `achieved_flops_per_s`, `achieved_nbytes_per_s`, `ideal_ns`, `bound` and `roof_ratio`, each null where it cannot be
-    known, also where the device's peaks have no rate for the type.
+    known, also where the device's peaks have no rate for the type; without `peaks`, None, all that depends on them.
 
     `ideal_ns` is the greater of `compute_ns` and `memory_ns`, which are added too: the least time of the arithmetic
     (products at the rate of their type, the rest on the vector units beside them) and of the device's memory. `bound`
@@ -133,16 +133,16 @@ def add_roofs(table: pl.DataFrame, peaks: DevicePeaks) -> pl.DataFrame:
     above 1 means that the operands came from a cache, that the peak is wrong or that less was done than the shapes say.
     """
     flops, nbytes, device_ns = (pl.col(name).cast(pl.Float64) for name in ("flops", "nbytes", "device_ns"))
-    memory_rate = pl.lit(peaks.memory_nbytes_per_s.get(MEMORY), dtype=pl.Float64)
-    times = table.with_columns(compute_ns=_compute_ns(table, peaks), memory_ns=_over(nbytes, memory_rate)).with_columns(
-        ideal_ns=_greater(pl.col("compute_ns"), pl.col("memory_ns"))
-    )
+    times = table.with_columns(
+        compute_ns=_compute_ns(table, peaks) if peaks else pl.lit(None, dtype=pl.Float64),
+        memory_ns=_memory_ns(peaks) if peaks else pl.lit(None, dtype=pl.Float64),
+    ).with_columns(ideal_ns=_greater(pl.col("compute_ns"), pl.col("memory_ns")))
     return times.with_columns(
         intensity=_divide(flops, nbytes),
         attainable_flops_per_s=_divide(flops * 1e9, pl.col("ideal_ns")),
         achieved_flops_per_s=_divide(flops * 1e9, device_ns),
         achieved_nbytes_per_s=_divide(nbytes * 1e9, device_ns),
-        bound=_bound(peaks, "kernels" in table.columns),
+        bound=_bound(peaks.shortest_kernel_ns if peaks else 0, "kernels" in table.columns),
         roof_ratio=_divide(pl.col("ideal_ns"), device_ns),
     )
 
@@ -158,6 +158,11 @@ def _compute_ns(table: pl.DataFrame, peaks: DevicePeaks) -> pl.Expr:
     on_matrix_units = [name for name in _types_of(table) if find_rate_type(name) in peaks.matrix_flops_per_s]
     is_beside = pl.col("product_dtype").cast(pl.String).is_in(on_matrix_units)
     return pl.when(is_beside).then(_greater(product_ns, rest_ns)).otherwise(product_ns + rest_ns)
+
+
+def _memory_ns(peaks: DevicePeaks) -> pl.Expr:
+    """Return the time that the device's memory takes at least."""
+    return _over(pl.col("nbytes").cast(pl.Float64), pl.lit(peaks.memory_nbytes_per_s.get(MEMORY), dtype=pl.Float64))
 
 
 def _types_of(table: pl.DataFrame) -> list[str]:
@@ -180,11 +185,13 @@ def _other_rates(peaks: DevicePeaks) -> pl.Expr:
     return pl.when(pl.col("product_dtype").cast(pl.String) == "float64").then(double).otherwise(single)
 
 
-def _bound(peaks: DevicePeaks, has_kernels: bool) -> pl.Expr:
-    """Return what limits each row, from the times in `compute_ns` and `memory_ns`."""
+def _bound(kernel_ns: int, has_kernels: bool) -> pl.Expr:
+    """Return what limits each row, from the times in `compute_ns` and `memory_ns`.
+
+    `kernel_ns` is what a kernel takes that does nothing.
+    """
     kernels = pl.col("kernels").fill_null(1) if has_kernels else pl.lit(1)
-    at_least_ns, shortest_ns = peaks.shortest_kernel_ns, kernels * peaks.shortest_kernel_ns
-    is_short = (pl.col("ideal_ns") < at_least_ns) | (pl.col("device_ns") <= shortest_ns).fill_null(False)
+    is_short = (pl.col("ideal_ns") < kernel_ns) | (pl.col("device_ns") <= kernels * kernel_ns).fill_null(False)
     larger = pl.when(pl.col("compute_ns") >= pl.col("memory_ns")).then(pl.lit("compute")).otherwise(pl.lit("memory"))
     return pl.when(pl.col("ideal_ns").is_null()).then(None).when(is_short).then(pl.lit("launch")).otherwise(larger)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from deepprof.backends import tensorrt
 from deepprof.backends.backend import RunOptions, load_backend
 from deepprof.backends.tensorrt import read_recorded
 from deepprof.collectors.errors import TraceError, UsageError
@@ -140,6 +141,12 @@ def test_other_files_are_refused(tmp_path: Path, content: str) -> None:
     info.write_text(content)
     with pytest.raises(TraceError, match="is no such file of trtexec; write it with trtexec --profilingVerbosity"):
         read_recorded(profile, info, 1)
+
+
+def test_more_layers_than_an_engine_has_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tensorrt, "MAX_LAYERS", len(LAYERS) - 1)
+    with pytest.raises(TraceError, match="has more than 5 layers"):
+        read_recorded(*record(tmp_path), 1)
 
 
 def test_files_of_two_engines_are_told(tmp_path: Path) -> None:
