@@ -5,16 +5,21 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from deepprof.backends import cuda_context, cupti_calls, dram_counter, range_profiler
+from deepprof.backends import cuda_context, cupti_calls, dram_counter, onnxruntime, range_profiler
+from deepprof.backends.backend import RunOptions, load_backend
 from deepprof.backends.cuda_context import UncountedError
-from deepprof.backends.cupti_calls import LIMITS, REASONS, CuptiLibrary, find_cupti
+from deepprof.backends.cupti_calls import FORBIDDEN, LIMITS, REASONS, CuptiLibrary, find_cupti
 from deepprof.backends.dram_counter import DramCounter
+from deepprof.collectors.models.backend_profile import BackendProfile
+from deepprof.collectors.models.graph import TensorSpec
 from tests.collectors.live.building import FLAGS, compiler, run
 from tests.collectors.live.test_cupti_headers import cxx
 from tests.collectors.live.vendor_wheels import CUDA
+from tests.deepprof.backends.small_models import write_convolutions
 
 SOURCE = Path(__file__).with_name("fake_cupti.cpp")
 READ, WRITTEN = 3_000.0, 1_001.0
@@ -227,6 +232,56 @@ def test_without_a_driver_nothing_else_is_looked_for(monkeypatch: pytest.MonkeyP
 def define(kind: str, name: str, value: str) -> str:
     """Return a function in C that returns a constant."""
     return f"{kind}{name}(void);\n{kind}{name}(void) {{ return {value}; }}\n"
+
+
+class CudaSession:
+    """A session of ONNX Runtime that says it is on CUDA, and moves bytes in each run."""
+
+    def __init__(self, session: Any, gpu: FakeGpu) -> None:
+        self.session, self.gpu = session, gpu
+
+    def run(self, *arguments: object) -> object:
+        self.gpu.move()
+        return self.session.run(*arguments)
+
+    def end_profiling(self) -> object:
+        return self.session.end_profiling()
+
+    def get_providers(self) -> list[str]:
+        return list(onnxruntime.PROVIDERS)
+
+
+@pytest.fixture
+def on_cuda(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
+    """A machine whose ONNX Runtime has CUDA, and counters of misses that must not be taken for those of the GPU."""
+    build = onnxruntime._build
+    monkeypatch.setattr(onnxruntime, "_build", lambda *arguments: CudaSession(build(*arguments), gpu))
+    monkeypatch.setattr(onnxruntime.MissCounter, "count_nbytes", lambda *_: 1)
+    return gpu
+
+
+def profile(folder: Path) -> BackendProfile:
+    path = write_convolutions(folder / "model.onnx")
+    options = RunOptions({"x": TensorSpec((1, 3, 16, 16), "float32")}, runs=4, warmup=2, threads=1)
+    return load_backend("onnxruntime").profile(path, options)
+
+
+def test_onnx_runtime_on_cuda_has_the_bytes_of_its_timed_runs(on_cuda: FakeGpu, tmp_path: Path) -> None:
+    found = profile(tmp_path)
+    assert (found.device, found.counted_nbytes, found.uncounted_reason) == (
+        "CUDAExecutionProvider",
+        READ + WRITTEN,
+        None,
+    )
+    assert on_cuda.calls == CALLS
+
+
+def test_onnx_runtime_on_cuda_runs_all_the_same_where_nothing_is_counted(on_cuda: FakeGpu, tmp_path: Path) -> None:
+    on_cuda.set("cuptiProfilerGetCounterAvailability", 35)
+    found = profile(tmp_path)
+    assert (found.counted_nbytes, found.uncounted_reason) == (None, FORBIDDEN)
+    assert found.latency_ns
+    assert on_cuda.count_open() == 0
 
 
 @pytest.fixture
