@@ -140,6 +140,8 @@ def test_recorded_files_of_trtexec_need_no_tensorrt(folder: Path, capsys: pytest
         (("--backend", "onnxruntime", "--peaks", "nothing like it"), "no peaks of such a device are known"),
         (("--backend", "onnxruntime", "--format", "json"), "--format: is of traces; leave it out"),
         (("--backend", "onnxruntime", "--top", "3"), "--top: is of traces; leave it out"),
+        (("--backend", "onnxruntime", "--by", "layer"), "--by: is of traces; leave it out"),
+        (("--backend", "onnxruntime", "--by", "operator"), "--by: is of traces; leave it out"),
         (("--backend", "onnxruntime", "-o", "out.png"), "end its name with one of .svg, .html, .json, .csv"),
     ],
 )
