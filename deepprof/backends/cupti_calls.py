@@ -53,7 +53,7 @@ REASONS = {  # by CUptiResult
     45: LIMITS["wsl"],  # CUPTI_ERROR_WSL_DEVICE_NOT_SUPPORTED
 }
 NO_SEARCH = "the compiled part that finds libcupti was not built; it needs Linux and a C compiler"
-NO_LIBRARY = "no libcupti is found; pip install nvidia-cuda-cupti, or name it in DEEPPROF_CUPTI"
+NO_LIBRARY = "no libcupti is found beside the CUDA runtime or in the system; name its file in DEEPPROF_CUPTI"
 OLD_LIBRARY = "libcupti is older than CUDA 12.6 update 2 and has no range profiler"
 NVPERF = ("libnvperf_host.so", "libnvperf_target.so")  # what libcupti loads by these names
 
