@@ -37,10 +37,12 @@ FORBIDDEN = (
     "this user may not read the GPU's counters; run it as root, or let all users with the option "
     "NVreg_RestrictProfilingToAdminUsers=0 of NVIDIA's kernel module"
 )
+NO_COUNTER = "this GPU has no counter of its memory's bytes; those that share the host's memory have none"
+NEW_CHIP = "libcupti does not know this GPU; name a newer one in DEEPPROF_CUPTI"
 REASONS = {  # by CUptiResult
     14: MISFIT,  # CUPTI_ERROR_NOT_COMPATIBLE
     15: "CUPTI does not find libnvperf_host.so, which lies beside libcupti",  # CUPTI_ERROR_NOT_INITIALIZED
-    17: "this GPU has no counters of its memory, or not all",  # CUPTI_ERROR_INVALID_METRIC_NAME
+    17: NO_COUNTER,  # CUPTI_ERROR_INVALID_METRIC_NAME
     26: "another profiler reads the GPU's counters",  # CUPTI_ERROR_HARDWARE_BUSY
     33: LIMITS["vGpu"],  # CUPTI_ERROR_VIRTUALIZED_DEVICE_NOT_SUPPORTED
     35: FORBIDDEN,  # CUPTI_ERROR_INSUFFICIENT_PRIVILEGES
@@ -51,6 +53,11 @@ REASONS = {  # by CUptiResult
     43: "a part of a GPU (MIG) has no counters of its memory",  # CUPTI_ERROR_MIG_DEVICE_NOT_SUPPORTED
     44: LIMITS["sli"],  # CUPTI_ERROR_SLI_DEVICE_NOT_SUPPORTED
     45: LIMITS["wsl"],  # CUPTI_ERROR_WSL_DEVICE_NOT_SUPPORTED
+}
+MEANINGS = {  # of results that say more where they come from; so 12.9
+    ("ProfilerHostInitialize", 1): NEW_CHIP,  # CUPTI_ERROR_INVALID_PARAMETER
+    ("ProfilerHostInitialize", 27): NEW_CHIP,  # CUPTI_ERROR_NOT_SUPPORTED
+    ("ProfilerHostConfigAddMetrics", 1): NO_COUNTER,  # CUPTI_ERROR_INVALID_PARAMETER
 }
 NO_SEARCH = "the compiled part that finds libcupti was not built; it needs Linux and a C compiler"
 NO_LIBRARY = "no libcupti is found beside the CUDA runtime or in the system; name its file in DEEPPROF_CUPTI"
@@ -138,7 +145,8 @@ class CuptiLibrary:
         params = STRUCTURES[function](structSize=measure_members(function), **members)
         result = getattr(self._library, f"cupti{function}")(ctypes.byref(params))
         if result:
-            raise UncountedError(REASONS.get(result) or f"cupti{function} fails: {self._describe(result)}")
+            known = MEANINGS.get((function, result)) or REASONS.get(result)
+            raise UncountedError(known or f"cupti{function} fails: {self._describe(result)}")
         return params
 
     def release(self, function: str, **members: Any) -> None:

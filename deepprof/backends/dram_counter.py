@@ -13,7 +13,7 @@ from deepprof.backends.cuda_context import CudaContext, UncountedError
 from deepprof.backends.cupti_calls import CuptiLibrary, find_cupti
 from deepprof.backends.range_profiler import RangeProfiler
 
-METRICS = ("dram__bytes_read.sum", "dram__bytes_write.sum")
+METRICS = ("dram__bytes.sum",)  # both ways together: the names of either differ between chips
 
 
 class DramCounter:

@@ -1,6 +1,6 @@
 """Counts over one range of the work on an NVIDIA GPU, in one pass and without replay, through CUPTI's range profiler.
 
-Replay would need the state of the runs to be saved and brought back; two counters of the memory fit into one pass.
+Replay would need the state of the runs to be saved and brought back; the counter of the memory fits into one pass.
 Not run on a GPU: the order of calls is that of CUPTI's documentation, tested on a made-up library.
 """
 
@@ -25,7 +25,7 @@ from deepprof.backends.cupti_calls import (
 
 NAME = b"deepprof"  # of the range
 CANNOT = (UNSUPPORTED, DISABLED)
-SEVERAL_PASSES = "the counters of the memory need more than one pass on this GPU, and runs are not repeated for them"
+SEVERAL_PASSES = "the counter of the memory needs more than one pass on this GPU, and runs are not repeated for it"
 NO_SUPPORT = "CUPTI says that this GPU cannot be profiled"
 LOST = "CUPTI has lost the counted range"
 NO_NUMBERS = "CUPTI gives no numbers for the counted range"

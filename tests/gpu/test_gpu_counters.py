@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.gpu import devices
 from deepprof.backends.backend import RunOptions, load_backend
-from deepprof.backends.cupti_calls import LIMITS, NO_LIBRARY, NO_SEARCH, OLD_LIBRARY, REASONS
+from deepprof.backends.cupti_calls import LIMITS, MEANINGS, NO_LIBRARY, NO_SEARCH, OLD_LIBRARY, REASONS
 from deepprof.backends.dram_counter import DramCounter
 from deepprof.collectors.models.graph import TensorSpec
 from tests.deepprof.backends.small_models import write_convolutions
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.gpu
 find_gpu = cache(devices.find_gpu)
 NBYTES = 1 << 30  # far more than a cache holds
 RUNS = 5
-ELSEWHERE = {*REASONS.values(), *LIMITS.values(), NO_LIBRARY, OLD_LIBRARY, NO_SEARCH}
+ELSEWHERE = {*REASONS.values(), *MEANINGS.values(), *LIMITS.values(), NO_LIBRARY, OLD_LIBRARY, NO_SEARCH}
 
 
 @pytest.fixture(autouse=True, scope="module")

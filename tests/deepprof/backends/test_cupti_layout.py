@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 
 from deepprof.backends import cupti_calls
-from deepprof.backends.cupti_calls import LAYOUTS, REASONS, STRUCTURES, measure_members
+from deepprof.backends.cupti_calls import LAYOUTS, MEANINGS, REASONS, STRUCTURES, measure_members
 from tests.collectors.live.building import run
 from tests.collectors.live.test_cupti_headers import CuptiHeaders, cxx
 from tests.collectors.live.vendor_wheels import CUDA, cupti_library
@@ -22,10 +22,12 @@ NUMBERS = {
     "CUPTI_UserReplay": cupti_calls.USER_REPLAY,
     "CUPTI_PROFILER_CONFIGURATION_UNSUPPORTED": cupti_calls.UNSUPPORTED,
     "CUPTI_PROFILER_CONFIGURATION_DISABLED": cupti_calls.DISABLED,
+    "CUPTI_ERROR_INVALID_PARAMETER": 1,
     "CUPTI_ERROR_NOT_COMPATIBLE": 14,
     "CUPTI_ERROR_NOT_INITIALIZED": 15,
     "CUPTI_ERROR_INVALID_METRIC_NAME": 17,
     "CUPTI_ERROR_HARDWARE_BUSY": 26,
+    "CUPTI_ERROR_NOT_SUPPORTED": 27,
     "CUPTI_ERROR_VIRTUALIZED_DEVICE_NOT_SUPPORTED": 33,
     "CUPTI_ERROR_INSUFFICIENT_PRIVILEGES": 35,
     "CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED": 39,
@@ -97,7 +99,8 @@ def test_numbers_mean_what_the_headers_say(printed: dict[str, tuple[int, ...]]) 
 
 
 def test_every_result_with_a_reason_is_compared() -> None:
-    assert set(REASONS) == {number for name, number in NUMBERS.items() if name.startswith("CUPTI_ERROR_")}
+    told = {*REASONS, *(result for _, result in MEANINGS)}
+    assert told == {number for name, number in NUMBERS.items() if name.startswith("CUPTI_ERROR_")}
 
 
 @pytest.mark.parametrize(("version", "is_there"), [("12.1", False), *((version, True) for version in VERSIONS)])

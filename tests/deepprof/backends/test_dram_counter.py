@@ -12,7 +12,7 @@ import pytest
 from deepprof.backends import cuda_context, cupti_calls, dram_counter, onnxruntime, range_profiler
 from deepprof.backends.backend import RunOptions, load_backend
 from deepprof.backends.cuda_context import UncountedError
-from deepprof.backends.cupti_calls import FORBIDDEN, LIMITS, REASONS, CuptiLibrary, find_cupti
+from deepprof.backends.cupti_calls import FORBIDDEN, LIMITS, MEANINGS, REASONS, CuptiLibrary, find_cupti
 from deepprof.backends.dram_counter import DramCounter
 from deepprof.collectors.models.backend_profile import BackendProfile
 from deepprof.collectors.models.graph import TensorSpec
@@ -22,7 +22,7 @@ from tests.collectors.live.vendor_wheels import CUDA
 from tests.deepprof.backends.small_models import write_convolutions
 
 SOURCE = Path(__file__).with_name("fake_cupti.cpp")
-READ, WRITTEN = 3_000.0, 1_001.0
+MOVED = 4_001.0  # by a run
 OPEN = ["cuInit", "cuDeviceGetCount", "cuDevicePrimaryCtxRetain", "cuCtxPushCurrent_v2", "cuptiProfilerInitialize"]
 ASK = ["cuptiProfilerDeviceSupported", "cuptiDeviceGetChipName", *2 * ["cuptiProfilerGetCounterAvailability"]]
 HOST = ["Initialize", "ConfigAddMetrics", "GetConfigImageSize", "GetConfigImage", "GetNumOfPasses"]
@@ -49,7 +49,7 @@ class FakeGpu:
         self.path = path
         self.library = ctypes.CDLL(str(path))
         self.library.fake_calls.restype = ctypes.c_char_p
-        self.library.fake_move.argtypes = [ctypes.c_double, ctypes.c_double]
+        self.library.fake_move.argtypes = [ctypes.c_double]
 
     @property
     def calls(self) -> list[str]:
@@ -58,8 +58,8 @@ class FakeGpu:
     def set(self, name: str, value: int) -> None:
         self.library.fake_set(name.encode(), value)
 
-    def move(self, read: float = READ, written: float = WRITTEN) -> None:
-        self.library.fake_move(read, written)
+    def move(self, nbytes: float = MOVED) -> None:
+        self.library.fake_move(nbytes)
 
     def count_open(self) -> int:
         return int(self.library.fake_open())
@@ -86,12 +86,12 @@ def gpu(built: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
 def count(gpu: FakeGpu, runs: int = 1) -> DramCounter:
     """Count what `runs` runs move; work that was launched before is still waiting, and more follows."""
     counter, done = DramCounter(), []
-    gpu.move(1e9, 1e9)
+    gpu.move(1e9)
     with counter.count():
         for run_number in range(runs):
             gpu.move()
             done.append(run_number)
-    gpu.move(1e9, 1e9)
+    gpu.move(1e9)
     assert len(done) == runs
     return counter
 
@@ -108,7 +108,7 @@ def refuse(gpu: FakeGpu) -> str:
 
 def test_what_a_run_reads_and_writes_is_counted_and_nothing_before_or_after(gpu: FakeGpu) -> None:
     counter = count(gpu, runs=3)
-    assert counter.count_nbytes(3) == READ + WRITTEN
+    assert counter.count_nbytes(3) == MOVED
     assert counter.reason is None
     assert gpu.calls == CALLS
     assert gpu.count_open() == 0
@@ -117,7 +117,7 @@ def test_what_a_run_reads_and_writes_is_counted_and_nothing_before_or_after(gpu:
 def test_it_can_count_again(gpu: FakeGpu) -> None:
     for _ in range(2):
         gpu.library.fake_reset()
-        assert count(gpu).count_nbytes(1) == READ + WRITTEN
+        assert count(gpu).count_nbytes(1) == MOVED
 
 
 def test_no_run_is_no_byte(gpu: FakeGpu) -> None:
@@ -148,7 +148,7 @@ def test_a_range_that_does_not_end_is_not_counted(gpu: FakeGpu, function: str) -
 def test_what_cannot_be_given_back_takes_nothing_from_the_count(gpu: FakeGpu, function: str) -> None:
     gpu.set(function, 9)
     counter = count(gpu)
-    assert (counter.count_nbytes(1), counter.reason) == (READ + WRITTEN, None)
+    assert (counter.count_nbytes(1), counter.reason) == (MOVED, None)
     assert gpu.calls == CALLS
     assert gpu.count_open() == 1
 
@@ -175,6 +175,12 @@ def test_a_block_that_fails_does_so_though_its_range_does_not_end(gpu: FakeGpu) 
 def test_results_with_a_known_reason_are_told_by_it(gpu: FakeGpu, result: int) -> None:
     gpu.set("cuptiRangeProfilerEnable", result)
     assert refuse(gpu) == REASONS[result]
+
+
+@pytest.mark.parametrize(("function", "result"), MEANINGS)
+def test_results_are_told_by_where_they_come_from(gpu: FakeGpu, function: str, result: int) -> None:
+    gpu.set(f"cupti{function}", result)
+    assert refuse(gpu) == MEANINGS[function, result]
 
 
 def test_other_results_are_told_by_name_or_number(gpu: FakeGpu) -> None:
@@ -217,7 +223,7 @@ def test_counts_that_are_not_whole_are_none(gpu: FakeGpu, name: str, value: int,
 def test_numbers_below_zero_are_none(gpu: FakeGpu) -> None:
     counter = DramCounter()
     with counter.count():
-        gpu.move(-1.0, 5.0)
+        gpu.move(-1.0)
     assert (counter.count_nbytes(1), counter.reason) == (None, range_profiler.NO_NUMBERS)
 
 
@@ -270,7 +276,7 @@ def test_onnx_runtime_on_cuda_has_the_bytes_of_its_timed_runs(on_cuda: FakeGpu, 
     found = profile(tmp_path)
     assert (found.device, found.counted_nbytes, found.uncounted_reason) == (
         "CUDAExecutionProvider",
-        READ + WRITTEN,
+        MOVED,
         None,
     )
     assert on_cuda.calls == CALLS
@@ -308,7 +314,7 @@ def test_the_library_is_the_one_that_the_collector_takes(
 
 def test_where_the_collector_finds_no_library_it_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DEEPPROF_CUPTI", "/nowhere/libcupti.so")
-    with pytest.raises(UncountedError, match="no libcupti is found .*; name its file in DEEPPROF_CUPTI"):
+    with pytest.raises(UncountedError, match=r"no libcupti is found .*; name its file in DEEPPROF_CUPTI"):
         find_cupti()
 
 
