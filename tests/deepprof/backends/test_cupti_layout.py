@@ -38,8 +38,8 @@ NUMBERS = {
     "CUPTI_ERROR_SLI_DEVICE_NOT_SUPPORTED": 44,
     "CUPTI_ERROR_WSL_DEVICE_NOT_SUPPORTED": 45,
 }
-INCLUDES = ("cuda.h", "cstddef", "cstdio", "cupti_profiler_host.h", "cupti_profiler_target.h")
-INCLUDES += ("cupti_range_profiler.h", "cupti_target.h")
+INCLUDES = ["cuda.h", "cstddef", "cstdio", "cupti_profiler_host.h", "cupti_profiler_target.h"]
+INCLUDES += ["cupti_range_profiler.h", "cupti_target.h"]
 
 
 @cache
@@ -79,7 +79,7 @@ def printed(headers: CuptiHeaders, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def test_every_member_has_its_place_and_size(printed: dict[str, tuple[int, ...]]) -> None:
-    ours = {}
+    ours: dict[str, tuple[int, ...]] = {}
     for function, structure in STRUCTURES.items():
         members = {name: getattr(structure, name) for name, *_ in structure._fields_}
         ours |= {f"{function}.{name}": (member.offset, member.size) for name, member in members.items()}

@@ -136,6 +136,16 @@ def test_every_call_may_fail_and_then_all_is_given_back(gpu: FakeGpu, function: 
     assert not [call for call in gpu.calls if call.startswith("!")]
 
 
+@pytest.mark.parametrize("function", [BEFORE[0], BEFORE[-1], PUSH[-1]])
+def test_what_did_not_begin_is_given_back_before_the_block_runs(gpu: FakeGpu, function: str) -> None:
+    gpu.set(function, 9)
+    counter = DramCounter()
+    with counter.count():
+        assert gpu.count_open() == 0
+        before = gpu.calls
+    assert gpu.calls == before
+
+
 @pytest.mark.parametrize("function", ENDS)
 def test_a_range_that_does_not_end_is_not_counted(gpu: FakeGpu, function: str) -> None:
     gpu.set(function, 9)
