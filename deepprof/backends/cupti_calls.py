@@ -37,7 +37,7 @@ FORBIDDEN = (
     "this user may not read the GPU's counters; run it as root, or let all users with the option "
     "NVreg_RestrictProfilingToAdminUsers=0 of NVIDIA's kernel module"
 )
-NO_COUNTER = "this GPU has no counter of its memory's bytes; those that share the host's memory have none"
+NO_COUNTER = "this GPU has no counter of its memory's bytes, as a part of one (MIG) or one that uses the host's memory"
 NEW_CHIP = "libcupti does not know this GPU; name a newer one in DEEPPROF_CUPTI"
 REASONS = {  # by CUptiResult
     14: MISFIT,  # CUPTI_ERROR_NOT_COMPATIBLE
