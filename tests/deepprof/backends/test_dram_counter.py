@@ -16,7 +16,7 @@ from deepprof.backends.cupti_calls import FORBIDDEN, LIMITS, MEANINGS, REASONS, 
 from deepprof.backends.dram_counter import DramCounter
 from deepprof.collectors.models.backend_profile import BackendProfile
 from deepprof.collectors.models.graph import TensorSpec
-from tests.collectors.live.building import FLAGS, compiler, run
+from tests.collectors.live.building import FLAGS, build, compiler, run
 from tests.collectors.live.test_cupti_headers import cxx
 from tests.collectors.live.vendor_wheels import CUDA
 from tests.deepprof.backends.small_models import write_convolutions
@@ -270,8 +270,8 @@ class CudaSession:
 @pytest.fixture
 def on_cuda(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
     """A machine whose ONNX Runtime has CUDA, and counters of misses that must not be taken for those of the GPU."""
-    build = onnxruntime._build
-    monkeypatch.setattr(onnxruntime, "_build", lambda *arguments: CudaSession(build(*arguments), gpu))
+    make = onnxruntime._build
+    monkeypatch.setattr(onnxruntime, "_build", lambda *arguments: CudaSession(make(*arguments), gpu))
     monkeypatch.setattr(onnxruntime.MissCounter, "count_nbytes", lambda *_: 1)
     return gpu
 
@@ -323,6 +323,8 @@ def test_the_library_is_the_one_that_the_collector_takes(
 
 
 def test_where_the_collector_finds_no_library_it_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = build("plain").library
+    monkeypatch.setattr(cupti_calls, "find_library", lambda: library)
     monkeypatch.setenv("DEEPPROF_CUPTI", "/nowhere/libcupti.so")
     with pytest.raises(UncountedError, match=r"no libcupti is found .*; name its file in DEEPPROF_CUPTI"):
         find_cupti()
