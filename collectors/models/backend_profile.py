@@ -71,7 +71,7 @@ class BackendProfile:
 
     `latency_ns` is the time of a run from end to end, None where it was not measured. `average` says what times are
     over the runs: `median` or `mean`. `counted_nbytes` are the bytes that one run moved between the last cache and the
-    memory as the processor counts them, None where it does not.
+    memory as the device counts them, None where it does not; `uncounted_reason` is why, without a full stop.
     """
 
     backend: str
@@ -83,6 +83,7 @@ class BackendProfile:
     average: str
     layers: tuple[BackendLayer, ...]
     counted_nbytes: int | None = None
+    uncounted_reason: str | None = None
 
     @property
     def layers_ns(self) -> int:

@@ -1,13 +1,13 @@
 """The bytes between the last cache and the memory, as Linux counts misses of it for this process and its threads.
 
 Many virtual machines have no such counter, and some systems forbid it: then nothing is counted, and bytes stay
-predicted. Not run on a machine that has it. NVIDIA's GPUs have counters too, which CUPTI's range profiler reads; that
-is not written yet.
+predicted. Not run on a machine that has it. `dram_counter` does the same for an NVIDIA GPU.
 """
 
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import platform
 import struct
@@ -20,13 +20,18 @@ HARDWARE, CACHE_MISSES = 0, 3  # PERF_TYPE_HARDWARE, PERF_COUNT_HW_CACHE_MISSES
 ATTRIBUTE_NBYTES = 64  # PERF_ATTR_SIZE_VER0, which every kernel takes
 INHERIT, NO_KERNEL, NO_HYPERVISOR = 1 << 1, 1 << 5, 1 << 6  # new threads too, user code only
 LINE_NBYTES = 64
+FORBIDDEN = "this user may not read the processor's counters; set kernel.perf_event_paranoid to 2 or less"
+ABSENT = "this machine has no counter of cache misses, as most virtual machines"
 
 
 class MissCounter:
-    """Counts misses of the last cache, also those of threads that are started after it is made."""
+    """Counts misses of the last cache, also those of threads that are started after it is made.
+
+    `reason` says why it counts none, None where it does.
+    """
 
     def __init__(self) -> None:
-        self._file = _open_counter()
+        self._file, self.reason = _open_counter()
         self._misses: int | None = None
 
     @contextmanager
@@ -55,13 +60,15 @@ class MissCounter:
         return int(struct.unpack("q", content)[0]) if len(content) == 8 else None
 
 
-def _open_counter() -> int | None:
-    """Return the descriptor of a counter for this process, None where there is none or it is forbidden."""
+def _open_counter() -> tuple[int | None, str | None]:
+    """Return the descriptor of a counter for this process, or else None and the reason why there is none."""
     number = CALLS.get(platform.machine())
     if number is None or not sys.platform.startswith("linux"):
-        return None
+        return None, ABSENT
     flags = INHERIT | NO_KERNEL | NO_HYPERVISOR
     attribute = struct.pack("IIQQQQQ", HARDWARE, ATTRIBUTE_NBYTES, CACHE_MISSES, 0, 0, 0, flags)
     attribute = attribute.ljust(ATTRIBUTE_NBYTES, b"\0")
     found = ctypes.CDLL(None, use_errno=True).syscall(number, attribute, 0, -1, -1, 0)
-    return found if found >= 0 else None
+    if found >= 0:
+        return found, None
+    return None, FORBIDDEN if ctypes.get_errno() in {errno.EACCES, errno.EPERM} else ABSENT

@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from deepprof.backends.backend import RunOptions, draw_inputs, name_cpu, refuse, time_runs
+from deepprof.backends.dram_counter import DramCounter
 from deepprof.backends.memory_counter import MissCounter
 from deepprof.collectors.errors import TraceError, UsageError
 from deepprof.collectors.models.backend_profile import BackendLayer, BackendProfile, BackendTensor, LayerRole
@@ -57,8 +58,10 @@ class OnnxRuntime:
         if options.dtype is not None:
             raise UsageError("--dtype: ONNX Runtime computes in the types of the file; export it in another one")
         inputs = draw_inputs(options.inputs)
-        with TemporaryDirectory(prefix="deepprof-onnxruntime-") as folder, closing(MissCounter()) as counter:
+        with TemporaryDirectory(prefix="deepprof-onnxruntime-") as folder, closing(MissCounter()) as misses:
             session = _build(path, options, Path(folder))
+            is_on_cpu = session.get_providers()[0] == PROVIDERS[-1]
+            counter = misses if is_on_cpu else DramCounter()
             try:
                 for _ in range(options.warmup + options.runs):
                     session.run(None, inputs)
@@ -68,9 +71,9 @@ class OnnxRuntime:
             except Exception as error:  # of onnxruntime, whose classes have no common base
                 raise refuse(path, self.name, "run", error) from error
             layers = _make_layers(path, _read_nodes(Path(folder) / "model.onnx"), events, options.runs)
-        device = name_cpu() if session.get_providers()[0] == PROVIDERS[-1] else session.get_providers()[0]
-        counted, place = counter.count_nbytes(options.runs), (self.name, onnxruntime.__version__, device)
-        return BackendProfile(*place, options.batch, options.runs, latency_ns, "median", layers, counted)
+        place = (self.name, onnxruntime.__version__, name_cpu() if is_on_cpu else session.get_providers()[0])
+        counted = (counter.count_nbytes(options.runs), counter.reason)
+        return BackendProfile(*place, options.batch, options.runs, latency_ns, "median", layers, *counted)
 
 
 def _build(path: Path, options: RunOptions, folder: Path) -> Any:

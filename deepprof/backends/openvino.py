@@ -64,8 +64,9 @@ class OpenVino:
             raise refuse(path, self.name, "run", error) from error
         finally:
             counter.close()
-        counted, place = counter.count_nbytes(options.runs), (self.name, openvino.__version__, name_cpu())
-        return BackendProfile(*place, options.batch, options.runs, latency_ns, "mean", layers, counted)
+        counted = (counter.count_nbytes(options.runs), counter.reason)
+        place = (self.name, openvino.__version__, name_cpu())
+        return BackendProfile(*place, options.batch, options.runs, latency_ns, "mean", layers, *counted)
 
 
 def _build(path: Path, options: RunOptions) -> Any:

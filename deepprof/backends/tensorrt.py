@@ -27,6 +27,7 @@ PROGRAM = "trtexec"
 MISSING = "trtexec of TensorRT is not on PATH; install TensorRT, or read its files with --profile and --layer-info"
 ADVICE = "write it with trtexec --profilingVerbosity=detailed --exportProfile=FILE --exportLayerInfo=FILE"
 Layer = TypeVar("Layer")
+UNCOUNTED = "trtexec runs in its own process, and writes no counters"
 LIMIT_NBYTES, MAX_LAYERS = 256 * 1024**2, 200_000
 LONGEST_S = 3600
 DETAILS = ("--profilingVerbosity=detailed", "--separateProfileRun")
@@ -159,7 +160,8 @@ def read_recorded(profile: Path, layer_info: Path, batch: int, times: Path | Non
     found = tuple(_make_layer(layer, spent[layer.name].popleft() if spent[layer.name] else None) for layer in layers)
     how = "median" if any(row.median_ms is not None for row in rows) else "mean"
     latency_ns = _read_latency(times) if times is not None else None
-    return BackendProfile(TensorRt.name, "unknown version", "unknown device", batch, runs, latency_ns, how, found)
+    place = (TensorRt.name, "unknown version", "unknown device")
+    return BackendProfile(*place, batch, runs, latency_ns, how, found, uncounted_reason=UNCOUNTED)
 
 
 def _check_number(path: Path, layers: list[Layer]) -> list[Layer]:

@@ -72,7 +72,7 @@ def _run_model(args: argparse.Namespace) -> int:
         raise UsageError(f"{args.paths[1]}: one model at a time; leave out all but one path")
     if args.output is not None and not args.output.lower().endswith(SUFFIXES):
         raise UsageError(f"-o {args.output}: end its name with one of {', '.join(SUFFIXES)}")
-    given = next((name for name in ("rank", "top", "format") if getattr(args, name) is not None), None)
+    given = next((name for name in ("by", "rank", "top", "format") if getattr(args, name) is not None), None)
     if given is not None:
         kinds = ", ".join(SUFFIXES)
         raise UsageError(f"--{given}: is of traces; leave it out, or write all layers with -o FILE ({kinds})")

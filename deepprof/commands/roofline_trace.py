@@ -30,7 +30,7 @@ NO_KERNEL = ("no kernel ran in an iteration or marked step", "record several ite
 def add_trace_options(group: argparse._ArgumentGroup) -> None:
     """Add what only a trace needs."""
     add = group.add_argument
-    add("--by", choices=BY, default=BY[0], help="what rows are (default operator, with its operands)")
+    add("--by", choices=BY, help="what rows are (default operator, with its operands)")
     add("--rank", metavar="N", type=parse_seed, help="of a job of several: which rank (default the first)")
     add("--top", metavar="N", type=parse_count, help=f"rows to show (default {SHOWN} in text, else all)")
     add("--format", choices=FORMATS, help="what to write (default text, or what the name of -o ends with)")
@@ -38,7 +38,7 @@ def add_trace_options(group: argparse._ArgumentGroup) -> None:
 
 def run_trace(args: argparse.Namespace) -> int:
     """Read the traces, compare them with the peaks and report."""
-    args.format = _choose_format(args)
+    args.format, args.by = _choose_format(args), args.by or BY[0]
     peaks = None
     if args.peaks is not None:  # first: a wrong name shall not cost the time of reading
         from deepprof.metrics.cost.peak_files import load_peaks

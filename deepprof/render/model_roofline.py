@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -30,14 +31,17 @@ def draw_model_roofline(
 ) -> tuple[RooflinePicture, pl.DataFrame]:
     """Return the picture of the layers of the largest batch, and the table of all layers and whole models.
 
-    In the table a whole model has no `place`, and `title` as its name.
+    In the table a whole model has no `place`, and `title` as its name. A note of the picture says why its bytes are
+    predicted.
     """
     largest = max(runs, key=lambda run: run.profile.batch)
     shown = largest.layers.with_columns(name=pl.Series([_name_layer(row) for row in largest.layers.to_dicts()]))
     profile = largest.profile
     head = f"{title} on {profile.backend} {profile.version}, batch {profile.batch}"
     tables = [table for run in runs for table in (run.whole.with_columns(name=pl.lit(title)), run.layers)]
-    return draw_up(shown, peaks, head), pl.concat(tables, how="diagonal")
+    picture, reason = draw_up(shown, peaks, head), profile.uncounted_reason
+    notes = (*picture.notes, *(() if reason is None else (f"Bytes are predicted, not counted: {reason}.",)))
+    return replace(picture, notes=notes), pl.concat(tables, how="diagonal")
 
 
 def print_model_roofline(runs: Sequence[ModelRun], title: str, peaks: DevicePeaks | None, page: TextPage) -> None:

@@ -1,6 +1,6 @@
 """Headers and libraries of NVIDIA that tests compile against or load, fetched as wheels from the package index.
 
-`python -m tests.collectors.live.vendor_wheels` fetches all of them: 84 MB once, of which 69 MB stay. They are kept in
+`python -m tests.collectors.live.vendor_wheels` fetches all of them: 95 MB once; 104 MB stay, unpacked. They are kept in
 DEEPPROF_HEADERS, else in the cache directory of the user; nothing of them is part of this repository.
 """
 
@@ -26,15 +26,21 @@ PIP_S = 300  # of one wheel; the largest has 14 MB
 
 @dataclass(frozen=True, slots=True)
 class VendorWheel:
-    """A wheel of one exact version, and what its download takes, in MB."""
+    """A wheel of one exact version, and what its download takes, in MB; `beside`: what is kept beside libcupti."""
 
     package: str
     version: str
     megabytes: float
+    beside: str = ""
 
     @property
     def folder(self) -> Path:
-        return cache_folder() / f"{self.package}-{self.version}"
+        return cache_folder() / "-".join(filter(None, (self.package, self.version, self.beside)))
+
+    def wants(self, name: str) -> bool:
+        """Return whether a member of the wheel is kept: headers, the library of CUPTI, and what is asked for."""
+        path = PurePosixPath(name)
+        return "include" in path.parts or path.name.startswith("libcupti.so") or path.name == self.beside
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +83,7 @@ CUDA = {
         VendorWheel("nvidia-cuda-crt", "13.5.37", 0.2),
     ),
 }
+CUPTI_HOST = VendorWheel("nvidia-cuda-cupti-cu12", "12.9.79", 10.8, "libnvperf_host.so")  # knows the metrics of chips
 CUPTI_13_2 = VendorWheel("nvidia-cuda-cupti", "13.2.75", 12.0)  # crashes without a driver
 NVTX = {
     "12.9": VendorWheel("nvidia-nvtx-cu12", "12.9.79", 0.1),
@@ -97,13 +104,7 @@ def cache_folder() -> Path:
 
 def all_wheels() -> list[VendorWheel]:
     cuda = [wheel for each in CUDA.values() for wheel in (each.cupti, each.runtime, each.crt)]
-    return list(dict.fromkeys([*cuda, CUPTI_13_2, *NVTX.values()]))
-
-
-def is_wanted(name: str) -> bool:
-    """Return whether a member of a wheel is a header, or the library of CUPTI."""
-    path = PurePosixPath(name)
-    return "include" in path.parts or path.name.startswith("libcupti.so")
+    return list(dict.fromkeys([*cuda, CUPTI_HOST, CUPTI_13_2, *NVTX.values()]))
 
 
 @contextmanager
@@ -132,9 +133,9 @@ def download(wheel: VendorWheel, folder: Path) -> Path:
     return file
 
 
-def unpack(file: Path, folder: Path) -> None:
+def unpack(wheel: VendorWheel, file: Path, folder: Path) -> None:
     with zipfile.ZipFile(file) as archive:
-        archive.extractall(folder, [name for name in archive.namelist() if is_wanted(name)])
+        archive.extractall(folder, [name for name in archive.namelist() if wheel.wants(name)])
 
 
 def fetch(wheel: VendorWheel) -> Path:
@@ -143,7 +144,7 @@ def fetch(wheel: VendorWheel) -> Path:
         if not wheel.folder.is_dir():
             work = Path(tempfile.mkdtemp(prefix="new-", dir=wheel.folder.parent))
             try:
-                unpack(download(wheel, work), work / "unpacked")
+                unpack(wheel, download(wheel, work), work / "unpacked")
                 (work / "unpacked").rename(wheel.folder)
             finally:
                 shutil.rmtree(work)

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from deepprof.backends import memory_counter
+from deepprof.backends.memory_counter import MissCounter
 from deepprof.commands import main
 from tests.deepprof.backends.small_models import write_attention, write_convolutions, write_unsupported
 from tests.deepprof.backends.test_tensorrt import record
@@ -74,6 +76,29 @@ def test_json_has_each_layer_with_its_cost_its_roof_and_what_its_bytes_are() -> 
     assert sum(row["share_ratio"] for row in layers) == pytest.approx(1)
 
 
+def test_why_bytes_are_predicted_stands_in_text_and_files(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory_counter, "_open_counter", lambda: (None, "nobody counts here"))
+    note = "Bytes are predicted, not counted: nobody counts here."
+    assert run("--backend", "onnxruntime", *QUICK) == 0
+    assert " ".join(capsys.readouterr().out.split()).count(note) == 1
+    for name in ("out.json", "out.svg", "out.html"):
+        assert run("--backend", "openvino", "-o", name, *QUICK) == 0
+        assert note in Path(name).read_text()
+
+
+def test_bytes_that_were_counted_need_no_reason(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MissCounter, "count_nbytes", lambda *_: 5_000)
+    monkeypatch.setattr(memory_counter, "_open_counter", lambda: (None, None))
+    assert run("--backend", "onnxruntime", *QUICK) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert " 5 kB counted " in said
+    assert "Bytes are predicted" not in said
+
+
 def test_pictures_and_tables_are_written_by_the_ending_of_the_name() -> None:
     for name in ("out.svg", "out.html", "out.csv"):
         assert run("--backend", "onnxruntime", "--peaks", "peaks.toml", "-o", name, *QUICK) == 0
@@ -98,6 +123,7 @@ def test_recorded_files_of_trtexec_need_no_tensorrt(folder: Path, capsys: pytest
     assert "median of 100 runs" in said
     assert "4 of 4 layers that multiply" in said
     assert "5 of 5 layers have as many elements" in said
+    assert said.count("Bytes are predicted, not counted: trtexec runs in its own process, and writes no counters.") == 1
 
 
 @pytest.mark.parametrize(
@@ -114,6 +140,8 @@ def test_recorded_files_of_trtexec_need_no_tensorrt(folder: Path, capsys: pytest
         (("--backend", "onnxruntime", "--peaks", "nothing like it"), "no peaks of such a device are known"),
         (("--backend", "onnxruntime", "--format", "json"), "--format: is of traces; leave it out"),
         (("--backend", "onnxruntime", "--top", "3"), "--top: is of traces; leave it out"),
+        (("--backend", "onnxruntime", "--by", "layer"), "--by: is of traces; leave it out"),
+        (("--backend", "onnxruntime", "--by", "operator"), "--by: is of traces; leave it out"),
         (("--backend", "onnxruntime", "-o", "out.png"), "end its name with one of .svg, .html, .json, .csv"),
     ],
 )

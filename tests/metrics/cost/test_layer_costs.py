@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import polars as pl
 import pytest
 
@@ -88,7 +90,7 @@ def test_a_run_has_roofs_shares_and_what_was_counted_instead_of_predicted() -> N
     assert run.layers["share_ratio"].to_list() == [0.75, 0.25]
     assert run.layers["memory_ns"][1] == pytest.approx(NBYTES + 4 * 1280 + 40)  # at 1 byte a nanosecond
     assert run.whole["device_ns"].item() == 10_000
-    counted = type(profile)(*(getattr(profile, name) for name in profile.__slots__[:-1]), 123_456)
+    counted = replace(profile, counted_nbytes=123_456)
     whole = measure_model_run(graph(), counted, None).whole
     assert whole.select("nbytes", "basis").row(0) == (123_456, COUNTED)
     assert whole.select(pl.col("bound", "roof_ratio").is_null()).row(0) == (True, True)

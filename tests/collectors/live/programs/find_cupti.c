@@ -28,19 +28,16 @@ void dp_notice(uint32_t code, const char *text)
     fprintf(stderr, "%s\n", text);
 }
 
+const char *deepprof_find_cupti(void);
+
 int main(int count, char **paths)
 {
-    static struct cupti api;
-    Dl_info found;
     for (int i = 1; i < count; i++)
         if (!dlopen(paths[i], RTLD_NOW)) {
             fprintf(stderr, "%s\n", dlerror());
             return 3;
         }
-    cupti_library_prepare();
-    int failed = cupti_find(&api);
-    void *function;
-    *(int (**)(int))&function = api.ActivityEnable;
-    printf("%s", !failed && dladdr(function, &found) ? found.dli_fname : "");
+    const char *found = deepprof_find_cupti();
+    printf("%s", found ? found : "");
     return 0;
 }
