@@ -53,7 +53,7 @@ class SmallAllocator:
     def alloc(self, size: int, stack: int = 0) -> int:
         """Allocate `size` bytes and return where."""
         frames, rounded = STACKS[stack % len(STACKS)], -(-size // ROUND_NBYTES) * ROUND_NBYTES
-        place = next((place for place in map(lambda s: self.room(s, rounded), self.segments) if place), None)
+        place = next((place for place in (self.room(segment, rounded) for segment in self.segments) if place), None)
         if place is None:
             address = self.base
             self.base += 2 * SEGMENT_NBYTES

@@ -73,7 +73,8 @@ def _count_along(of: Int64s) -> Int64s:
 def _group_lists(of: Int64s, frame: Int64s, depth: Int64s, lists: int) -> tuple[Int64s, Int64s]:
     """Return the first of the lists of equal frames, and for each list the first that equals it.
 
-    `of` is the sorted number of the list of each frame, `depth` its place there. Lists are compared by a sum of 64 bits.
+    `of` is the sorted number of the list of each frame, `depth` its place there. Lists are compared
+    by a sum of 64 bits.
     """
     sums = np.zeros(lists, np.uint64)
     begins = np.flatnonzero(np.diff(of, prepend=-1))

@@ -66,7 +66,7 @@ class PickledItems:
 
 def split_columns(rows: npt.NDArray[Any]) -> ItemColumns:
     """Return a copy of each column of rows of ITEM or MEMBER."""
-    return {name: np.ascontiguousarray(rows[name]) for name in rows.dtype.names or ()}
+    return {name: rows[name].copy() for name in rows.dtype.names or ()}
 
 
 def join_keys(keys: Sequence[str]) -> tuple[bytes, npt.NDArray[np.uint32]]:
