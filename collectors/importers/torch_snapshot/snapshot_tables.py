@@ -84,7 +84,9 @@ def read_tables(path: Path, content: bytes | bytearray) -> SnapshotTables:
 def _find_parts(path: Path, items: SnapshotItems, found: PickledItems) -> tuple[Int64s, Int64s, Int64s]:
     """Return the lists of segments, of histories and of annotations, each as an array of one number or none."""
     kind, root = found.root
-    if kind == ValueKind.LIST:  # as torch wrote before it recorded histories
+    if kind == ValueKind.LIST and len(
+        items.rows["total_size"]
+    ):  # segments alone, as torch wrote before it recorded histories
         return np.array([root]), np.empty(0, np.int64), np.empty(0, np.int64)
     if kind == ValueKind.DICT:
         numbers = [items.containers(part, np.array([root]), ValueKind.LIST) for part in PARTS]
