@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deepprof.collectors.importers.torch_snapshot import native
+from deepprof.collectors.importers.torch_snapshot import unpickling
 from deepprof.collectors.importers.torch_snapshot.pickle_items import PickledItems, PickleStatus, ValueKind
 from deepprof.collectors.importers.torch_snapshot.pickle_machine import run_pickle
 from tests.chance import examples
@@ -26,8 +26,8 @@ DONE, TRUNCATED, FORBIDDEN, MALFORMED, TOO_MANY, _ = PickleStatus
 def run_both(content: bytes, most: int = MOST) -> PickledItems:
     """Return what is read of a pickle, by the compiled reader too where there is one."""
     found = run_pickle(content, KEYS, most)
-    if (library := native.library()) is not None:
-        other = native.run_native(library, content, KEYS, most)
+    if (library := unpickling.library()) is not None:
+        other = unpickling.run_native(library, content, KEYS, most)
         assert (other.status, other.at, other.root) == (found.status, found.at, found.root)
         for one, two in ((found.items, other.items), (found.members, other.members)):
             assert all(np.array_equal(one[name], two[name]) for name in one)

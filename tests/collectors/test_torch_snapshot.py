@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import deepprof
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers import importers, look_at, recognise
-from deepprof.collectors.importers.torch_snapshot import TorchSnapshot, native
+from deepprof.collectors.importers.torch_snapshot import TorchSnapshot, unpickling
 from deepprof.collectors.trace import Trace
 from tests.chance import examples
 from tests.collectors.damage import damaged, read_or_refuse
@@ -322,7 +322,7 @@ def test_every_protocol_is_recognised_by_its_content(protocol: int, packed: bool
 def test_without_the_compiled_reader_all_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "s.pickle", make_snapshot(train(SmallAllocator(recording=True), 80)))
     with_it = TorchSnapshot().read(path, details=True)
-    monkeypatch.setattr(native, "library", lambda: None)
+    monkeypatch.setattr(unpickling, "library", lambda: None)
     without = TorchSnapshot().read(path, details=True)
     for name in ("memory_events", "segments", "failed_allocations", "allocations", "stacks"):
         assert getattr(with_it, name).equals(getattr(without, name))

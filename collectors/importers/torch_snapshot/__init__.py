@@ -1,9 +1,9 @@
 """PyTorch's memory snapshots: what the CUDA caching allocator did, and what it held at the end.
 
 `torch.cuda.memory._dump_snapshot` writes a pickle, a format that can run any code. Here it is only taken apart as data:
-`native` (in C, `unpickle.c`) and `pickle_machine` (in Python) make tables of it and refuse whatever is no plain data.
-`snapshot_items` makes columns of these tables, `snapshot_tables` the parts of a snapshot, `history` the rows of a
-trace, and `frames` their call stacks.
+`unpickling` (in C, `unpickle.c`) or `pickle_machine` (in Python) makes tables of it, and refuses whatever is no plain
+data. `snapshot_items` makes columns of these tables, `snapshot_tables` the parts of a snapshot, `history` the changes
+of memory, `annotations` the ranges, and `allocator_rows` and `snapshot_stacks` the tables of a trace.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pathlib import Path
 from deepprof.collectors.importers.assembly import finish
 from deepprof.collectors.importers.files import read_bytes
 from deepprof.collectors.importers.flags import Tally
+from deepprof.collectors.importers.torch_snapshot.allocator_rows import write_rows
 from deepprof.collectors.importers.torch_snapshot.annotations import pair_annotations
 from deepprof.collectors.importers.torch_snapshot.history import AllocatorHistory, follow
-from deepprof.collectors.importers.torch_snapshot.rows import write_rows
 from deepprof.collectors.importers.torch_snapshot.snapshot_tables import read_tables
 from deepprof.collectors.times import EARLIEST_UNIX_NS
 from deepprof.collectors.trace import DEVICE_EVENTS, HOST_EVENTS, Trace, empty_table
@@ -27,7 +27,10 @@ __all__ = ["TorchSnapshot"]
 
 STARTS = re.compile(rb"\x80[\x02-\x05]|\(d|\(l|\(i|[}\]]")  # protocols 2 to 5, and those without a number
 NAMES = (b"device_traces", b"segments", b"total_size", b"segment_type")
-NOTE = "a memory snapshot of PyTorch: what its CUDA allocator did, and nothing of kernels, so it has no iterations"
+NOTE = (
+    "a memory snapshot of PyTorch: what its CUDA allocator did, without kernels; for iterations record the program "
+    "with torch.profiler too"
+)
 UNTIMED = "its history has no times: entries are numbered in their order instead"
 
 
@@ -45,7 +48,7 @@ class TorchSnapshot:
     def read(self, path: Path, *, details: bool = False) -> Trace:
         """Return the trace in `path`; raises `TraceError`.
 
-        Takes the content of the file, what `native.read_items` states, and some 200 bytes for each entry of a history.
+        Takes the content of the file, what `unpickling.read_items` states, and some 200 bytes for each entry.
         """
         content = read_bytes(path)
         parts, tally = read_tables(path, content), Tally()

@@ -10,9 +10,9 @@ import numpy as np
 import polars as pl
 
 from deepprof.collectors.errors import TraceError
-from deepprof.collectors.importers.torch_snapshot.native import read_items
 from deepprof.collectors.importers.torch_snapshot.pickle_items import PickledItems, PickleStatus, ValueKind
 from deepprof.collectors.importers.torch_snapshot.snapshot_items import NONE, Int64s, SnapshotItems
+from deepprof.collectors.importers.torch_snapshot.unpickling import read_items
 
 PARTS = ("segments", "device_traces", "external_annotations")
 KEYS = (
@@ -84,9 +84,8 @@ def read_tables(path: Path, content: bytes | bytearray) -> SnapshotTables:
 def _find_parts(path: Path, items: SnapshotItems, found: PickledItems) -> tuple[Int64s, Int64s, Int64s]:
     """Return the lists of segments, of histories and of annotations, each as an array of one number or none."""
     kind, root = found.root
-    if kind == ValueKind.LIST and len(
-        items.rows["total_size"]
-    ):  # segments alone, as torch wrote before it recorded histories
+    # Segments alone: what torch wrote before it recorded histories.
+    if kind == ValueKind.LIST and len(items.rows["total_size"]):
         return np.array([root]), np.empty(0, np.int64), np.empty(0, np.int64)
     if kind == ValueKind.DICT:
         numbers = [items.containers(part, np.array([root]), ValueKind.LIST) for part in PARTS]

@@ -21,7 +21,7 @@ enum status { DONE, TRUNCATED, FORBIDDEN, MALFORMED, TOO_MANY, NO_MEMORY };
 enum kind { OTHER, INTEGER, TEXT, LIST, DICT, ESCAPED };
 enum { NO_KEY = -1, NO_CONTAINER = -1, LAST_PROTOCOL = 5, MOST_DIGITS = 18, STACK = 1 << 22 };
 
-/* Changes with every change of a signature or a structure below; native.py refuses a library of another version. */
+/* Changes with every change of a signature or a structure below; unpickling.py refuses a library of another version. */
 EXPORT int32_t dp_unpickle_version(void) { return DP_VERSION; }
 
 struct value {

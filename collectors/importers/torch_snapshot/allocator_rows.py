@@ -7,9 +7,9 @@ from typing import Any
 
 import polars as pl
 
-from deepprof.collectors.importers.torch_snapshot.frames import read_stacks
 from deepprof.collectors.importers.torch_snapshot.history import AllocatorHistory
 from deepprof.collectors.importers.torch_snapshot.snapshot_items import SnapshotItems
+from deepprof.collectors.importers.torch_snapshot.snapshot_stacks import read_stacks
 from deepprof.collectors.trace import (
     ALLOCATIONS,
     DEVICES,
