@@ -350,3 +350,8 @@ def test_reading_imports_nothing_of_torch_and_unpickles_nothing() -> None:
     program = "import sys, deepprof.collectors.importers.torch_snapshot;print(sorted({'torch'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
     assert done.stdout == "[]\n"
+
+
+def test_a_history_of_segments_alone_is_on_the_unix_clock(tmp_path: Path) -> None:
+    trace = read(tmp_path / "s.pickle", history(entry("segment_alloc", time_us=BEGIN_US)))
+    assert (trace.clock, trace.segments["time_ns"].to_list()) == ("unix", [BEGIN_NS])

@@ -38,7 +38,7 @@ class TorchSnapshot:
     """Importer of what `torch.cuda.memory._dump_snapshot` writes."""
 
     name = "torch-snapshot"
-    suffixes = (".pickle", ".pickle.gz", ".pkl")
+    suffixes: tuple[str, ...] = (".pickle", ".pickle.gz", ".pkl")
     cheap_details = True
 
     def accepts(self, head: bytes, path: Path) -> bool:
@@ -63,8 +63,7 @@ class TorchSnapshot:
             "annotations": ranges,
             **found,
         }
-        begin_ns = history.memory["time_ns"].min() or 0
-        clock = "unix" if history.timed and begin_ns > EARLIEST_UNIX_NS else "session"
+        clock = "unix" if history.timed and history.begin_ns > EARLIEST_UNIX_NS else "session"
         read = parts.entries.height + history.before + parts.annotations.height + parts.odd
         notes = tuple(_remark(history))
         return finish(path, self.name, tables, tally, read=read, names=names, clock=clock, notes=notes, **beside)

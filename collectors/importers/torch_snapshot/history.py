@@ -26,13 +26,14 @@ class AllocatorHistory:
     """`memory` and `segments`: a row for each change, with device, addr, nbytes (signed), stream, frames and time_ns.
 
     `memory` also has what is in use and reserved on its device after the change; `failed` are the allocations for which
-    there was no room. `before` are the rows of both, and the bytes of memory, from before the history; `timed` is
-    whether the history has times.
+    there was no room. `begin_ns` is the time of the first entry, `before` counts the rows of both, and `before_nbytes`
+    the bytes of memory, from before it; `timed` is whether the history has times.
     """
 
     memory: pl.DataFrame
     segments: pl.DataFrame
     failed: pl.DataFrame
+    begin_ns: int
     before: int
     before_nbytes: int
     timed: bool
@@ -54,6 +55,7 @@ def follow(tables: SnapshotTables, tally: Tally) -> AllocatorHistory:
         memory=_with_totals(memory, segments),
         segments=segments.sort("time_ns", maintain_order=True),
         failed=entries.filter(pl.col("action") == FAILED).sort("time_ns", maintain_order=True),
+        begin_ns=begin_ns,
         before=earlier.height + taken.height,
         before_nbytes=int(earlier["nbytes"].sum()),
         timed=timed,

@@ -80,17 +80,23 @@ class _PickleMachine:
         return {
             0x80: self.check_protocol,
             0x95: self.check_frame,
-            **{ord("("): self.put_mark, ord("0"): lambda: self.drop(1), ord("1"): self.drop_marked},
+            ord("("): self.put_mark,
+            ord("0"): lambda: self.drop(1),
+            ord("1"): self.drop_marked,
             ord("2"): lambda: self.push(self.top()),
             **dict.fromkeys(b"N\x88\x89)", other),
-            **{ord("I"): self.load_int, ord("L"): self.load_long_line},
+            ord("I"): self.load_int,
+            ord("L"): self.load_long_line,
             ord("J"): lambda: self.push_number(self.read_number(4, signed=True)),
-            **{ord("K"): lambda: self.push_number(self.read_number(1))},
-            **{ord("M"): lambda: self.push_number(self.read_number(2))},
-            **{0x8A: lambda: self.load_long(1), 0x8B: lambda: self.load_long(4)},
+            ord("K"): lambda: self.push_number(self.read_number(1)),
+            ord("M"): lambda: self.push_number(self.read_number(2)),
+            0x8A: lambda: self.load_long(1),
+            0x8B: lambda: self.load_long(4),
             **dict.fromkeys(b"FS", lambda: self.push(NOTHING, self.read_line())),
             ord("G"): lambda: self.push(NOTHING, self.take(8)),
-            **{0x8C: lambda: self.load_text(1), ord("X"): lambda: self.load_text(4), 0x8D: lambda: self.load_text(8)},
+            0x8C: lambda: self.load_text(1),
+            ord("X"): lambda: self.load_text(4),
+            0x8D: lambda: self.load_text(8),
             ord("V"): self.load_line_text,
             **dict.fromkeys(b"CU", lambda: self.skip_bytes(1)),
             **dict.fromkeys(b"BT", lambda: self.skip_bytes(4)),
@@ -103,8 +109,10 @@ class _PickleMachine:
             ord("s"): lambda: self.fill_last(2, ValueKind.DICT),
             ord("e"): lambda: self.fill(self.pop_mark(), ValueKind.LIST),
             ord("u"): lambda: self.fill(self.pop_mark(), ValueKind.DICT),
-            ord("t"): lambda: self.push(NOTHING, self.drop_marked()),
-            **{0x84 + n: (lambda n=n: self.push(NOTHING, self.drop(n))) for n in (1, 2, 3)},  # type: ignore[misc]
+            ord("t"): self.make_marked_tuple,
+            0x85: lambda: self.make_tuple(1),
+            0x86: lambda: self.make_tuple(2),
+            0x87: lambda: self.make_tuple(3),
             ord("p"): lambda: self.put(self.read_place()),
             ord("q"): lambda: self.put(self.read_number(1)),
             ord("r"): lambda: self.put(self.read_number(4)),
@@ -183,6 +191,16 @@ class _PickleMachine:
         """Take so many values."""
         self.need(values)
         del self.stack[len(self.stack) - values :]
+
+    def make_tuple(self, values: int) -> None:
+        """Put a tuple of so many values in their place: it is nothing that anybody asks for."""
+        self.drop(values)
+        self.push(NOTHING)
+
+    def make_marked_tuple(self) -> None:
+        """Put a tuple of the values after the last mark in their place."""
+        self.drop_marked()
+        self.push(NOTHING)
 
     def take(self, nbytes: int) -> bytes:
         """Return the next bytes."""

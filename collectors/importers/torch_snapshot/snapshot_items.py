@@ -98,4 +98,4 @@ class SnapshotItems:
 
     def of_kind(self, numbers: Int64s, kind: ValueKind) -> npt.NDArray[np.bool_]:
         """Return which of the containers are of a kind."""
-        return (numbers != NONE) & (np.append(self.found.kinds, 0)[numbers] == kind)
+        return np.asarray((numbers != NONE) & (np.append(self.found.kinds, 0)[numbers] == kind))

@@ -89,4 +89,5 @@ def _view(address: int | None, count: int, dtype: np.dtype[Any]) -> npt.NDArray[
     """Return `count` rows of `dtype` at `address`, valid until they are freed."""
     if not address or not count:
         return np.empty(0, dtype)
-    return np.frombuffer((ctypes.c_uint8 * (count * dtype.itemsize)).from_address(address), dtype)
+    content = memoryview((ctypes.c_uint8 * (count * dtype.itemsize)).from_address(address))
+    return np.asarray(np.frombuffer(content, dtype))
