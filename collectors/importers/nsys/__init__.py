@@ -21,6 +21,7 @@ from deepprof.collectors.importers.nsys import nsys_tables as nsys_tables
 from deepprof.collectors.importers.nsys.export import REPORT_MAGIC, REPORT_SUFFIXES, exported_database
 from deepprof.collectors.importers.nsys.names import read_strings
 from deepprof.collectors.importers.nsys.notes import read_devices, read_epoch, take_notes
+from deepprof.collectors.importers.nsys.nsys_memory import read_memory
 from deepprof.collectors.importers.nsys.nsys_processes import list_processes, read_processes, scope_contexts
 from deepprof.collectors.importers.nsys.nsys_tables import NsysTables
 from deepprof.collectors.importers.sqlite.packed import is_packed
@@ -124,11 +125,16 @@ def make_trace(database: NsysDatabase, path: Path, *, details: bool = False) -> 
     host = nsys_tables.scope_correlations(host, processes).select(*HOST_EVENTS).sort("start_ns", maintain_order=True)
     # Events that start together are in the order of launch.
     device = device.sort("start_ns", "end_ns", "correlation", nulls_last=True, maintain_order=True)
-    annotations = annotations.select(*ANNOTATIONS).sort("start_ns", maintain_order=True)
+    tables = {
+        "device_events": device.select(*DEVICE_EVENTS),
+        "host_events": host,
+        "annotations": annotations.select(*ANNOTATIONS).sort("start_ns", maintain_order=True),
+        "memory_events": read_memory(source),
+    }
     return finish(
         path,
         "nsys",
-        {"device_events": device.select(*DEVICE_EVENTS), "host_events": host, "annotations": annotations},
+        tables,
         source.tally,
         read=source.read.total(),
         clock="session",
