@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import msgspec
 
 from deepprof.collectors.errors import DeepProfError
+from deepprof.collectors.plugins import FAILURES, describe_error
 from deepprof.tools.hooks import read_rows
 
 if TYPE_CHECKING:
@@ -17,11 +18,22 @@ if TYPE_CHECKING:
     from deepprof.analysis import Analysis
 
 Report = Mapping[str, "pl.DataFrame | int | float | str | None"]
+Result = TypeVar("Result")
 WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")  # where a new word of a class's name begins
 
 
 class ToolError(DeepProfError):
     """A tool that cannot be run, raised an exception or returned no report; the message names it."""
+
+
+def guard(tool: str, doing: str, work: Callable[[], Result]) -> Result:
+    """Return the result of work in a tool's code; raises `ToolError` for what it raises, Ctrl-C excepted."""
+    try:
+        return work()
+    except DeepProfError:
+        raise
+    except FAILURES as error:
+        raise ToolError(f"tool {tool}: {doing} {describe_error(error)}") from error
 
 
 class Tool(msgspec.Struct, kw_only=True, dict=True, forbid_unknown_fields=True):

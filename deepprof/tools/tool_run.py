@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from deepprof.collectors.errors import DeepProfError, escaped
-from deepprof.collectors.plugins import FAILURES, describe_error
+from deepprof.collectors.errors import escaped
 from deepprof.collectors.processes import split_all
 from deepprof.collectors.trace import Trace
 from deepprof.job import number_ranks
 from deepprof.metrics.iteration import ITERATIONS
 from deepprof.tools.hooks import BATCH_ROWS, RECORD_HOOKS, ToolHook, cut_batches
-from deepprof.tools.tool import Report, Tool, ToolError
+from deepprof.tools.tool import Report, Tool, ToolError, guard
 
 if TYPE_CHECKING:
     from deepprof.analysis import Analysis
@@ -48,12 +47,7 @@ class ToolRun:
 
     def call(self, method: str, *arguments: object) -> object:
         """Call a method of the tool; raises `ToolError` for what it raises, Ctrl-C excepted."""
-        try:
-            return getattr(self.tool, method)(*arguments)
-        except DeepProfError:
-            raise
-        except FAILURES as error:
-            raise ToolError(f"tool {self.tool.name}: {method} {describe_error(error)}") from error
+        return guard(self.tool.name, method, lambda: getattr(self.tool, method)(*arguments))
 
     def conclude(self, analyse: Callable[[], Analysis], iterations: Callable[[], pl.DataFrame] | None = None) -> Report:
         """Give the tool iterations and analysis, each only if it wants them, and return its report.
