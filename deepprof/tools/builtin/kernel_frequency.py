@@ -7,6 +7,8 @@ from typing import Annotated
 import polars as pl
 from msgspec import Meta
 
+from deepprof.plurals import counted
+from deepprof.render.units import format_ratio
 from deepprof.tools.tool import Report, Tool
 
 I64, RATIO = pl.Int64(), pl.Float64()
@@ -33,19 +35,29 @@ class KernelFrequency(Tool):
         self.counts = pl.concat([self.counts, calls]).group_by("name").sum()
 
     def report(self) -> Report:
-        """Return the table, how many names and calls there are, and how many names make the share of the calls."""
+        """Return how many names make the share of the calls, and the table."""
         shared = pl.col("calls") / pl.col("calls").sum()
         kernels = self.counts.sort(["calls", "time_ns", "name"], descending=[True, True, False]).select(
             "name", "calls", share_ratio=shared, cumulative_ratio=shared.cum_sum(), time_ns=pl.col("time_ns")
         )
         calls = int(kernels["calls"].sum())
         before = kernels["calls"].cum_sum() - kernels["calls"]
+        frequent = int((before < self.share * calls).sum())
         return {
+            "summary": _summarise(frequent, kernels.height, self.share, calls),
             "kernel_names": kernels.height,
             "calls": calls,
-            "frequent_names": int((before < self.share * calls).sum()),
+            "frequent_names": frequent,
             "kernels": kernels.head(self.rows) if self.rows else kernels,
         }
+
+
+def _summarise(frequent: int, names: int, share: float, calls: int) -> str:
+    """Return the result in a sentence."""
+    if not calls:
+        return "no kernel was recorded"
+    made = "makes" if frequent == 1 else "make"
+    return f"{frequent:,} of {counted(names, 'kernel name')} {made} {format_ratio(share)} of {counted(calls, 'call')}"
 
 
 def _time_ns() -> pl.Expr:
