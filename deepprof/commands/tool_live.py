@@ -109,9 +109,9 @@ class _Following:
 
         return ToolRecords(
             ranks=sorted(self.records.ranks),
-            read=self.kept,
+            read=self.kept + self.records.dropped.total(),
             kept=self.kept,
-            dropped={},
+            dropped=dict(self.records.dropped),
             missed=self.records.missed,
             notes=[*self.records.notes(), *self.notes],
         )

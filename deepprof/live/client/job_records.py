@@ -6,6 +6,7 @@ rank can come, so that they are in order of time.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING
@@ -43,6 +44,11 @@ class JobRecords:
     def missed(self) -> int:
         """How many records had left the daemon's window before they were read."""
         return sum(rank.missed for rank in (*self.former, *self.ranks.values()))
+
+    @property
+    def dropped(self) -> Counter[str]:
+        """How many records the senders that have ended read and did not send, by reason."""
+        return sum((Counter(rank.assembly.dropped) for rank in (*self.former, *self.ranks.values())), Counter())
 
     def read(self) -> Iterator[Trace]:
         """Yield the records that can be given by now, as a trace of each rank that has some, or several.
@@ -160,6 +166,8 @@ class _RankRecords:
             self.complete_until_ns = max(self.complete_until_ns, answer.batch.complete_until_ns)
         elif kind == "gap" and not self._is_repeated(answer.gap.first, answer.gap.lost, answer.gap.reason):
             self.assembly.add_gap(answer.gap)
+        elif kind == "end":
+            self.assembly.add_end(answer.end)
 
     def _is_repeated(self, first: int, lost: int, reason: str) -> bool:
         """Return whether a gap is one of unknown size that was taken: what lies at the position comes again."""
