@@ -252,10 +252,9 @@ async def write(context: Context, message: wire.ReadWindowResponse) -> asyncio.T
 async def _read_positions(after: Sequence[wire.ReadPosition], context: Context) -> dict[int, wire.ReadPosition]:
     """Return the positions of a reader by rank; ends the call for too many, or two of one rank."""
     known = {position.rank: position for position in after}
-    if len(after) > MOST_POSITIONS:
-        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"after: {len(after)} ranks are above {MOST_POSITIONS}")
-    if len(known) < len(after):
-        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "after: a rank comes twice")
+    if len(after) > MOST_POSITIONS or len(known) < len(after):
+        text = f"after: {len(after)} positions of {len(known)} ranks; give each rank once, {MOST_POSITIONS} at most"
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
     return known
 
 

@@ -265,8 +265,11 @@ def test_answers_that_break_the_contract_are_an_error_of_the_daemon(tmp_path, tr
 @pytest.mark.parametrize(
     ("after", "said"),
     [
-        ([query_pb2.ReadPosition(rank=0)] * 2, "after: a rank comes twice"),
-        ([query_pb2.ReadPosition(rank=at) for at in range(65_537)], "after: 65537 ranks are above 65536"),
+        ([query_pb2.ReadPosition(rank=0)] * 2, "after: 2 positions of 1 ranks; give each rank once, 65536 at most"),
+        (
+            [query_pb2.ReadPosition(rank=at) for at in range(65_537)],
+            "after: 65537 positions of 65537 ranks; give each rank once, 65536 at most",
+        ),
     ],
 )
 def test_positions_that_make_no_sense_are_refused(tmp_path, trace, after, said) -> None:
