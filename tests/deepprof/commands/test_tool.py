@@ -7,14 +7,19 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 import deepprof
 from deepprof.commands import main
+from deepprof.commands.tool_live import _Following
+from deepprof.live.client.errors import DaemonError
+from deepprof.tools import Tool, ToolRun, find_tool
 from tests.deepprof.live.service.daemons import Daemon, running, wait_for
 from tests.deepprof.live.service.sending import open_client
 from tests.patience import PATIENCE_S
@@ -109,6 +114,74 @@ def test_a_job_that_has_ended_reports_what_its_file_does(real, recorded, capsys)
     live = json.loads(capsys.readouterr().out)
     assert main([*TOOL, str(recorded), "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out) == live
+
+
+class LoopsAndIterations(Tool):
+    """Count loops, and keep the iterations."""
+
+    def begin(self) -> None:
+        self.frames: list[pl.DataFrame] = []
+
+    def on_iterations(self, frame) -> None:
+        self.frames.append(frame)
+
+    def on_analysis(self, analysis) -> None:
+        self.loops = len(analysis.loops)
+
+    def report(self):
+        return {"loops": self.loops, "iterations": pl.concat(self.frames)}
+
+
+def test_iterations_of_a_job_that_has_ended_are_those_of_its_file(real, recorded, capsys, monkeypatch) -> None:
+    monkeypatch.setattr("deepprof.tools.find_tool", lambda _: LoopsAndIterations)
+    with open_client(real) as client:
+        client.send(deepprof.read(recorded), "settling")
+    assert main([*TOOL, "--daemon", real.address, "--job", "settling", "--format", "json"]) == 0
+    live = json.loads(capsys.readouterr().out)
+    assert main([*TOOL, str(recorded), "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["report"] == live["report"]
+    assert len(live["report"]["iterations"]) >= 14
+
+
+class Away:
+    """Records of a daemon that answers once and is away from then on; `passing`: it might come back."""
+
+    def __init__(self, trace: deepprof.Trace, *, passing: bool = True) -> None:
+        self.trace, self.passing = trace, passing
+        self.ended, self.missed, self.dropped = False, 0, Counter()
+        self.ranks: dict[int, object] = {}
+
+    def read(self) -> Iterator[deepprof.Trace]:
+        if self.ranks:
+            raise DaemonError("unix:/x", "is about to stop", "try again when it is back", passing=self.passing)
+        self.ranks[0] = object()
+        yield self.trace
+
+    def rest(self) -> list[deepprof.Trace]:
+        return []
+
+    def notes(self) -> list[str]:
+        return []
+
+
+def test_when_the_daemon_stays_away_the_report_is_of_what_was_seen(recorded, monkeypatch) -> None:
+    monkeypatch.setattr("deepprof.commands.tool_live.PATIENCE_S", 0)
+    monkeypatch.setattr("deepprof.commands.tool_live.INTERVAL_S", 0)
+    trace, tool = deepprof.read(recorded), find_tool("kernel-frequency")()
+    following = _Following(Away(trace), ToolRun(tool))
+    following.follow(None)
+    described = following.describe()
+    assert described.kept == trace.accounting.kept
+    assert described.notes == [
+        "the job was not followed to its end: daemon at unix:/x: is about to stop; try again when it is back"
+    ]
+    assert tool.report()["calls"] == trace.device_events.filter(activity="kernel").height
+
+
+def test_an_error_that_does_not_pass_ends_the_command(recorded) -> None:
+    away = Away(deepprof.read(recorded), passing=False)
+    with pytest.raises(DaemonError):
+        _Following(away, ToolRun(find_tool("kernel-frequency")())).follow(None)
 
 
 def test_for_a_time_the_report_is_of_what_was_seen(real, recorded, capsys) -> None:
