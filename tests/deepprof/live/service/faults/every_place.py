@@ -297,6 +297,7 @@ WRONG = (
     ("ListJobs", query_pb2.ListJobsRequest(page_size=10**6)),
     ("ListJobs", query_pb2.ListJobsRequest(page_token="none")),  # noqa: S106 - a page's
     ("ListIterations", query_pb2.ListIterationsRequest(job="first", page_token="none")),  # noqa: S106
+    ("ReadWindow", query_pb2.ReadWindowRequest(job="first", after=[query_pb2.ReadPosition()] * 2)),
     ("Watch", query_pb2.WatchRequest(interval_ms=1)),
 )
 
