@@ -11,6 +11,7 @@ from msgspec import Meta
 from deepprof.metrics.memory.composition import add_up_by
 from deepprof.metrics.memory.device_memory import DeviceMemory, list_memory
 from deepprof.metrics.memory.use import PEAKS, measure_peaks, sum_up
+from deepprof.plurals import counted
 from deepprof.render.units import format_bytes
 from deepprof.tools.tool import Report, Tool
 
@@ -48,7 +49,7 @@ class Memory(Tool):
 
     points: Annotated[int, Meta(ge=1, le=100_000, description="stretches of the timeline")] = 100
     by: Literal["category", "stage", "layer", "operator", "line"] = "category"
-    rows: Annotated[int, Meta(ge=0, description="rows of the peak, 0 for all")] = 20
+    rows: Annotated[int, Meta(ge=0, description="rows of the peak and of iterations, 0 for all")] = 20
 
     def begin(self) -> None:
         """Begin with no memory."""
@@ -66,12 +67,15 @@ class Memory(Tool):
                 self.tables[name].append(put_in_place(rows, rank, memory.device))
             where = "the host" if memory.device < 0 else f"device {memory.device}"
             self.said.append(f"rank {rank}, {where}: {format_bytes(int(use.allocated_nbytes[use.peak]))} at the peak")
+            if alone := memory.paired.left_out.get("without-place"):
+                self.said.append(f"{counted(alone, 'event')} of it without an address, of which no block is known")
 
     def _peaks(self, memory: DeviceMemory) -> pl.DataFrame:
         """Return the peaks of iterations."""
         assert memory.use is not None  # noqa: S101  `on_analysis` leaves others out
         assert memory.loop is not None  # noqa: S101
-        return measure_peaks(memory.use, memory.loop, memory.known.trace).select(OF_ITERATIONS)
+        peaks = measure_peaks(memory.use, memory.loop, memory.known.trace).select(OF_ITERATIONS)
+        return peaks.head(self.rows) if self.rows else peaks
 
     def _cut(self, memory: DeviceMemory) -> pl.DataFrame:
         """Return the timeline of a device."""

@@ -7,10 +7,14 @@ import polars as pl
 import pytest
 
 from deepprof.collectors.trace import STACKS
+from deepprof.metrics.annotation.event_stages import TraceStages
+from deepprof.metrics.annotation.trace_annotation import TraceAnnotation
 from deepprof.metrics.memory.block_lifetimes import BLOCKS
 from deepprof.metrics.memory.composition import add_up_by, categorize, compose
+from deepprof.metrics.memory.device_memory import DeviceMemory
 from deepprof.metrics.memory.owners import OWNERS, name_stacks
-from tests.tables import Row, table
+from tests.metrics.memory.test_floors import mark, with_memory
+from tests.tables import Row, make_trace, table
 
 BEGINS = np.array([100, 200, 300, 400])
 
@@ -92,3 +96,11 @@ def test_the_line_of_a_stack_is_the_innermost_of_the_users_code() -> None:
         (0, "forward", "model.py", 7),
         (1, "linear", "torch/nn/functional.py", 9),
     ]
+
+
+def test_without_addresses_nothing_is_known_of_what_is_in_use() -> None:
+    trace = with_memory(make_trace(), [mark(0, 30, None), mark(1, -20, None)])
+    nothing = np.zeros(0, np.int8)
+    memory = DeviceMemory(TraceAnnotation(trace, None, TraceStages(nothing, nothing, None), None), 0, None)
+    assert memory.paired.left_out == {"without-place": 2}
+    assert memory.peak.select("category", "nbytes").rows() == [("unknown", 30)]
