@@ -41,8 +41,7 @@ class Leaks(Tool):
         """Return the lines, and what the steady ones leave per iteration."""
         steady = self.lines.filter("is_steady")
         left = float(steady["nbytes"].sum())
-        leave = "leaves" if steady.height == 1 else "leave"
-        said = f"{counted(steady.height, 'line')} {leave} {format_bytes(left)} per iteration"
+        said = f"{format_bytes(left)} of each iteration are never released, from {counted(steady.height, 'line')}"
         return {
             "summary": said if steady.height else "no line leaves memory in nearly all iterations",
             "nbytes_per_iteration": left,

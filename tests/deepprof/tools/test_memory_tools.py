@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import polars as pl
 import pytest
 
+from deepprof.analysis import analyze
 from deepprof.tools.builtin.leaks import Leaks
 from deepprof.tools.builtin.memory import Memory
 from deepprof.tools.builtin.out_of_memory import OutOfMemory
 from deepprof.tools.tool import Tool
 from deepprof.tools.tool_run import run
+from tests.collectors.test_torch_snapshot import read
+from tests.collectors.torch_snapshots import SEGMENT_NBYTES, SmallAllocator, make_snapshot
 from tests.deepprof.diagnosis.test_memory_rules import MIB, failed_trace, split_trace
 from tests.tables import make_trace
 
@@ -59,3 +64,23 @@ def test_memory_without_iterations() -> None:
 )
 def test_a_trace_without_memory_events(tool: Tool, said: str) -> None:
     assert run(tool, make_trace())["summary"] == said
+
+
+def test_the_post_mortem_of_a_snapshot(tmp_path: Path) -> None:
+    allocator = SmallAllocator(recording=True)
+    places = [allocator.alloc(1_000_000, stack=4) for _ in range(10)]  # two in each segment of 2 MiB
+    for place in places[::2]:
+        allocator.free(place)
+    allocator.fail(3_000_000, 100)
+    report = run(OutOfMemory(), read(tmp_path / "snapshot.pickle", make_snapshot(allocator)))
+    failures, in_use = report["failures"], report["in_use"]
+    assert isinstance(failures, pl.DataFrame)
+    assert isinstance(in_use, pl.DataFrame)
+    row = failures.row(0, named=True)
+    assert (row["asked_nbytes"], row["free_nbytes"], row["fragmented"]) == (3_000_000, 100, True)
+    assert (row["allocated_nbytes"], row["reserved_nbytes"]) == (5_000_000, 5 * SEGMENT_NBYTES)
+    assert 1_000_000 <= row["largest_free_nbytes"] < SEGMENT_NBYTES
+    assert row["asked_in"] == "step_1 job/train_1.py:11"
+    assert in_use.select("function", "line", "blocks", "nbytes").rows() == [("step_4", 14, 5, 5_000_000)]
+    rules = {each.rule for each in analyze(read(tmp_path / "again.pickle", make_snapshot(allocator))).findings}
+    assert "fragmentation" in rules
