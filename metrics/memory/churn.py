@@ -1,4 +1,7 @@
-"""Calls for memory of the driver in iterations: a steady loop whose allocator caches makes none."""
+"""Calls for memory of the driver in iterations: a steady loop whose allocator caches makes none.
+
+The earlier half of the iterations is left out: in it the cache may fill.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ Int64s = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _AllocatorChurn:
-    """Calls for memory of the driver per usual iteration: how many, for how long; in how many iterations they occur."""
+    """Calls for memory of the driver per later iteration: how many, for how long; in how many iterations they occur."""
 
     calls: float
     time_ns: float
@@ -31,8 +34,11 @@ class _AllocatorChurn:
 
 
 def measure_churn(loop: Loop, trace: Trace) -> _AllocatorChurn | None:
-    """Return the calls for memory of the driver in usual iterations; None where no runtime calls were recorded."""
-    begin = begins(loop, trace)[1]
+    """Return the calls for memory of the driver in the later half of the usual iterations that others follow.
+
+    None where there are no such iterations, or no runtime calls were recorded.
+    """
+    begin = _begins_of_later(loop, trace)
     many = len(begin) - 1
     if many < 1 or not (trace.host_events["category"] == "runtime").any():
         return None
@@ -46,6 +52,12 @@ def measure_churn(loop: Loop, trace: Trace) -> _AllocatorChurn | None:
     )
 
 
+def _begins_of_later(loop: Loop, trace: Trace) -> Int64s:
+    """Return the begins of the later half of the usual iterations, and of the one behind them."""
+    begin = begins(loop, trace)[1]
+    return begin[(len(begin) - 1) // 2 :] if len(begin) > 1 else begin[:0]
+
+
 def _find_calls(trace: Trace, begin: Int64s) -> pl.DataFrame:
     """Return the calls for memory of the driver from the first to the last of sorted times."""
     calls = trace.host_events.filter((pl.col("category") == "runtime") & pl.col("end_ns").is_not_null())
@@ -55,7 +67,7 @@ def _find_calls(trace: Trace, begin: Int64s) -> pl.DataFrame:
 def find_churn_place(memory: DeviceMemory) -> dict[str, object] | None:
     """Return `function`, `file`, `line` and `operator` in which they take most time; None where none is known."""
     tree, loop = memory.known.tree, memory.loop
-    begin = np.empty(0, np.int64) if loop is None else begins(loop, memory.known.trace)[1]
+    begin = np.empty(0, np.int64) if loop is None else _begins_of_later(loop, memory.known.trace)
     if tree is None or not len(begin):
         return None
     calls = _find_calls(memory.known.trace, begin)

@@ -91,12 +91,14 @@ class DeviceMemory:
 
 
 def list_memory(known: TraceAnnotation, loops: Sequence[Loop]) -> Iterator[DeviceMemory]:
-    """Yield the memory of each device of a trace that has memory events, by its number; that of the host first."""
+    """Yield the memory of each device of a trace that has a loop or memory events, by its number; the host's first."""
     trace = known.trace
     longest: dict[int, Loop] = {}
     for loop in sorted(loops, key=lambda each: -_span_of(each)):
         longest.setdefault(device_of(loop, trace), loop)
-    for device in trace.memory_events["device"].drop_nulls().unique().sort().to_list():
+    recorded = (trace.memory_events["device"], trace.failed_allocations["device"])
+    devices = {device for column in recorded for device in column.drop_nulls().unique().to_list()}
+    for device in sorted(devices | longest.keys()):
         yield DeviceMemory(known, device, longest.get(device, _of_host(device, longest)))
 
 

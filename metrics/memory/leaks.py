@@ -8,11 +8,16 @@ last iterations leave may be released after the recording, and is not counted.
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from deepprof.collectors.table_schema import TableSchema
+from deepprof.collectors.trace import Trace
+from deepprof.metrics.loop import Loop
 from deepprof.metrics.memory.device_memory import DeviceMemory
 from deepprof.metrics.memory.floors import begins
+
+Int64s = npt.NDArray[np.int64]
 
 I64, F64, TEXT = pl.Int64(), pl.Float64(), pl.String()
 
@@ -42,7 +47,7 @@ def list_growth(memory: DeviceMemory) -> pl.DataFrame:
     """Return what each line leaves in use, as a table `GROWTH`, steady lines first, then the largest."""
     if memory.loop is None:
         return pl.DataFrame(schema=GROWTH)
-    begin = begins(memory.loop, memory.known.trace)[1]
+    begin = _begins_of_rest(memory.loop, memory.known.trace)
     looked_at = max(0, len(begin) - 1 - STILL_OPEN)
     if not looked_at:
         return pl.DataFrame(schema=GROWTH)
@@ -53,6 +58,12 @@ def list_growth(memory: DeviceMemory) -> pl.DataFrame:
     lines = _add_up_lines(left, looked_at).with_columns(looked_at=looked_at, is_steady=steady)
     ordered = lines.sort("is_steady", "nbytes", descending=True, maintain_order=True)
     return ordered.select(list(GROWTH)).cast(dict(GROWTH))  # type: ignore[arg-type]
+
+
+def _begins_of_rest(loop: Loop, trace: Trace) -> Int64s:
+    """Return the begins of usual iterations behind the last interruption: releases in it were not recorded."""
+    begin = begins(loop, trace)[1]
+    return begin[begin >= max(trace.breaks_ns)] if trace.breaks_ns else begin
 
 
 def _add_up_lines(left: pl.DataFrame, looked_at: int) -> pl.DataFrame:

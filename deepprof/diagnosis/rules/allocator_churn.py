@@ -17,26 +17,28 @@ from deepprof.metrics.memory.churn import find_churn_place, measure_churn
 from deepprof.metrics.memory.device_memory import DeviceMemory
 
 LEAST_CALLS = 1.0  # per iteration: in a steady loop a caching allocator makes none
+FEWEST_LATER = 3  # iterations of the later half: in fewer the cache may fill still
 WORTH = 0.01  # of an iteration that the calls take on the host
 
 
 @rule("allocator-churn", subject="memory")
 def allocator_churn(memory: DeviceMemory) -> Iterator[Finding]:
-    """Yield `allocator-churn`, a remark, when most iterations call the driver for memory."""
+    """Yield `allocator-churn`, a remark, when most later iterations call the driver for memory."""
     loop = memory.loop
     if loop is None or loop.single or allocator_bound.claim(loop) is not None:
         return
     found = measure_churn(loop, trace_of(memory))
     iteration_ns = float(loop.usual["iteration_ns"].mean() or 0)  # type: ignore[arg-type]
-    if found is None or found.calls < LEAST_CALLS or found.affected < STEADY * found.iterations:
+    if found is None or found.iterations < FEWEST_LATER or found.calls < LEAST_CALLS:
         return
-    if found.time_ns < WORTH * iteration_ns:
+    if found.affected < STEADY * found.iterations or found.time_ns < WORTH * iteration_ns:
         return
+    share = found.time_ns / iteration_ns
     texts = FindingTexts(
         title="Every iteration asks the driver for memory",
         summary=(
             f"The host allocates or frees device memory {found.calls:.1f} times per iteration, in {found.affected} of "
-            f"{found.iterations}, for {format_ms(found.time_ns)} ({format_percent(found.time_ns / iteration_ns)}); "
+            f"the last {found.iterations}, for {format_ms(found.time_ns)} ({format_percent(share)}); "
             "the device has other work meanwhile."
         ),
         advice=advise(trace_of(memory), KEEP_MEMORY, **KEEP_MEMORY_IN),
@@ -44,7 +46,7 @@ def allocator_churn(memory: DeviceMemory) -> Iterator[Finding]:
     evidence = {
         "calls_per_iteration": round(found.calls, 2),
         "host_ns_per_iteration": round(found.time_ns),
-        "share_ratio": round(found.time_ns / iteration_ns, 4),
+        "share_ratio": round(share, 4),
         "affected_iterations": found.affected,
         "iterations": found.iterations,
     }
