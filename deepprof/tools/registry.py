@@ -9,7 +9,12 @@ from deepprof.collectors.plugins import PlugIn, PlugInWarning, load
 from deepprof.tools.tool import Tool
 
 GROUP = "deepprof.tools"
-BUILTIN_TOOLS = ("deepprof.tools.builtin.kernel_frequency:KernelFrequency",)
+BUILTIN_TOOLS = (
+    "deepprof.tools.builtin.kernel_frequency:KernelFrequency",
+    "deepprof.tools.builtin.leaks:Leaks",
+    "deepprof.tools.builtin.memory:Memory",
+    "deepprof.tools.builtin.out_of_memory:OutOfMemory",
+)
 LIST = "list"  # of `deepprof tool list`: no tool can have this name
 
 
