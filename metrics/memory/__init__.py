@@ -1,0 +1,1 @@
+"""What happens to memory: what is alive and whose it is, what kernels need of it, and what moves."""
