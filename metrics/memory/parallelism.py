@@ -90,7 +90,7 @@ def _describe_rank(loop: Loop, trace: Trace, reference_peak_nbytes: int | None) 
     shapes = measure_memory_shapes(loop, trace)
     medians = {name: shapes[name].median() for name in shapes.columns if name != "iteration"}
     row: dict[str, object] = {
-        name: None if value is None else round(value) if name.endswith("nbytes") else value  # type: ignore[arg-type, call-overload]
+        name: None if value is None else round(value) if name.endswith("nbytes") else value  # type: ignore[arg-type]
         for name, value in medians.items()
     }
     peak, signs = row["peak_nbytes"], _count_signs(loop, trace)
