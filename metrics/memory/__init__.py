@@ -1,1 +1,10 @@
-"""What happens to memory: what is alive and whose it is, what kernels need of it, and what moves."""
+"""Memory: who holds it, from when to when, and what of it grows, is fragmented, or is requested again and again.
+
+`blocks` pairs allocations with releases, `owners` says for whom a block was allocated, `composition` what it holds and
+what was in use at a moment; `use` has the memory in use over time, `floors` and `growth` what iterations leave in use,
+`segments` what the allocator takes from the driver, `failures` why an allocation failed. `trace_memory` has all of one
+trace.
+
+What programs need and move: `operand_footprints` has the working set, `exchanges` what ranks exchange and when, and
+`parallelism` how they share the work.
+"""

@@ -23,8 +23,8 @@ from deepprof.metrics.cost.framework.operator_call import Operand, OperatorCall,
 from deepprof.metrics.cost.framework.operator_rules import arranges, cost_of_call, is_free
 from deepprof.metrics.cost.signatures import SIGNATURE, find_element_type, number_signatures
 from deepprof.metrics.cost.trace_costs import TraceCosts, find_costs
+from deepprof.metrics.memory.floors import HOST_MEMORY
 from deepprof.metrics.operators import is_stand_in
-from deepprof.metrics.series.memory import HOST_MEMORY
 
 Int64s = npt.NDArray[np.int64]
 

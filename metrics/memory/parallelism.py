@@ -19,9 +19,9 @@ from deepprof.collectors.table_schema import TableSchema
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.memory.exchanges import read_exchanges
-from deepprof.metrics.memory.memory_shapes import measure_memory_shapes
+from deepprof.metrics.memory.floors import begins
+from deepprof.metrics.memory.use import measure_peaks, use_of_loop
 from deepprof.metrics.ranks.facts import longest_loops
-from deepprof.metrics.series.memory import begins
 
 I64, RATIO = pl.Int64(), pl.Float64()
 PARALLEL_KINDS = ("data", "sharded data", "tensor", "pipeline")
@@ -33,10 +33,11 @@ PARALLEL_RANKS = TableSchema.of(
         "device": (pl.UInt16(), "the number of its device"),
         "iterations": (I64, "iterations measured"),
         "peak_nbytes": (I64, "the most memory in use; null: no memory events"),
-        "kept_nbytes": (I64, "the least memory in use"),
-        "kept_ratio": (RATIO, "that over the peak, what parameters and the optimizer's state are at most"),
-        "ramp_ratio": (RATIO, "the share of the iteration until the peak"),
-        "tail_ratio": (RATIO, "the share of it from the peak until less than half of the rise is in use"),
+        "least_nbytes": (I64, "the least memory in use"),
+        "least_ratio": (RATIO, "that over the peak: at most so much are parameters and state; null without totals"),
+        "ramp_up_ratio": (RATIO, "the share of the iteration until nine tenths of what it adds are first in use"),
+        "high_ratio": (RATIO, "the share from then until they are last in use"),
+        "ramp_down_ratio": (RATIO, "the share from then on, the tail"),
         "of_reference_ratio": (RATIO, "the peak over the reference that was given"),
         "exchanges": (RATIO, "collectives, sends and receives per iteration"),
         "gradients_ratio": (RATIO, "iterations that reduce gradients after or during the backward pass"),
@@ -87,15 +88,26 @@ def find_parallel_kind(
 
 def _describe_rank(loop: Loop, trace: Trace, reference_peak_nbytes: int | None) -> dict[str, object]:
     """Return a row of `PARALLEL_RANKS`."""
-    shapes = measure_memory_shapes(loop, trace)
-    medians = {name: shapes[name].median() for name in shapes.columns if name != "iteration"}
-    row: dict[str, object] = {
-        name: None if value is None else round(value) if name.endswith("nbytes") else value  # type: ignore[arg-type]
-        for name, value in medians.items()
-    }
-    peak, signs = row["peak_nbytes"], _count_signs(loop, trace)
-    ratio = peak / reference_peak_nbytes if isinstance(peak, int) and reference_peak_nbytes else None
-    return {"rank": loop.rank, "device": loop.device, "of_reference_ratio": ratio, **row, **signs}
+    memory = _describe_memory(loop, trace)
+    peak, signs = memory.get("peak_nbytes"), _count_signs(loop, trace)
+    ratio = peak / reference_peak_nbytes if peak is not None and reference_peak_nbytes else None
+    return {"rank": loop.rank, "device": loop.device, "of_reference_ratio": ratio, **memory, **signs}
+
+
+def _describe_memory(loop: Loop, trace: Trace) -> dict[str, float]:
+    """Return the columns of `PARALLEL_RANKS` on a rank's memory; none without memory events in its iterations."""
+    use = use_of_loop(loop, trace)
+    peaks = pl.DataFrame() if use is None else measure_peaks(use, loop, trace)
+    if use is None or peaks.is_empty():
+        return {}
+    length = pl.col("ramp_up_ns") + pl.col("high_ns") + pl.col("ramp_down_ns")
+    shares = [(pl.col(f"{part}_ns") / length).alias(f"{part}_ratio") for part in ("ramp_up", "high", "ramp_down")]
+    sizes = [pl.col(name).cast(RATIO) for name in ("peak_nbytes", "least_nbytes")]
+    medians = peaks.select(*sizes, *shares).median().row(0, named=True)
+    row = {name: round(value) if name.endswith("nbytes") else value for name, value in medians.items()}
+    return row | (
+        {"least_ratio": row["least_nbytes"] / row["peak_nbytes"]} if use.absolute and row["peak_nbytes"] else {}
+    )
 
 
 def _count_signs(loop: Loop, trace: Trace) -> dict[str, object]:

@@ -13,9 +13,9 @@ from deepprof.metrics.breakdown.host_states import BUILD
 from deepprof.metrics.breakdown.parts import COPY_PARTS, IDLE_PARTS
 from deepprof.metrics.intervals import Intervals, intervals_of
 from deepprof.metrics.loop import Loop
+from deepprof.metrics.memory.floors import find_floors
 from deepprof.metrics.names import rows_named
 from deepprof.metrics.operators import COMPILER_RANGE
-from deepprof.metrics.series.memory import find_floors
 from deepprof.metrics.series.statistics import deviation
 from deepprof.metrics.series.trend import Trend, chance_of, find_trend, rises_throughout
 from deepprof.metrics.spans import Spans, covered, intersect, union

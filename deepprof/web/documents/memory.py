@@ -7,18 +7,15 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from deepprof.metrics.series.memory import HOST_MEMORY
+from deepprof.metrics.memory.floors import HOST_MEMORY
+from deepprof.metrics.memory.use import read_use, sum_up
 from deepprof.render.top import DIRECTIONS
 
 if TYPE_CHECKING:
     from deepprof.analysis import Analysis
     from deepprof.collectors.trace import Trace
-
-Int64s = npt.NDArray[np.int64]
 
 MOST_POINTS = 800  # stretches of a series: about the pixels of a picture's width
 # How the recorder of a format is made to record allocations, empty where it cannot be. Importers of other formats read
@@ -33,7 +30,6 @@ ADVICE: Mapping[str, str] = MappingProxyType(
     }
 )
 ELSEWHERE = "none are read from {format} files; torch.profiler records them with profile_memory=True"
-MOST = np.iinfo(np.int64).max
 
 
 class CopyEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,9 +98,11 @@ def _list_series(trace: Trace) -> Iterator[MemorySeries]:
     """Yield the memory in use on each device of a trace, and on the host, where it was recorded."""
     rank, limits = trace.rank or 0, dict(trace.devices.select("device", "memory_nbytes").iter_rows())
     for device in trace.memory_events["device"].drop_nulls().unique().sort().to_list():
-        time, in_use = _read_use(trace.memory_events.filter(device=device))
+        use = read_use(trace.memory_events, device)
+        if use is None:
+            continue
         where = "host" if device == HOST_MEMORY else f"device {device}"
-        begins, low, high = sum_up(time, in_use, MOST_POINTS)
+        begins, low, high = sum_up(use.time_ns, use.allocated_nbytes, MOST_POINTS)
         yield MemorySeries(
             rank=rank,
             device=device,
@@ -114,36 +112,6 @@ def _list_series(trace: Trace) -> Iterator[MemorySeries]:
             high_nbytes=high.tolist(),
             limit_nbytes=limits.get(device),
         )
-
-
-def _read_use(events: pl.DataFrame) -> tuple[Int64s, Int64s]:
-    """Return when memory in use changed, and to what: as recorded, or else counted from 0 at the first event."""
-    stated = events["allocated_nbytes"]
-    if stated.null_count() == len(stated):
-        changes = events["nbytes"].fill_null(0).cum_sum()
-        in_use = changes - min(0, changes.min() or 0)
-        return events["time_ns"].to_numpy(), in_use.to_numpy()
-    known = events.filter(stated.is_not_null())
-    return known["time_ns"].to_numpy(), known["allocated_nbytes"].clip(0, MOST).cast(pl.Int64).to_numpy()
-
-
-def sum_up(time: Int64s, in_use: Int64s, most: int) -> tuple[Int64s, Int64s, Int64s]:
-    """Return when at most `most` stretches begin, since the first time, and the least and the most in use in each.
-
-    Every value holds until the next one, so that what is in use at a stretch's begin counts, too.
-    """
-    span = int(time[-1] - time[0]) + 1
-    length = -(-span // most)
-    many = -(-span // length)
-    stretch = (time - time[0]) // length
-    low, high = np.full(many, MOST), np.full(many, -1)
-    np.minimum.at(low, stretch, in_use)
-    np.maximum.at(high, stretch, in_use)
-    last = np.searchsorted(stretch, np.arange(many)) - 1  # the value that holds at the begin of a stretch
-    held = in_use[np.maximum(last, 0)]
-    carried = last >= 0
-    low[carried], high[carried] = np.minimum(low, held)[carried], np.maximum(high, held)[carried]
-    return np.arange(many) * length, low, high
 
 
 def _explain_none(analysis: Analysis) -> str:

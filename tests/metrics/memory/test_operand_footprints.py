@@ -22,7 +22,7 @@ from deepprof.metrics.memory.operand_footprints import (
     measure_footprints,
     measure_working_sets,
 )
-from tests.metrics.series.test_memory import mark, with_memory
+from tests.metrics.memory.test_floors import mark, with_memory
 from tests.tables import Row, event, launch, make_trace, table
 
 Call = tuple[str, list[object], list[str]]

@@ -18,7 +18,7 @@ from deepprof.metrics.loop import Loop
 from deepprof.metrics.memory.parallelism import PARALLEL_RANKS, ParallelKind, find_parallel_kind
 from tests.loops import MS, make_loop
 from tests.metrics.memory.test_exchanges import ALL_REDUCE, BACKWARD, GRADIENT, NAMES, UPDATE, op
-from tests.metrics.series.test_memory import mark, with_memory
+from tests.metrics.memory.test_floors import mark, with_memory
 from tests.once import make_once
 from tests.patience import PATIENCE_S
 from tests.tables import Row, event, launch, make_trace, span, table

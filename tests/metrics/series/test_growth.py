@@ -16,7 +16,7 @@ from deepprof.metrics.series.growth import (
 )
 from tests.chance import examples
 from tests.loops import MS, make_loop
-from tests.metrics.series.test_memory import mark, with_memory
+from tests.metrics.memory.test_floors import mark, with_memory
 from tests.tables import Row, launch, make_trace, span
 
 MIB = 1 << 20

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import deepprof
 from deepprof.collectors.trace import DEVICES, MEMORY_EVENTS, Accounting, Trace
-from deepprof.metrics.series.memory import HOST_MEMORY
+from deepprof.metrics.memory.floors import HOST_MEMORY
 from deepprof.web.documents import memory as module
-from deepprof.web.documents.memory import MOST_POINTS, sum_up, write_memory
+from deepprof.web.documents.memory import MOST_POINTS, write_memory
 from tests.deepprof.builders import build_analysis
 from tests.deepprof.render.reports import read_simulated
 from tests.deepprof.web.documents.columns import again
@@ -63,26 +60,6 @@ def test_sizes_without_totals_count_from_the_least_in_use() -> None:
 def test_totals_that_no_device_has_are_cut() -> None:
     (series,) = write_memory(build_analysis(traces=(trace_of({0: [(0, 2**64 - 1, 1)]}),), loops=())).series
     assert series.high_nbytes == [2**63 - 1]
-
-
-@given(st.lists(st.tuples(st.integers(0, 5_000), st.integers(0, 9)), min_size=1, max_size=60), st.integers(1, 40))
-def test_stretches_have_what_a_walk_finds(events: list[tuple[int, int]], most: int) -> None:
-    events.sort(key=lambda event: event[0])
-    time, in_use = (np.array(column, np.int64) for column in zip(*events, strict=True))
-    begins, low, high = sum_up(time, in_use, most)
-    span = int(time[-1] - time[0]) + 1
-    length = -(-span // most)
-    many = -(-span // length)
-    assert len(begins) == len(low) == len(high) == many <= most
-    values: list[list[int]] = [[] for _ in range(many)]
-    for at, value in events:
-        values[(at - int(time[0])) // length].append(value)
-    held: int | None = None
-    for row, inside in enumerate(values):
-        seen = inside + ([] if held is None else [held])
-        assert (low[row], high[row]) == (min(seen), max(seen))
-        held = inside[-1] if inside else held
-    assert begins.tolist() == [row * length for row in range(many)]
 
 
 def test_copies_are_those_of_the_report() -> None:

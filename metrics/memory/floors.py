@@ -37,8 +37,7 @@ class _MemoryFloors:
 
 def find_floors(loop: Loop, trace: Trace) -> _MemoryFloors | None:
     """Return what the iterations leave in use on the loop's device, None where the trace has no memory events."""
-    device = HOST_MEMORY if is_stand_in(trace) else loop.device
-    rows = trace.memory_events.filter(pl.col("device") == device)
+    rows = trace.memory_events.filter(pl.col("device") == device_of(loop, trace))
     if not rows.height:
         return None
     absolute = not rows["allocated_nbytes"].null_count()
@@ -48,12 +47,21 @@ def find_floors(loop: Loop, trace: Trace) -> _MemoryFloors | None:
     return _MemoryFloors(index[:-1][known], nbytes[known], absolute)
 
 
+def device_of(loop: Loop, trace: Trace) -> int:
+    """Return the number that memory events of a loop's device have: the host's where operators stand for kernels."""
+    return HOST_MEMORY if is_stand_in(trace) else loop.device
+
+
 def begins(loop: Loop, trace: Trace) -> tuple[Int64s, Int64s]:
-    """Return index and begin of the complete iterations after warm-up: the launch on the host if known, in ns.
+    """Return index and begin of the complete iterations after warm-up, as `begins_of` does."""
+    return begins_of(loop, trace, loop.iterations.filter(pl.col("complete") & ~pl.col("warmup")))
+
+
+def begins_of(loop: Loop, trace: Trace, rows: pl.DataFrame) -> tuple[Int64s, Int64s]:
+    """Return index and begin of some `rows` of `loop.iterations`: the launch on the host if known, in ns.
 
     If most have no launch record, the begins on the device are used.
     """
-    rows = loop.iterations.filter(pl.col("complete") & ~pl.col("warmup"))
     launched = _launch_times(loop, trace, rows["start_ns"])
     if 2 * launched.null_count() > len(launched):
         return rows["index"].to_numpy(), rows["start_ns"].to_numpy()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepprof.collectors.trace import MEMORY_EVENTS, Trace
-from deepprof.metrics.series.memory import find_floors, floors
+from deepprof.metrics.memory.floors import find_floors, floors
 from tests.loops import MS, make_loop
 from tests.tables import Row, event, launch, make_trace, table
 

@@ -1,0 +1,101 @@
+"""The memory of one device of one trace: blocks with owners and categories, its use, and its peak."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from deepprof.metrics.annotation.host_stages import StageSegments, cut_host
+from deepprof.metrics.annotation.trace_annotation import TraceAnnotation
+from deepprof.metrics.loop import Loop
+from deepprof.metrics.memory.blocks import MemoryBlocks, find_alive, pair_blocks
+from deepprof.metrics.memory.composition import categorize, compose
+from deepprof.metrics.memory.floors import HOST_MEMORY, begins_of, device_of
+from deepprof.metrics.memory.owners import find_owners
+from deepprof.metrics.memory.use import MemoryUse, read_use
+
+Int64s = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceMemory:
+    """The memory of one device (-1: of the host), measured when it is asked for.
+
+    `loop` is the longest one on the device, None where there is none.
+    """
+
+    known: TraceAnnotation
+    device: int
+    loop: Loop | None
+
+    @cached_property
+    def paired(self) -> MemoryBlocks:
+        """The blocks of the device, and what could not be paired; their rows are those of the whole trace."""
+        return pair_blocks(self.known.trace.memory_events, self.device)
+
+    @cached_property
+    def begins(self) -> Int64s:
+        """The begins of all iterations on the host, in order; empty without a loop."""
+        if self.loop is None:
+            return np.empty(0, np.int64)
+        return np.sort(begins_of(self.loop, self.known.trace, self.loop.iterations)[1])
+
+    @cached_property
+    def blocks(self) -> pl.DataFrame:
+        """The columns of `BLOCKS` and `OWNERS`, and the `category` of each block."""
+        table = self.paired.table
+        owned = table.hstack(find_owners(self.known, table, self._stages))
+        return owned.with_columns(categorize(owned, self.begins))
+
+    @property
+    def _stages(self) -> StageSegments | None:
+        """The stages of the host over time, None where there is no loop to tell its threads."""
+        return None if self.loop is None else cut_host(self.known, self.loop)
+
+    @cached_property
+    def use(self) -> MemoryUse | None:
+        """The memory in use over time, None where none was recorded."""
+        return read_use(self.known.trace.memory_events, self.device)
+
+    @cached_property
+    def capacity_nbytes(self) -> int | None:
+        """The size of the device's memory, None where it was not recorded."""
+        devices = self.known.trace.devices
+        sizes = devices.filter(pl.col("device").cast(pl.Int64) == self.device)["memory_nbytes"].drop_nulls()
+        return int(sizes[0]) if len(sizes) and sizes[0] else None
+
+    @cached_property
+    def peak(self) -> pl.DataFrame:
+        """What was in use at the peak, as a table `COMPOSITION`."""
+        use = self.use
+        if use is None:
+            return compose(self.blocks.clear())
+        at, total = use.peak, int(use.allocated_nbytes[use.peak])
+        alive = self.blocks.filter(find_alive(int(use.rows[at]), int(use.time_ns[at])))
+        return compose(alive, total)
+
+
+def list_memory(known: TraceAnnotation, loops: Sequence[Loop]) -> Iterator[DeviceMemory]:
+    """Yield the memory of each device of a trace that has memory events, by its number; that of the host first."""
+    trace = known.trace
+    longest: dict[int, Loop] = {}
+    for loop in sorted(loops, key=lambda each: -_span_of(each)):
+        longest.setdefault(device_of(loop, trace), loop)
+    for device in trace.memory_events["device"].drop_nulls().unique().sort().to_list():
+        yield DeviceMemory(known, device, longest.get(device, _of_host(device, longest)))
+
+
+def _span_of(loop: Loop) -> int:
+    """Return how long a loop's iterations take in all."""
+    rows = loop.iterations
+    return int(rows["end_ns"].max() or 0) - int(rows["start_ns"].min() or 0)  # type: ignore[arg-type]
+
+
+def _of_host(device: int, longest: dict[int, Loop]) -> Loop | None:
+    """Return the loop by whose iterations the host's memory is measured where devices compute."""
+    return next(iter(longest.values()), None) if device == HOST_MEMORY else None
