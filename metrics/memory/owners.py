@@ -54,7 +54,7 @@ def _find_open_owners(known: TraceAnnotation, blocks: pl.DataFrame, host: StageS
     row, released = (_find_slices(known, tree, blocks[column]) for column in ("allocation", "release"))
     places = np.where(row < 0, tree.contexts.height, np.append(tree.of_slices, 0)[row])
     return (
-        _name_contexts(tree)[places]
+        name_contexts(tree)[places]
         .with_columns(
             stage=_stages_of(known, row, blocks["begin_ns"], host),
             released_in=_stages_of(known, released, blocks["end_ns"], host),
@@ -91,7 +91,7 @@ def _layers_of(known: TraceAnnotation, rows: Int64s) -> pl.Series:
     return pl.Series([None, *layers.write_paths()[1:]], dtype=TEXT).gather(np.append(layers.of_slices, 0)[rows])
 
 
-def _name_contexts(tree: ContextTree) -> pl.DataFrame:
+def name_contexts(tree: ContextTree) -> pl.DataFrame:
     """Return the outermost operator and the line of each context, and a last row of nulls for none."""
     contexts, lines, outer = tree.contexts, find_lines(tree.contexts), _find_outermost(tree)
     frames = pl.concat([contexts.select("name", "file", "line"), pl.DataFrame(schema=_FRAME).clear(1)])
