@@ -5,7 +5,7 @@ what was in use at a moment; `use` has the memory in use over time, `floors` and
 `segments` what the allocator takes from the driver, `failures` why an allocation failed. `trace_memory` has all of one
 trace.
 
-What programs need and move: `operand_footprints` has the working set, `address_bands` how long stretches of memory hold
-something, `transfers` copies that come again, `exchanges` what ranks exchange and when, and `parallelism` how they share
-the work.
+What programs need and move: `operand_footprints` has the working set, `address_bands` how long stretches of memory
+hold something, `transfers` copies that come again, `exchanges` what ranks exchange and when, and `parallelism` how they
+share the work.
 """
