@@ -32,8 +32,7 @@ class PlugIn:
     def blame(self, error: BaseException) -> str:
         """Return one line that says what the plug-in, and which distribution it is of, has raised."""
         home = f" of {self.point.dist.name}" if self.point.dist else f" ({self.point.value})"
-        said = escaped(" ".join(str(error).split()))[:LONGEST_TEXT]
-        return f"plug-in {self.point.name}{home} raised {type(error).__name__}: {said}"
+        return f"plug-in {self.point.name}{home} {describe_error(error)}"
 
     def attempt(self, work: Callable[[], Result], otherwise: Result) -> Result:
         """Return the result of `work`, or `otherwise` when the plug-in raises in it; warn the first time."""
@@ -46,34 +45,44 @@ class PlugIn:
             return otherwise
 
 
-def load(group: str, builtins: tuple[str, ...], fence: Callable[[object, PlugIn], object]) -> list[object]:
+def describe_error(error: BaseException) -> str:
+    """Return on one line of bounded length what other people's code has raised."""
+    return f"raised {type(error).__name__}: {escaped(' '.join(str(error).split()))[:LONGEST_TEXT]}"
+
+
+def load(
+    group: str, builtins: tuple[str, ...], fence: Callable[[object, PlugIn], object], *, instantiate: bool = True
+) -> list[object]:
     """Return the extensions of `group` (such as `deepprof.importers`): `builtins` first, then installed ones.
 
-    `builtins` are dotted names, `"package.module:Name"`. A class is returned as an instance, made without arguments.
-    A name that occurs twice is loaded once. Of a plug-in the result of `fence` is returned, which keeps what it raises
-    later from others. An extension that fails to load is left out, with a warning that names it.
+    `builtins` are dotted names, `"package.module:Name"`. With `instantiate` a class is returned as an instance, made
+    without arguments. A name that occurs twice is loaded once. Of a plug-in the result of `fence` is returned, which
+    keeps what it raises later from others. An extension that fails to load is left out, with a warning that names it.
     """
     own = {value: EntryPoint(value.rpartition(":")[2], value, group) for value in builtins}
     points = sorted(entry_points(group=group), key=lambda point: (point.name, point.value))
     installed = {point.value: point for point in reversed(points) if point.value not in own}
-    loaded = [_load_builtin(point) for point in own.values()]
-    loaded += [_load_plugin(point, fence) for point in reversed(installed.values())]
+    make = _make if instantiate else EntryPoint.load
+    loaded = [_load_builtin(point, make) for point in own.values()]
+    loaded += [_load_plugin(point, make, fence) for point in reversed(installed.values())]
     return [extension for extension in loaded if extension is not None]
 
 
-def _load_builtin(point: EntryPoint) -> object | None:
+def _load_builtin(point: EntryPoint, make: Callable[[EntryPoint], object]) -> object | None:
     """Return the object that `point` names, or warn and return None, as where an installation is incomplete."""
     try:
-        return _make(point)
+        return make(point)
     except Exception as error:
         warnings.warn(f"{point.group}: {point.value} does not load: {type(error).__name__}: {error}", stacklevel=3)
         return None
 
 
-def _load_plugin(point: EntryPoint, fence: Callable[[object, PlugIn], object]) -> object | None:
+def _load_plugin(
+    point: EntryPoint, make: Callable[[EntryPoint], object], fence: Callable[[object, PlugIn], object]
+) -> object | None:
     """Return the fenced object that `point` names, or warn and return None."""
     plugin = PlugIn(point)
-    return plugin.attempt(lambda: fence(_make(point), plugin), None)
+    return plugin.attempt(lambda: fence(make(point), plugin), None)
 
 
 def _make(point: EntryPoint) -> object:

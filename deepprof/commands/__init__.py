@@ -34,6 +34,7 @@ from deepprof.commands.serve import Serve
 from deepprof.commands.signals import tidying
 from deepprof.commands.simulate import Simulate
 from deepprof.commands.streams import require_stdout, say, settle
+from deepprof.commands.tool import RunTool
 from deepprof.commands.view import View
 from deepprof.commands.watch import Watch
 from deepprof.render.plain import shorten
@@ -48,7 +49,10 @@ LONGEST_MESSAGE = 240  # characters of argparse's message, which repeats the arg
 
 
 class Command(Protocol):
-    """A sub-command; the first line of its docstring is its help in the list, the whole docstring its own help."""
+    """A sub-command; the first line of its docstring is its help in the list, the whole docstring its own help.
+
+    It is called as its class, unless `command` gives another name.
+    """
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """Add the command's arguments to `parser`."""
@@ -70,6 +74,7 @@ COMMANDS: tuple[type[Command], ...] = (
     Model,
     Roofline,
     Peak,
+    RunTool,
     Simulate,
     Serve,
     Send,
@@ -89,6 +94,19 @@ class _Parser(argparse.ArgumentParser):
         """Raise `UsageError` with argparse's message and the command that prints the help."""
         words = re.sub(r"\S{61,}", lambda word: shorten(word[0]), message)
         raise UsageError(f"{_suggest(message)}{shorten(words, LONGEST_MESSAGE)}; see {self.prog} --help")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse as usual; a command with `words` has there what follows `--`, and its paths may lie between options."""
+        if self.get_default("words") is None:
+            return super().parse_known_args(args, namespace)
+        given = list(args)
+        end = given.index("--") if "--" in given else len(given)
+        found, unknown = super().parse_known_args(given[:end], namespace)
+        found.words = given[end + 1 :]
+        if any(word.startswith("-") for word in unknown):
+            self.error(f"unrecognized arguments: {' '.join(unknown)} (options of the tool itself come after --)")
+        found.paths = [*found.paths, *unknown]
+        return found, []
 
     def print_help(self, file: Any = None) -> None:
         """Print the help; argparse's own method would hide the error of a full disk."""
@@ -176,7 +194,7 @@ def prepare_parser() -> argparse.ArgumentParser:
     for kind in COMMANDS:
         text = kind.__doc__ or ""
         own = commands.add_parser(
-            kind.__name__.lower(),
+            getattr(kind, "command", kind.__name__.lower()),
             help=text.partition("\n")[0].rstrip("."),
             description=text.replace("\n    ", "\n"),
             formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
@@ -26,6 +26,25 @@ def tidying() -> Iterator[None]:
     finally:
         for number in numbers:
             signal.signal(number, signal.SIG_DFL)
+
+
+@contextmanager
+def noting_interrupt() -> Iterator[Callable[[], bool]]:
+    """Give a function that returns whether Ctrl-C was pressed; a second one raises `KeyboardInterrupt` as usual."""
+    pressed = False
+
+    def note(_: int, __: object) -> None:
+        nonlocal pressed
+        pressed = True
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    ours = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGINT, note) if ours else None
+    try:
+        yield lambda: pressed
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGINT, before)
 
 
 def leave(number: int, _: object) -> NoReturn:

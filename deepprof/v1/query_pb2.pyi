@@ -317,12 +317,26 @@ class GetFindingsResponse(_message.Message):
     def __init__(self, findings: _Optional[_Iterable[_Union[Finding, _Mapping]]] = ..., examined_unix_ns: _Optional[int] = ..., report: _Optional[str] = ...) -> None: ...
 
 class ReadWindowRequest(_message.Message):
-    __slots__ = ("job", "ranks")
+    __slots__ = ("job", "ranks", "after")
     JOB_FIELD_NUMBER: _ClassVar[int]
     RANKS_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
     job: str
     ranks: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, job: _Optional[str] = ..., ranks: _Optional[_Iterable[int]] = ...) -> None: ...
+    after: _containers.RepeatedCompositeFieldContainer[ReadPosition]
+    def __init__(self, job: _Optional[str] = ..., ranks: _Optional[_Iterable[int]] = ..., after: _Optional[_Iterable[_Union[ReadPosition, _Mapping]]] = ...) -> None: ...
+
+class ReadPosition(_message.Message):
+    __slots__ = ("rank", "collector", "next", "names")
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    COLLECTOR_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIELD_NUMBER: _ClassVar[int]
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    rank: int
+    collector: str
+    next: int
+    names: int
+    def __init__(self, rank: _Optional[int] = ..., collector: _Optional[str] = ..., next: _Optional[int] = ..., names: _Optional[int] = ...) -> None: ...
 
 class ReadWindowResponse(_message.Message):
     __slots__ = ("rank", "hello", "batch", "gap", "end", "skipped")

@@ -33,6 +33,7 @@ from deepprof.v1.query_pb2_grpc import QueryStub
 if TYPE_CHECKING:
     from deepprof.collectors.trace import Trace
     from deepprof.job.part import Between
+    from deepprof.live.client.job_records import JobRecords
     from deepprof.live.client.replay import ReplayTotals
 
 Value = TypeVar("Value")
@@ -152,6 +153,12 @@ class Daemon:
             )
         return traces
 
+    def follow(self, job: str) -> JobRecords:
+        """Return the raw records of a running job as they arrive, each once: call its `read` again and again."""
+        from deepprof.live.client.job_records import JobRecords
+
+        return JobRecords(self, job)
+
     def send(self, traces: Trace | Sequence[Trace], job: str, *, speed: float | None = None) -> ReplayTotals:
         """Send recorded traces as the ranks of `job`, and return when all records are durable.
 
@@ -201,7 +208,7 @@ class Daemon:
         with self.explaining():
             return call(request, timeout=timeout_s or self.timeout_s, metadata=self.endpoint.metadata())
 
-    def stream(self, call: Callable[..., Any], request: object) -> Iterator[Any]:
+    def stream(self, call: Callable[..., Any], request: object) -> Generator[Any, None, None]:
         """Yield the daemon's answers to one query; closing the generator cancels the call."""
         with self.explaining():
             answers = call(request, metadata=self.endpoint.metadata())

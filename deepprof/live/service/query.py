@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import io
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import grpc
@@ -38,6 +38,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 PAGE, LARGEST_PAGE = 100, 1000
 ROWS, LARGEST_ROWS = 8192, 65_536
 READERS, STALLED_S = 16, 60.0  # readers of raw records at a time, and for how long one may read nothing
+MOST_POSITIONS = 65_536  # of a reader of raw records, one for each rank
 WATCHERS = 512  # at a time
 INTERVAL_MS = (100, 1000, 60_000)  # shortest, usual, longest
 
@@ -115,21 +116,25 @@ class QueryServicer(query_pb2_grpc.QueryServicer):
     ) -> None:
         """Stream the raw records that are still kept; the call of a reader that does not read is ended."""
         ranks = await self.ranks(request.job, context)
+        known = await _read_positions(request.after, context)
         wanted = set(request.ranks)
         chosen = [rank for rank in ranks if not wanted or rank.hello.rank in wanted]
         try:
             with self.readers.hold(CALLER.get()):
-                stalled = await self.write_windows(chosen, context)
+                stalled = await self.write_windows(chosen, known, context)
         except RefusedError as refusal:
             await self.refuse(refusal, context)
         if stalled is not None:
             await stalled  # gRPC supports no other operation during a write, not even the call's end
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"nothing was read for {STALLED_S:.0f} s")
 
-    async def write_windows(self, ranks: Sequence[DaemonRank], context: Context) -> asyncio.Task[None] | None:
+    async def write_windows(
+        self, ranks: Sequence[DaemonRank], known: Mapping[int, wire.ReadPosition], context: Context
+    ) -> asyncio.Task[None] | None:
         """Write the messages of ranks; return the write that was not finished in time, None where all were."""
         for rank in ranks:
-            async with contextlib.aclosing(self.examiner.read_window(rank)) as messages:
+            found = self.examiner.read_window(rank, known.get(rank.hello.rank))
+            async with contextlib.aclosing(found) as messages:
                 async for message in messages:
                     if (stalled := await write(context, message)) is not None:
                         return stalled
@@ -242,6 +247,16 @@ async def write(context: Context, message: wire.ReadWindowResponse) -> asyncio.T
         return writing
     writing.result()
     return None
+
+
+async def _read_positions(after: Sequence[wire.ReadPosition], context: Context) -> dict[int, wire.ReadPosition]:
+    """Return the positions of a reader by rank; ends the call for too many, or two of one rank."""
+    known = {position.rank: position for position in after}
+    if len(after) > MOST_POSITIONS:
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"after: {len(after)} ranks are above {MOST_POSITIONS}")
+    if len(known) < len(after):
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "after: a rank comes twice")
+    return known
 
 
 async def _check_size(size: int, usual: int, largest: int, context: Context) -> int:

@@ -97,6 +97,14 @@ class TraceAssembly:
         self.names += records.names[known:]
         self.names_nbytes += sum(len(name.encode()) for name in records.names[known:])
 
+    def take_rows(self) -> dict[str, pl.DataFrame]:
+        """Return the rows of the record tables in the order in which they came, and forget the rows of all tables."""
+        rows = {table: _concat(table, self.parts[table]) for table in RECORD_TABLES}
+        self.parts = {table: [] for table in TABLES}
+        self.offsets = {side: [] for side in SIDE_TABLES}
+        self.breaks = []
+        return rows
+
     def trace(self) -> Trace:
         """Return the trace of all messages added; raises `ValueError` where they do not make one."""
         parts = self.parts | {table: _drop_repeated(self.parts[table], key) for table, key in DESCRIBED.items()}

@@ -8,7 +8,7 @@ import io
 import logging
 import os
 import sys
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -18,7 +18,7 @@ from deepprof.collectors.errors import DeepProfError
 from deepprof.live.service.examination import LENGTH, ExaminationResult
 from deepprof.live.service.examiner.captures import Captures, KeptCapture
 from deepprof.live.service.examiner.examined import LatestExamination
-from deepprof.live.service.examiner.windows import is_whole, latest, window_messages
+from deepprof.live.service.examiner.windows import is_whole, later_messages, latest, window_messages
 from deepprof.live.service.folder import StoreError
 from deepprof.live.service.refusal import RefusedError
 from deepprof.v1 import query_pb2 as wire
@@ -294,7 +294,16 @@ class Examiner:
     async def messages(
         self, rank: DaemonRank, places: list[JournalPlace], *, whole: bool = False
     ) -> AsyncGenerator[wire.ReadWindowResponse]:
-        """Yield the messages of a window, read in another thread; the journal keeps them for `PIN_S`.
+        """Yield the messages of a window, as `read_messages` does."""
+        messages = window_messages(self.engine.journal, rank, places, whole=whole)
+        async with contextlib.aclosing(self.read_messages(messages)) as found:
+            async for message in found:
+                yield message
+
+    async def read_messages(
+        self, messages: Iterator[wire.ReadWindowResponse]
+    ) -> AsyncGenerator[wire.ReadWindowResponse]:
+        """Yield messages of the journal, read in another thread; the journal keeps them for `PIN_S`.
 
         The time is limited because a reader that never reads would let the journal grow until the disk is full.
         """
@@ -302,16 +311,22 @@ class Examiner:
             held.enter_context(self.engine.journal.pin())
             timer = asyncio.get_running_loop().call_later(PIN_S, held.close)
             held.callback(timer.cancel)
-            messages = window_messages(self.engine.journal, rank, places, whole=whole)
             while (message := await asyncio.to_thread(next, messages, None)) is not None:
                 yield message
 
     # -- what is known --
 
-    async def read_window(self, rank: DaemonRank) -> AsyncGenerator[wire.ReadWindowResponse]:
-        """Yield all messages of a rank that the journal still has."""
-        async with contextlib.aclosing(self.messages(rank, self.engine.journal.window(rank.number))) as messages:
-            async for message in messages:
+    async def read_window(
+        self, rank: DaemonRank, known: wire.ReadPosition | None = None
+    ) -> AsyncGenerator[wire.ReadWindowResponse]:
+        """Yield all messages of a rank that the journal still has, or those after what its reader knows."""
+        journal = self.engine.journal
+        if known is not None and known.collector == rank.hello.collector:
+            messages = self.read_messages(later_messages(journal, rank, known))
+        else:
+            messages = self.messages(rank, journal.window(rank.number))
+        async with contextlib.aclosing(messages) as found:
+            async for message in found:
                 yield message
 
     def order(self, job: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from deepprof.live.service.daemon_rank import DaemonRank
     from deepprof.live.service.journal import Journal, JournalFrame, JournalPlace
 
+Found = tuple["JournalFrame", bool]  # a frame, and whether one right before it could not be read
 DAMAGED = "damaged"  # reason of a gap where the journal's frames cannot be read
 NAMES_NBYTES, BATCH_NAMES = 1 << 20, 1 << 15  # most bytes and number of names in one message
 
@@ -33,6 +35,47 @@ def is_whole(journal: Journal, rank: DaemonRank, places: list[JournalPlace]) -> 
     return len(places) == len(journal.window(rank.number)) == rank.durable_items
 
 
+def later_messages(journal: Journal, rank: DaemonRank, known: wire.ReadPosition) -> Iterator[wire.ReadWindowResponse]:
+    """Yield the rank's Hello and the messages that are still kept of those after a reader's position.
+
+    What has no records and lies right at the position (an End, a gap of unknown size) is repeated; of the names only
+    new ones are.
+    """
+    durable = rank.durable  # before the places: what is durable by now and has no place is no longer kept
+    places = _places_after(journal, journal.window(rank.number), known.next)
+    frames = (found for found in _read_frames(journal, places, whole=False) if _is_new(found[0], known))
+    opening = next(frames, None)
+    expected = opening[0].first if opening else max(durable, known.next)
+    yield wire.ReadWindowResponse(rank=rank.hello.rank, hello=rank.hello, skipped=expected)
+    yield from _described(rank, expected, known.names)
+    yield from _messages(rank, opening, frames)
+
+
+def _places_after(journal: Journal, places: list[JournalPlace], number: int) -> list[JournalPlace]:
+    """Return the places from the first one on whose frame ends at the record `number` or later.
+
+    A reader is mostly near the end: looking from there, few frames are read to find it.
+    """
+    back = 1
+    try:
+        while back < len(places) and _end(journal.read(places[-back])) >= number:
+            back *= 2
+        latest_places = places[-back:]
+        return latest_places[bisect_left(latest_places, number, key=lambda place: _end(journal.read(place))) :]
+    except JournalError:  # one of these frames is damaged: all are read in turn
+        return places
+
+
+def _end(frame: JournalFrame) -> int:
+    """Return the number after the last record of a frame."""
+    return frame.first + frame.count
+
+
+def _is_new(frame: JournalFrame, known: wire.ReadPosition) -> bool:
+    """Return whether a frame has something after a reader's position."""
+    return _end(frame) > known.next or (not frame.count and frame.first == known.next)
+
+
 def window_messages(
     journal: Journal, rank: DaemonRank, places: list[JournalPlace], *, whole: bool = False
 ) -> Iterator[wire.ReadWindowResponse]:
@@ -47,14 +90,22 @@ def window_messages(
     yield wire.ReadWindowResponse(rank=number, hello=rank.hello, skipped=expected)
     if not complete:
         yield from _described(rank, expected)
-    for frame, damaged in () if opening is None else chain([opening], frames):
+    yield from _messages(rank, opening, frames)
+
+
+def _messages(rank: DaemonRank, opening: Found | None, rest: Iterator[Found]) -> Iterator[wire.ReadWindowResponse]:
+    """Yield the messages in frames, and gaps where frames were damaged."""
+    if opening is None:
+        return
+    expected = opening[0].first
+    for frame, damaged in chain([opening], rest):
         if damaged:
             yield from _missing(rank, expected, frame.first)
-        yield _parse(number, frame)
-        expected = frame.first + frame.count
+        yield _parse(rank.hello.rank, frame)
+        expected = _end(frame)
 
 
-def _read_frames(journal: Journal, places: list[JournalPlace], *, whole: bool) -> Iterator[tuple[JournalFrame, bool]]:
+def _read_frames(journal: Journal, places: list[JournalPlace], *, whole: bool) -> Iterator[Found]:
     """Yield each readable frame, and whether one right before it was not; that raises `JournalError` with `whole`."""
     damaged = False
     for place in places:
@@ -86,12 +137,12 @@ def _parse(number: int, frame: JournalFrame) -> wire.ReadWindowResponse:
     return message
 
 
-def _described(rank: DaemonRank, first: int) -> Iterator[wire.ReadWindowResponse]:
-    """Yield batches without records that repeat the devices, and the names in pieces, of earlier messages."""
+def _described(rank: DaemonRank, first: int, known_names: int = 0) -> Iterator[wire.ReadWindowResponse]:
+    """Yield batches without records that repeat the devices, and names that are not known, of earlier messages."""
     if rank.devices:
         devices = records.Table(kind=records.TABLE_KIND_DEVICES, arrow=rank.devices)
         yield wire.ReadWindowResponse(rank=rank.hello.rank, batch=records.Batch(first=first, tables=[devices]))
-    names, begin = rank.session.names, 0
+    names, begin = rank.session.names, known_names
     while begin < len(names):
         end = _piece_end(names, begin)
         batch = records.Batch(first=first, first_name=begin, names=names[begin:end])

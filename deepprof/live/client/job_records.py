@@ -1,0 +1,199 @@
+"""The records of a running job as they arrive, each once.
+
+Every call asks only for what comes after the records that are known. Records are given once no earlier one of their
+rank can come, so that they are in order of time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from deepprof.collectors.trace import RECORD_TABLES, TABLES, Accounting, Trace, empty_table
+from deepprof.live.client.errors import DaemonError
+from deepprof.live.wire.assembly import NEVER_NS, TraceAssembly
+from deepprof.live.wire.heads import CLOCKS
+from deepprof.live.wire.limits import WIDEST
+from deepprof.plurals import counted, verb
+from deepprof.v1 import query_pb2 as query
+
+if TYPE_CHECKING:
+    from deepprof.live.client.daemon import Daemon
+
+PIECE_RECORDS = 1 << 19  # of one answer at a time: what is read is held in memory until it is given
+
+
+class JobRecords:
+    """The records of a job's ranks. `ended`: all ranks that the daemon knows have ended, and everything was given.
+
+    `missed` counts records that had left the daemon's window before they were read. Times of each rank are on its own
+    clock; side tables are left out.
+    """
+
+    def __init__(self, daemon: Daemon, job: str, piece_records: int = PIECE_RECORDS) -> None:
+        self.daemon, self.job, self.piece_records = daemon, job, piece_records
+        self.ranks: dict[int, _RankRecords] = {}
+        self.former: list[_RankRecords] = []  # of collectors that others have replaced
+        self.ended = False
+
+    @property
+    def missed(self) -> int:
+        """How many records had left the daemon's window before they were read."""
+        return sum(rank.missed for rank in (*self.former, *self.ranks.values()))
+
+    @property
+    def dropped(self) -> Counter[str]:
+        """How many records the senders that have ended read and did not send, by reason."""
+        return sum((Counter(rank.assembly.dropped) for rank in (*self.former, *self.ranks.values())), Counter())
+
+    def read(self) -> Iterator[Trace]:
+        """Yield the records that can be given by now, as a trace of each rank that has some, or several.
+
+        Raises `DaemonError`; nothing is lost by it, and `read` may be called again.
+        """
+        states = self.daemon.ranks(self.job)
+        waiting, whole = sorted(state.rank for state in states), True
+        while waiting:
+            stopped = self._fetch(waiting)
+            whole = whole and stopped is None
+            yield from self._release(waiting)
+            waiting = [] if stopped is None else [rank for rank in waiting if rank > stopped]
+        if whole and all(state.ended for state in states):
+            yield from self.rest()
+            self.ended = True
+
+    def rest(self) -> Iterator[Trace]:
+        """Yield the records that were read and wait for earlier ones: no more will be read."""
+        yield from self._release(list(self.ranks), final=True)
+
+    def notes(self) -> list[str]:
+        """Return sentences on the records that are missing."""
+        missed = self.missed
+        notes = [f"{counted(missed, 'record')} {verb(missed, 'was', 'were')} missed: {TOO_LATE}"] if missed else []
+        again = sorted({rank.number for rank in self.former})
+        notes += [f"rank {rank} was started again; {OF_FORMER}" for rank in again]
+        parts = (*self.former, *self.ranks.values())
+        return notes + [f"rank {part.number}: {text}" for part in parts for text in part.assembly.remarks()]
+
+    def _fetch(self, ranks: Sequence[int]) -> int | None:
+        """Read what ranks have sent, up to a limit; returns the rank at which it was reached, None where it was not."""
+        after = [self.ranks[rank].position for rank in ranks if rank in self.ranks]
+        request = query.ReadWindowRequest(job=self.job, ranks=ranks, after=after)
+        begin = self._count()
+        try:
+            with closing(self.daemon.stream(self.daemon.query.ReadWindow, request)) as answers:
+                for answer in answers:
+                    self._take(answer)
+                    if self._count() - begin >= self.piece_records:
+                        return int(answer.rank)
+        except ValueError as error:
+            problem = f"sent records that cannot be read ({error})"
+            raise DaemonError(self.daemon.endpoint.address, problem, "check its version") from error
+        return None
+
+    def _count(self) -> int:
+        """Return how many records are known."""
+        return sum(part.taken for part in (*self.former, *self.ranks.values()))
+
+    def _take(self, answer: query.ReadWindowResponse) -> None:
+        """Take one message; raises `ValueError` for one that breaks the contract."""
+        if answer.WhichOneof("message") != "hello":
+            if answer.rank not in self.ranks:
+                raise ValueError(f"rank {answer.rank} has said no Hello")
+            self.ranks[answer.rank].take(answer)
+            return
+        known = self.ranks.get(answer.rank)
+        if known is not None and known.assembly.hello.collector == answer.hello.collector:
+            known.skip(answer.skipped)
+            return
+        if known is not None:
+            self.former.append(known)
+        self.ranks[answer.rank] = _RankRecords(answer)
+
+    def _release(self, ranks: Sequence[int], *, final: bool = False) -> Iterator[Trace]:
+        """Yield what can be given of ranks; of those whose collector was replaced all, once."""
+        parts = [(part, True) for part in self.former] + [
+            (self.ranks[rank], final) for rank in ranks if rank in self.ranks
+        ]
+        for part, whole in parts:
+            trace = part.release(self.job, final=whole)
+            if trace.accounting.kept:
+                yield trace
+
+
+TOO_LATE = "they left the daemon's window before they were read"
+OF_FORMER = "the last records of its former run may be missing"
+
+
+class _RankRecords:
+    """What is known of one collector of a rank: how far its records were read, and those that wait for earlier ones."""
+
+    def __init__(self, answer: query.ReadWindowResponse) -> None:
+        self.number, self.missed, self.taken = answer.rank, 0, 0
+        self.assembly = TraceAssembly(answer.hello, limits=WIDEST)
+        self.skip(answer.skipped)
+        self.waiting = {table: empty_table(TABLES[table]) for table in RECORD_TABLES}
+        self.complete_until_ns = NEVER_NS
+        self.gaps: set[tuple[int, str]] = set()  # of unknown size, at the position
+        self.names = pl.Series("name", [], pl.String)
+
+    @property
+    def position(self) -> query.ReadPosition:
+        """How far the rank is known."""
+        known = self.assembly
+        return query.ReadPosition(
+            rank=self.number, collector=known.hello.collector, next=known.expected, names=len(known.names)
+        )
+
+    def skip(self, number: int) -> None:
+        """Count the records before `number` that are not known: the daemon no longer has them."""
+        gone = number - self.assembly.expected
+        if gone > 0:
+            self.missed += gone
+            self.assembly.expected = number
+
+    def take(self, answer: query.ReadWindowResponse) -> None:
+        """Take a batch, a gap or an End; raises `ValueError`."""
+        kind = answer.WhichOneof("message")
+        if kind == "batch":
+            before = self.assembly.expected
+            self.assembly.add_batch(answer.batch)
+            self.taken += self.assembly.expected - before
+            self.complete_until_ns = max(self.complete_until_ns, answer.batch.complete_until_ns)
+        elif kind == "gap" and not self._is_repeated(answer.gap.first, answer.gap.lost, answer.gap.reason):
+            self.assembly.add_gap(answer.gap)
+        elif kind == "end":
+            self.assembly.add_end(answer.end)
+
+    def _is_repeated(self, first: int, lost: int, reason: str) -> bool:
+        """Return whether a gap is one of unknown size that was taken: what lies at the position comes again."""
+        repeated = not lost and (first, reason) in self.gaps
+        self.gaps = {gap for gap in self.gaps if gap[0] == first} | ({(first, reason)} if not lost else set())
+        return repeated
+
+    def release(self, job: str, *, final: bool) -> Trace:
+        """Return the records before which no other can come, or all."""
+        new = self.assembly.take_rows()
+        ready = {}
+        for table, rows in new.items():
+            known = pl.concat([self.waiting[table], rows])
+            known = known.sort(known.columns[0], maintain_order=True)
+            end = known.height if final else int(known.to_series(0).search_sorted(self.complete_until_ns))
+            ready[table], self.waiting[table] = known.head(end), known.slice(end).rechunk()
+        if len(self.names) < len(self.assembly.names):
+            self.names = pl.Series("name", self.assembly.names, pl.String)
+        kept = sum(rows.height for rows in ready.values())
+        hello = self.assembly.hello
+        return Trace(
+            path=job,
+            format=hello.format,
+            names=self.names,
+            accounting=Accounting(kept, kept),
+            rank=self.number,
+            clock="unix" if hello.clock == CLOCKS["unix"] else "session",
+            **ready,  # type: ignore[arg-type]
+        )

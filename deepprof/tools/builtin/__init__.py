@@ -1,0 +1,1 @@
+"""The tools that DeepProf brings, one in each module; `deepprof.tools.registry` lists them."""

@@ -1,0 +1,94 @@
+"""A tool's options, as words of the command line: `--rows 5 --share=0.5`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Annotated, Any, get_args, get_origin
+
+import msgspec
+
+from deepprof.collectors.errors import UsageError, escaped
+from deepprof.render.plain import shorten
+from deepprof.tools.tool import Tool, guard
+
+REQUIRED = "required"
+
+
+class ToolOption(msgspec.Struct, frozen=True):
+    """An option: how it is typed, its type, its default (or `required`), and what it means where the tool says it."""
+
+    option: str
+    type: str
+    default: str
+    description: str = ""
+
+
+def list_options(kind: type[Tool]) -> list[ToolOption]:
+    """Return the options of a tool; raises `ToolError` where its fields have no types that exist."""
+    return [_describe_field(field) for field in _fields_of(kind)]
+
+
+def make_tool(kind: type[Tool], words: Sequence[str]) -> Tool:
+    """Return the tool with the options that words give; raises `UsageError` that lists the options that there are."""
+    fields = {_spell(field): field.encode_name for field in _fields_of(kind)}
+
+    def convert() -> Tool:
+        try:
+            given = {fields[option]: value for option, value in _pair_words(words, fields).items()}
+            return msgspec.convert(given, kind, strict=False)
+        except ValueError as error:  # msgspec's own among them
+            raise UsageError(_explain(kind, escaped(str(error)))) from error
+
+    return guard(kind.name, "its options", convert)
+
+
+def _fields_of(kind: type[Tool]) -> tuple[msgspec.structs.FieldInfo, ...]:
+    """Return the fields of a tool."""
+    return guard(kind.name, "its options", lambda: msgspec.structs.fields(kind))
+
+
+def _spell(field: msgspec.structs.FieldInfo) -> str:
+    """Return how an option is typed."""
+    return f"--{field.encode_name.replace('_', '-')}"
+
+
+def _pair_words(words: Sequence[str], known: Collection[str]) -> dict[str, str]:
+    """Return options and their values; an option without a value is true. Raises `ValueError`."""
+    pairs: dict[str, str] = {}
+    at = 0
+    while at < len(words):
+        option, equals, value = words[at].partition("=")
+        at += 1
+        if option not in known:
+            raise ValueError(f"{shorten(escaped(option))} is no option of it")
+        if option in pairs:
+            raise ValueError(f"{option} is given twice")
+        if not equals and at < len(words) and words[at].partition("=")[0] not in known:
+            value, at = words[at], at + 1
+        pairs[option] = value if value or equals else "true"
+    return pairs
+
+
+def _explain(kind: type[Tool], problem: str) -> str:
+    """Return a line on options that do not fit, with those that there are."""
+    there = ", ".join(f"{each.option} {each.type} ({each.default})" for each in list_options(kind))
+    return f"tool {kind.name}: {problem}; its options: {there or 'none'}"
+
+
+def _describe_field(field: msgspec.structs.FieldInfo) -> ToolOption:
+    """Return the option that a field is."""
+    hint, *notes = get_args(field.type) if get_origin(field.type) is Annotated else (field.type,)
+    said = next((note.description for note in notes if isinstance(note, msgspec.Meta) and note.description), "")
+    return ToolOption(_spell(field), _name_type(hint), _find_default(field), said)
+
+
+def _find_default(field: msgspec.structs.FieldInfo) -> str:
+    """Return the default of a field as it is typed."""
+    if field.default_factory is not msgspec.NODEFAULT:
+        return str(field.default_factory())
+    return REQUIRED if field.required else str(field.default)
+
+
+def _name_type(hint: Any) -> str:
+    """Return the name of a type for people."""
+    return hint.__name__ if isinstance(hint, type) else str(hint).replace("typing.", "")
