@@ -9,7 +9,13 @@ from deepprof.collectors.plugins import PlugIn, PlugInWarning, load
 from deepprof.tools.tool import Tool
 
 GROUP = "deepprof.tools"
-BUILTIN_TOOLS = ("deepprof.tools.builtin.kernel_frequency:KernelFrequency",)
+BUILTIN_TOOLS = (
+    "deepprof.tools.builtin.kernel_frequency:KernelFrequency",
+    "deepprof.tools.builtin.working_set:WorkingSet",
+    "deepprof.tools.builtin.hotness:Hotness",
+    "deepprof.tools.builtin.transfers:Transfers",
+    "deepprof.tools.builtin.parallelism:Parallelism",
+)
 LIST = "list"  # of `deepprof tool list`: no tool can have this name
 
 

@@ -28,7 +28,7 @@ ADDRESS_BANDS = TableSchema.of(
         "longest_ns": (I64, "the longest time without a pause during which anything in it is allocated"),
         "periods": (I64, "how many such times there are"),
         "held_ratio": (RATIO, "the mean share of its bytes that are allocated, over the recording"),
-        "class": (pl.Enum(LIFETIMES), "by lifetime of allocations: `long-lived`, `burst` or `mixed`"),
+        "lifetime": (pl.Enum(LIFETIMES), "by lifetime of allocations: `long-lived`, `burst` or `mixed`"),
         "operator": (TEXT, "the operator that allocated most bytes in it; null: not known"),
     },
 )
@@ -130,7 +130,7 @@ def classify_bands(pieces: pl.DataFrame, span_ns: tuple[int, int]) -> pl.DataFra
     found = found.join(_find_operators(ordered), on=key, how="left", maintain_order="left")
     share = pl.col("longest_ns") / length
     kind = pl.when(share >= LONG).then(pl.lit("long-lived")).when(share <= SHORT).then(pl.lit("burst"))
-    classed = found.with_columns(kind.otherwise(pl.lit("mixed")).alias("class"))
+    classed = found.with_columns(kind.otherwise(pl.lit("mixed")).alias("lifetime"))
     return classed.select(list(ADDRESS_BANDS)).cast(dict(ADDRESS_BANDS))  # type: ignore[arg-type]
 
 

@@ -106,7 +106,7 @@ def _list_operators(trace: Trace) -> pl.DataFrame:
     slices = read_slices(trace)
     operands = read_operands(trace, slices)
     names = operands["operator"].unique().drop_nulls()
-    working = names.filter(pl.Series([not (arranges(name) or is_free(name)) for name in names], dtype=pl.Boolean))
+    working = names.filter(pl.Series([not _is_empty(name) for name in names], dtype=pl.Boolean))
     works = (operands["operator"].is_in(working.implode()) & operands["dims"].is_not_null()).fill_null(value=False)
     around = np.append(find_nearest(slices, works.to_numpy()), -1)[slices.parent]
     chosen = operands.filter(works & pl.Series(around < 0, dtype=pl.Boolean))
@@ -117,6 +117,11 @@ def _list_operators(trace: Trace) -> pl.DataFrame:
         "kernels": pl.lit(1, I64),
     }
     return chosen.with_columns(**fixed)
+
+
+def _is_empty(name: str) -> bool:
+    """Return whether an operator does no work itself; PyTorch records some views a second time without a namespace."""
+    return arranges(name) or is_free(name) or is_free(f"aten::{name}")
 
 
 def _measure_call(signature: Mapping[str, str | None]) -> tuple[int | None, int | None]:

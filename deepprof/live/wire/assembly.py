@@ -99,9 +99,9 @@ class TraceAssembly:
 
     def take_rows(self) -> dict[str, pl.DataFrame]:
         """Return the rows of the record tables in the order in which they came, and forget the rows of all tables."""
-        rows = {table: _concat(table, self.parts[table]) for table in RECORD_TABLES}
-        self.parts = {table: [] for table in TABLES}
-        self.offsets = {side: [] for side in SIDE_TABLES}
+        rows = {table: _concat(table, self.parts[table]) for table in SENT_RECORDS}
+        self.parts = {table: [] for table in SENT_TABLES}
+        self.offsets = {side: [] for side in SENT_SIDES}
         self.breaks = []
         return rows
 

@@ -63,7 +63,7 @@ def test_bands_are_as_a_walk_sees_them(given_blocks: list[Block], windows: int) 
         assert (found[band]["longest_ns"], found[band]["periods"]) == (max(runs), len(runs))
         assert found[band]["held_ratio"] == pytest.approx(filled[band] / 100 / BAND_NBYTES)
         kind = "long-lived" if max(runs) >= 80 else "burst" if max(runs) <= 20 else "mixed"
-        assert found[band]["class"] == kind
+        assert found[band]["lifetime"] == kind
     spread = spread_over_windows(pieces, SPAN, windows)
     assert {(a // BAND_NBYTES, w): n for _, a, w, n in spread.rows()} == {
         place: min(nbytes, BAND_NBYTES) for place, nbytes in held.items()
@@ -83,7 +83,7 @@ def runs_of(moments: list[int]) -> list[int]:
 def test_what_was_there_before_and_what_stays_last_as_long_as_the_recording() -> None:
     pieces, _ = cut_bands(blocks_of(block(0, 5, None, 190), block(BAND_NBYTES, 5, 110, None)), SPAN)
     found = classify_bands(pieces, SPAN)
-    assert found.select("longest_ns", "class").rows() == [(90, "long-lived"), (90, "long-lived")]
+    assert found.select("longest_ns", "lifetime").rows() == [(90, "long-lived"), (90, "long-lived")]
 
 
 def test_the_operator_is_the_one_that_allocated_most() -> None:
@@ -117,5 +117,5 @@ def test_nothing_and_a_recording_without_length() -> None:
     assert (left_out, classify_bands(pieces, SPAN).schema) == (0, pl.Schema(ADDRESS_BANDS))
     assert spread_over_windows(pieces, SPAN, 4).schema == pl.Schema(BAND_WINDOWS)
     moment, _ = cut_bands(blocks_of(block(0, 5, 7, 7)), (7, 7))
-    assert classify_bands(moment, (7, 7))["class"].to_list() == ["burst"]
+    assert classify_bands(moment, (7, 7))["lifetime"].to_list() == ["burst"]
     assert spread_over_windows(moment, (7, 7), 4)["window"].to_list() == [0]
