@@ -49,7 +49,7 @@ SCENARIOS: Mapping[str, Scenario] = MappingProxyType(
         "logging": Scenario(wrong="the host writes logs between two iterations", finding="host-bound"),
         "starvation": Scenario(wrong="now and then a batch is late", finding="slow-iterations"),
         "drift": Scenario(wrong="from some iteration on all kernels are slower", finding="drift"),
-        "memory-growth": Scenario(wrong="memory that no iteration gives back", finding="graph-growth"),
+        "memory-growth": Scenario(wrong="memory that no iteration gives back", finding="memory-growth"),
         "recompilation": Scenario(wrong="every iteration compiles its model", finding="graph-growth"),
         "recapture": Scenario(wrong="captures a graph", finding="graph-growth", beside=True),
         "accumulation": Scenario(wrong="nothing: four micro-batches per iteration", most=1_000),

@@ -18,7 +18,7 @@ from deepprof.analysis.streams import MIN_STREAM_KERNELS, SearchedStream, next_s
 from deepprof.analysis.tables import BREAKDOWN, PLACED_STREAMS
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.code_places import name_lines
-from deepprof.diagnosis.engine import diagnose_contexts, diagnose_loop, diagnose_shares
+from deepprof.diagnosis.engine import diagnose_contexts, diagnose_loop, diagnose_memory, diagnose_shares
 from deepprof.diagnosis.finding import Finding
 from deepprof.metrics.annotation.anatomy import read_anatomy
 from deepprof.metrics.annotation.trace_annotation import TraceAnnotation, annotate
@@ -35,6 +35,7 @@ from deepprof.metrics.cost.trace_costs import find_costs
 from deepprof.metrics.host import HostSide, read_host
 from deepprof.metrics.iteration_table import BUSY
 from deepprof.metrics.loop import Loop
+from deepprof.metrics.memory.device_memory import list_memory
 from deepprof.metrics.operators import is_stand_in
 from deepprof.metrics.ranks.facts import RankFacts, gather_facts, longest_loops
 from deepprof.metrics.sharing.shared_places import SharedWork
@@ -105,7 +106,7 @@ def examine(trace: Trace, question: AnalysisOptions, recorded: Trace | None = No
         replace(loop, anatomy=read_anatomy(annotation, loop, look.timelines[loop.device])) for loop in look.loops
     ]
     _compare_with_peaks(trace, recorded or trace, annotation, look)
-    found = _diagnose(trace, tree, look)
+    found = [*_diagnose(trace, tree, look), *_diagnose_memory(annotation, look)]
     steps = tuple(loop for loop in look.singles if loop.single == "marked step")
     measured = (*look.loops, *steps)
     number = pl.lit(trace.rank or 0, PLACED_STREAMS["rank"]).alias("rank")
@@ -143,6 +144,13 @@ def _diagnose(trace: Trace, tree: ContextTree | None, look: _TraceAnalysis) -> l
     read = (read_loop_contexts(trace, tree, loop, look.timelines.values()) for loop in measured)
     seen = [each for each in read if each is not None]
     return [*name_lines(found, seen), *(finding for each in seen for finding in diagnose_contexts(each))]
+
+
+def _diagnose_memory(annotation: TraceAnnotation, look: _TraceAnalysis) -> Iterator[Finding]:
+    """Yield the findings on the memory of each device that computes, and of those that no work was recorded on."""
+    for memory in list_memory(annotation, (*look.loops, *look.singles)):
+        if not memory.is_beside:
+            yield from diagnose_memory(memory)
 
 
 def _compare_with_peaks(trace: Trace, recorded: Trace, annotation: TraceAnnotation, look: _TraceAnalysis) -> None:

@@ -15,6 +15,7 @@ from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.rule import Examine, Rule, Subject
 from deepprof.metrics.contexts.per_loop import LoopContexts
 from deepprof.metrics.loop import Loop
+from deepprof.metrics.memory.device_memory import DeviceMemory
 from deepprof.metrics.ranks.comparison import RankComparison
 from deepprof.metrics.ranks.facts import RankFacts
 from deepprof.metrics.sharing.shares import ShareOfDevice
@@ -32,6 +33,11 @@ def diagnose_loop(loop: Loop, trace: Trace, chosen: Sequence[Examine] | None = N
 def diagnose_contexts(seen: LoopContexts) -> list[Finding]:
     """Return what all rules on calling contexts find in those of one loop."""
     return run(_rules_on("contexts"), seen)
+
+
+def diagnose_memory(memory: DeviceMemory) -> list[Finding]:
+    """Return what all rules on memory find in that of one device."""
+    return run(_rules_on("memory"), memory)
 
 
 def diagnose_shares(shares: Iterable[ShareOfDevice], loops: Sequence[Loop], found: Sequence[Finding]) -> list[Finding]:

@@ -13,17 +13,17 @@ from deepprof.metrics.loop import Loop
 
 P = ParamSpec("P")
 Examine = Callable[..., Iterable[Finding]]
-Subject = Literal["loop", "contexts", "shares", "ranks"]
+Subject = Literal["loop", "contexts", "memory", "shares", "ranks"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule(Generic[P]):
     """A rule, called as the function that it was made of.
 
-    `subject` states what it examines: one loop of one trace, the calling contexts of a loop, a rank's shares of
-    devices, or the ranks of a job (`diagnosis.engine` calls each kind). It is about the `parts` of an iteration, of
-    which a share from `limits.warning` on must be in a finding or have a reason why not. `explains` names the rules of
-    its symptoms. With `delays_rank` it is a reason why a rank is late, where only that rank has it.
+    `subject` states what it examines: one loop of one trace, the calling contexts of a loop, the memory of a device, a
+    rank's shares of devices, or the ranks of a job (`diagnosis.engine` calls each kind). It is about the `parts` of an
+    iteration, of which a share from `limits.warning` on must be in a finding or have a reason why not. `explains` names
+    the rules of its symptoms. With `delays_rank` it is a reason why a rank is late, where only that rank has it.
     """
 
     name: str

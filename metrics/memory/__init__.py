@@ -1,9 +1,9 @@
 """Memory: who holds it, from when to when, and what of it grows, is fragmented, or is requested again and again.
 
-`blocks` pairs allocations with releases, `owners` says for whom a block was allocated, `composition` what it holds and
-what was in use at a moment; `use` has the memory in use over time, `floors` and `growth` what iterations leave in use,
-`segments` what the allocator takes from the driver, `failures` why an allocation failed. `trace_memory` has all of one
-trace.
+`block_lifetimes` pairs allocations with releases, `owners` says for whom a block was allocated, `composition` what it
+holds and what was in use at a moment; `use` has the memory in use over time, `floors` and `leaks` what iterations leave
+in use, `segments` what the allocator holds beyond that, `churn` its calls of the driver, `failures` why an allocation
+failed. `device_memory` has all of one device.
 
 What programs need and move: `operand_footprints` has the working set, `address_bands` how long stretches of memory
 hold something, `transfers` copies that come again, `exchanges` what ranks exchange and when, and `parallelism` how they

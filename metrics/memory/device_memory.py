@@ -13,7 +13,7 @@ import polars as pl
 from deepprof.metrics.annotation.host_stages import StageSegments, cut_host
 from deepprof.metrics.annotation.trace_annotation import TraceAnnotation
 from deepprof.metrics.loop import Loop
-from deepprof.metrics.memory.blocks import MemoryBlocks, find_alive, pair_blocks
+from deepprof.metrics.memory.block_lifetimes import MemoryBlocks, find_alive, pair_blocks
 from deepprof.metrics.memory.composition import categorize, compose
 from deepprof.metrics.memory.floors import HOST_MEMORY, begins_of, device_of
 from deepprof.metrics.memory.owners import find_owners
@@ -32,6 +32,11 @@ class DeviceMemory:
     known: TraceAnnotation
     device: int
     loop: Loop | None
+
+    @property
+    def is_beside(self) -> bool:
+        """Whether it is the host's memory beside that of devices, on which the loop computes."""
+        return self.device == HOST_MEMORY and (self.loop is None or device_of(self.loop, self.known.trace) >= 0)
 
     @cached_property
     def paired(self) -> MemoryBlocks:

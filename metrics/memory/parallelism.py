@@ -19,8 +19,8 @@ from deepprof.collectors.table_schema import TableSchema
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.memory.exchanges import read_exchanges
-from deepprof.metrics.memory.floors import begins
-from deepprof.metrics.memory.use import measure_peaks, use_of_loop
+from deepprof.metrics.memory.floors import begins, device_of
+from deepprof.metrics.memory.use import measure_peaks, read_use
 from deepprof.metrics.ranks.facts import longest_loops
 
 I64, RATIO = pl.Int64(), pl.Float64()
@@ -96,7 +96,7 @@ def _describe_rank(loop: Loop, trace: Trace, reference_peak_nbytes: int | None) 
 
 def _describe_memory(loop: Loop, trace: Trace) -> dict[str, float]:
     """Return the columns of `PARALLEL_RANKS` on a rank's memory; none without memory events in its iterations."""
-    use = use_of_loop(loop, trace)
+    use = read_use(trace.memory_events, device_of(loop, trace))
     peaks = pl.DataFrame() if use is None else measure_peaks(use, loop, trace)
     if use is None or peaks.is_empty():
         return {}

@@ -11,7 +11,7 @@ import polars as pl
 from deepprof.collectors.table_schema import TableSchema
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.loop import Loop
-from deepprof.metrics.memory.floors import begins, device_of
+from deepprof.metrics.memory.floors import begins
 
 Int64s = npt.NDArray[np.int64]
 
@@ -128,8 +128,3 @@ def _measure_peak(use: MemoryUse, begin: int, end: int) -> dict[str, int | None]
         "high_ns": leaves - int(time[high[0]]),
         "ramp_down_ns": end - leaves,
     }
-
-
-def use_of_loop(loop: Loop, trace: Trace) -> MemoryUse | None:
-    """Return the memory in use on the device of a loop, that of the host where operators stand for kernels."""
-    return read_use(trace.memory_events, device_of(loop, trace))

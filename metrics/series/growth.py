@@ -90,7 +90,7 @@ class CountGrowth:
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryGrowth:
+class _MemoryGrowth:
     """Memory that iterations do not free; `rising` is the share that leave no less in use than the one before.
 
     `last` is the memory in use at the end, null if no totals were recorded.
@@ -212,7 +212,7 @@ def find_count_growth(loop: Loop) -> CountGrowth | None:
     return CountGrowth(name, first, last, trend, lost, slow, min(lost, max(0.0, extra)), bounds)
 
 
-def find_memory_growth(loop: Loop, trace: Trace) -> MemoryGrowth | None:
+def find_memory_growth(loop: Loop, trace: Trace) -> _MemoryGrowth | None:
     """Return the growth of what iterations leave in use, unless it stops, or comes and goes."""
     floors = find_floors(loop, trace)
     if floors is None or len(floors.nbytes) < MIN_GROWTH_ITERATIONS:
@@ -228,7 +228,7 @@ def find_memory_growth(loop: Loop, trace: Trace) -> MemoryGrowth | None:
         return None
     last = int(nbytes[-1]) if floors.absolute else None
     bounds = (int(floors.index[0]), int(floors.index[-1]))
-    return MemoryGrowth(float(np.median(steps)), grown, last, rising, bounds)
+    return _MemoryGrowth(float(np.median(steps)), grown, last, rising, bounds)
 
 
 def find_rebuilding(loop: Loop, trace: Trace) -> Rebuilding | None:

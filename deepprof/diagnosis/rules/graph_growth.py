@@ -1,8 +1,8 @@
 """Something is added, kept or built anew in every iteration: the graph of the paper (Gu et al., section VI), and more.
 
 The paper's case: each iteration adds operations to the TensorFlow graph, so that the host needs longer and longer
-before the next iteration's first kernel. Modern variants: a growing number of kernels, memory that is never given back
-(losses kept with their history), code that is compiled and graphs that are captured in every iteration.
+before the next iteration's first kernel. Modern variants: a growing number of kernels, code that is compiled and graphs
+that are captured in every iteration. Memory that is never given back has a rule of its own, `memory-growth`.
 """
 
 from __future__ import annotations
@@ -22,11 +22,9 @@ from deepprof.metrics.series.growth import (
     UNEXPLAINED,
     CountGrowth,
     IntervalGrowth,
-    MemoryGrowth,
     Rebuilding,
     find_count_growth,
     find_interval_growth,
-    find_memory_growth,
     find_rebuilding,
 )
 from deepprof.metrics.series.trend import find_trend
@@ -37,17 +35,16 @@ WARNING, CRITICAL = 0.1, 0.3  # share of the iteration's time that is lost
 MIN_COUNT_GROWTH = 0.1  # a count that grows by a tenth over a capture, which shows a small part of a job
 
 
-@rule(RULE, explains={"host-bound", "launch-bound", "sync-bound", "slow-iterations", "drift"})
+@rule(RULE, explains={"host-bound", "launch-bound", "sync-bound", "slow-iterations", "drift", "memory-growth"})
 def graph_growth(loop: Loop, trace: Trace) -> Iterator[Finding]:
     """Yield `graph-growth` for the costliest thing that grows or is built in every iteration; `cause` names it."""
     interval = find_interval_growth(loop)
     count = None if interval else find_count_growth(loop)  # a few more kernels do not make the host slower
-    memory, rebuilding = find_memory_growth(loop, trace), find_rebuilding(loop, trace)
+    rebuilding = find_rebuilding(loop, trace)
     found = [
         *([_describe_interval(loop, trace, interval)] if interval else []),
         *([_describe_count(loop, count)] if count else []),
         *([_describe_rebuilding(loop, rebuilding)] if rebuilding else []),
-        *([_describe_memory(loop, trace, memory)] if memory else []),
     ]
     yield from sorted(found, key=lambda f: f.headroom_ns_per_iteration or 0, reverse=True)[:1]
 
@@ -185,49 +182,3 @@ def _describe_rebuilding(loop: Loop, found: Rebuilding) -> Finding:
         location={"call" if found.graphs else "range": found.name},
         parts=share_out(found.idle_ns, loop, UNEXPLAINED),
     )
-
-
-def _describe_memory(loop: Loop, trace: Trace, growth: MemoryGrowth) -> Finding:
-    """Return the finding for memory that is never given back."""
-    size = _device_memory(loop, trace)
-    left = None
-    if size is not None and growth.last is not None:
-        left = max(0, round((size - growth.last) / max(1.0, growth.per_iteration)))
-    ending = (
-        f"; at that pace its {size / 1e9:.0f} GB are full after {left} more iterations"
-        if left is not None and size
-        else ""
-    )
-    return Finding(
-        rule=RULE,
-        severity="warning",
-        title="Every iteration leaves more memory in use",
-        summary=(
-            f"Memory in use between iterations grows by {growth.per_iteration / 1e6:.1f} MB per iteration, "
-            f"{growth.grown / 1e6:.0f} MB over the trace{ending}."
-        ),
-        evidence={
-            "cause": "memory",
-            "nbytes_per_iteration": round(growth.per_iteration),
-            "grown_nbytes": growth.grown,
-            "last_nbytes": growth.last,
-            "rising_ratio": round(growth.rising, 3),
-            "device_nbytes": size,
-            "iterations_left": left,
-        },
-        advice=(
-            "Find what is kept from every iteration: losses or outputs stored with their autograd history (store "
-            ".item() or .detach()), lists of tensors for statistics, caches without a limit. "
-            "torch.cuda.memory._record_memory_history() shows where it was allocated."
-        ),
-        headroom_ns_per_iteration=None,
-        confidence=round(loop.confidence * growth.rising, 3),
-        **loop.place,
-        iterations=growth.bounds,
-    )
-
-
-def _device_memory(loop: Loop, trace: Trace) -> int | None:
-    """Return the size of the loop's device in bytes, None where it was not recorded."""
-    sizes = trace.devices.filter(trace.devices["device"] == loop.device)["memory_nbytes"].drop_nulls()
-    return int(sizes[0]) if len(sizes) and sizes[0] else None

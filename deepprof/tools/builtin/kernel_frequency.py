@@ -36,11 +36,14 @@ class KernelFrequency(Tool):
 
     def report(self) -> Report:
         """Return how many names make the share of the calls, and the table."""
-        shared = pl.col("calls") / pl.col("calls").sum()
+        calls = int(self.counts["calls"].sum())
         kernels = self.counts.sort(["calls", "time_ns", "name"], descending=[True, True, False]).select(
-            "name", "calls", share_ratio=shared, cumulative_ratio=shared.cum_sum(), time_ns=pl.col("time_ns")
+            "name",
+            "calls",
+            share_ratio=pl.col("calls") / calls,
+            cumulative_ratio=pl.col("calls").cum_sum() / calls,
+            time_ns="time_ns",
         )
-        calls = int(kernels["calls"].sum())
         before = kernels["calls"].cum_sum() - kernels["calls"]
         frequent = int((before < self.share * calls).sum())
         return {

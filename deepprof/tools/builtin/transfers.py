@@ -50,7 +50,7 @@ class Transfers(Tool):
         """Return copies by direction, those that repeat, and round trips, each of usual iterations."""
         return {
             "summary": self._summarise(),
-            "repeated": self.repeated.select(FIRST, pl.exclude(FIRST)),
+            "repeated": self.repeated.select(*FIRST, pl.exclude(*FIRST)),
             "round_trips": self.round_trips,
             "directions": self.directions,
         }

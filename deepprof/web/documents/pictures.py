@@ -16,9 +16,20 @@ if TYPE_CHECKING:
 
 MOST_POINTS = 400  # of a trend: more than the picture has pixels
 MOST_BARS = 8  # parts; the others are one bar
-# What findings are about that changes from one iteration to the next, by rule and by `cause` in its evidence.
-GROWING = {"interval": ("interval_ns", "idle time before the next iteration"), "memory": ("memory_nbytes", "memory")}
-OVER_TIME = {"graph-growth", "drift", "slow-iterations", "growing-context", "first-use", "allocator-bound"}
+# What findings are about that changes from one iteration to the next, by `cause` in their evidence, or by rule.
+GROWING = {
+    "interval": ("interval_ns", "idle time before the next iteration"),
+    "memory-growth": ("memory_nbytes", "memory"),
+}
+OVER_TIME = {
+    "graph-growth",
+    "memory-growth",
+    "drift",
+    "slow-iterations",
+    "growing-context",
+    "first-use",
+    "allocator-bound",
+}
 
 
 class TrendPicture(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +62,7 @@ def draw_trends(finding: Finding, loop: Loop) -> list[TrendPicture]:
     """Return what changes over the iterations that a finding is about; none for what is alike in all of them."""
     if finding.rule not in OVER_TIME:
         return []
-    column, title = GROWING.get(str(finding.evidence.get("cause")), ("", ""))
+    column, title = GROWING.get(str(finding.evidence.get("cause", finding.rule)), ("", ""))
     if not column and loop.table.height:
         own = [part for part in finding.parts if part in loop.table.columns]
         if finding.rule in {"slow-iterations", "drift"} or not own:

@@ -19,7 +19,7 @@ from deepprof.metrics.memory.address_bands import (
     measure_bands,
     spread_over_windows,
 )
-from deepprof.metrics.memory.blocks import BLOCKS
+from deepprof.metrics.memory.block_lifetimes import BLOCKS
 from tests.tables import Row, table
 
 SPAN = (100, 200)

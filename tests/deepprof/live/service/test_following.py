@@ -135,8 +135,7 @@ def test_records_wait_for_earlier_ones_that_can_still_come(tmp_path, trace) -> N
         rank = await daemon.attach(trace, "j", object())
         messages = list(cut(trace, records=60))
         earlier, later = messages[2], messages[3]
-        assert not (earlier.names)
-        assert not (later.names)
+        assert [*earlier.names, *later.names] == []
         later.first, later.complete_until_ns = earlier.first, messages[1].complete_until_ns
         earlier.first, earlier.complete_until_ns = later.first + 60, messages[4].complete_until_ns
         messages[2:4] = [later, earlier]

@@ -108,3 +108,9 @@ def find_alive(row: int, time_ns: int) -> pl.Expr:
     begun = pl.col("allocation").is_null() | (pl.col("allocation") <= row)
     lasts = pl.col("end_ns").is_null() | (pl.col("end_ns") > time_ns)
     return begun & pl.when(pl.col("release").is_not_null()).then(pl.col("release") > row).otherwise(lasts)
+
+
+def holds_at(time_ns: int) -> pl.Expr:
+    """Return which blocks of a table `BLOCKS` hold memory at a time, after all events of that time."""
+    begun = pl.col("begin_ns").is_null() | (pl.col("begin_ns") <= time_ns)
+    return begun & (pl.col("end_ns").is_null() | (pl.col("end_ns") > time_ns))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepprof.collectors.trace import MEMORY_EVENTS
-from deepprof.metrics.memory.blocks import BLOCKS, find_alive, pair_blocks
+from deepprof.metrics.memory.block_lifetimes import BLOCKS, find_alive, pair_blocks
 from tests.tables import Row, table
 
 Block = tuple[int | None, int | None, int, int | None]  # allocation, release, size, and the row that ends it

@@ -1,0 +1,57 @@
+"""Memory is requested of the driver, or given back to it, in every iteration, while the device still has work.
+
+Where the device waits for it, `allocator-bound` says so, and this rule is silent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from deepprof.diagnosis.finding import Finding
+from deepprof.diagnosis.frameworks import advise
+from deepprof.diagnosis.judgement import STEADY, FindingTexts, format_ms, format_percent
+from deepprof.diagnosis.memory_claims import MemoryClaim, Place, place_of, trace_of
+from deepprof.diagnosis.rule import rule
+from deepprof.diagnosis.rules.allocator_bound import KEEP_MEMORY, KEEP_MEMORY_IN, allocator_bound
+from deepprof.metrics.memory.churn import find_churn_place, measure_churn
+from deepprof.metrics.memory.device_memory import DeviceMemory
+
+LEAST_CALLS = 1.0  # per iteration: in a steady loop a caching allocator makes none
+WORTH = 0.01  # of an iteration that the calls take on the host
+
+
+@rule("allocator-churn", subject="memory")
+def allocator_churn(memory: DeviceMemory) -> Iterator[Finding]:
+    """Yield `allocator-churn`, a remark, when most iterations call the driver for memory."""
+    loop = memory.loop
+    if loop is None or loop.single or allocator_bound.claim(loop) is not None:
+        return
+    found = measure_churn(loop, trace_of(memory))
+    iteration_ns = float(loop.usual["iteration_ns"].mean() or 0)  # type: ignore[arg-type]
+    if found is None or found.calls < LEAST_CALLS or found.affected < STEADY * found.iterations:
+        return
+    if found.time_ns < WORTH * iteration_ns:
+        return
+    texts = FindingTexts(
+        title="Every iteration asks the driver for memory",
+        summary=(
+            f"The host allocates or frees device memory {found.calls:.1f} times per iteration, in {found.affected} of "
+            f"{found.iterations}, for {format_ms(found.time_ns)} ({format_percent(found.time_ns / iteration_ns)}); "
+            "the device has other work meanwhile."
+        ),
+        advice=advise(trace_of(memory), KEEP_MEMORY, **KEEP_MEMORY_IN),
+    )
+    evidence = {
+        "calls_per_iteration": round(found.calls, 2),
+        "host_ns_per_iteration": round(found.time_ns),
+        "share_ratio": round(found.time_ns / iteration_ns, 4),
+        "affected_iterations": found.affected,
+        "iterations": found.iterations,
+    }
+    claim = MemoryClaim(rule="allocator-churn", memory=memory)
+    yield claim.conclude(texts, evidence, _find_place(memory))
+
+
+def _find_place(memory: DeviceMemory) -> Place | None:
+    """Return the line and operator in which most of the calls' time lies."""
+    return place_of(find_churn_place(memory) or {}) or None

@@ -1,0 +1,67 @@
+"""Calls for memory of the driver in iterations: a steady loop whose allocator caches makes none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from deepprof.collectors.trace import Trace
+from deepprof.metrics.breakdown.host_states import ALLOCATOR
+from deepprof.metrics.contexts.slices import find_open
+from deepprof.metrics.loop import Loop
+from deepprof.metrics.memory.device_memory import DeviceMemory
+from deepprof.metrics.memory.floors import begins
+from deepprof.metrics.memory.owners import LINE, name_contexts
+from deepprof.metrics.names import rows_named
+
+Int64s = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _AllocatorChurn:
+    """Calls for memory of the driver per usual iteration: how many, for how long; in how many iterations they occur."""
+
+    calls: float
+    time_ns: float
+    affected: int
+    iterations: int
+
+
+def measure_churn(loop: Loop, trace: Trace) -> _AllocatorChurn | None:
+    """Return the calls for memory of the driver in usual iterations; None where no runtime calls were recorded."""
+    begin = begins(loop, trace)[1]
+    many = len(begin) - 1
+    if many < 1 or not (trace.host_events["category"] == "runtime").any():
+        return None
+    rows = _find_calls(trace, begin)
+    at = np.searchsorted(begin, rows["start_ns"].to_numpy(), side="right") - 1
+    return _AllocatorChurn(
+        calls=rows.height / many,
+        time_ns=float((rows["end_ns"] - rows["start_ns"]).sum()) / many,
+        affected=len(np.unique(at)),
+        iterations=many,
+    )
+
+
+def _find_calls(trace: Trace, begin: Int64s) -> pl.DataFrame:
+    """Return the calls for memory of the driver from the first to the last of sorted times."""
+    calls = trace.host_events.filter((pl.col("category") == "runtime") & pl.col("end_ns").is_not_null())
+    return rows_named(calls, trace.names, ALLOCATOR).filter(pl.col("start_ns").is_between(begin[0], begin[-1] - 1))
+
+
+def find_churn_place(memory: DeviceMemory) -> dict[str, object] | None:
+    """Return `function`, `file`, `line` and `operator` in which they take most time; None where none is known."""
+    tree, loop = memory.known.tree, memory.loop
+    begin = np.empty(0, np.int64) if loop is None else begins(loop, memory.known.trace)[1]
+    if tree is None or not len(begin):
+        return None
+    calls = _find_calls(memory.known.trace, begin)
+    row = find_open(tree.slices, calls.select("process", "thread", time_ns="start_ns"))
+    places = name_contexts(tree)[np.where(row < 0, tree.contexts.height, np.append(tree.of_slices, 0)[row])]
+    spent = places.with_columns(ns=calls["end_ns"] - calls["start_ns"]).drop_nulls("operator")
+    most = spent.group_by(*LINE, "operator", maintain_order=True).agg(pl.col("ns").sum())
+    ordered = most.sort("ns", descending=True, maintain_order=True).drop("ns")
+    return None if ordered.is_empty() else ordered.row(0, named=True)

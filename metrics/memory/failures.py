@@ -1,0 +1,70 @@
+"""Why there was no room for an allocation: what was asked for, what was free, and who held the rest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from deepprof.metrics.memory.block_lifetimes import holds_at
+from deepprof.metrics.memory.composition import compose
+from deepprof.metrics.memory.device_memory import DeviceMemory
+from deepprof.metrics.memory.owners import name_stacks
+from deepprof.metrics.memory.segments import Fragmentation, measure_fragmentation
+
+Line = dict[str, str | int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FailedAllocation:
+    """One allocation for which there was no room.
+
+    `free_nbytes` is what the driver had left, `holding` what the allocator held, both None where not recorded; `in_use`
+    is whose it was, as a table `COMPOSITION`. `line` is where it was asked for.
+    """
+
+    time_ns: int
+    asked_nbytes: int
+    free_nbytes: int | None
+    holding: Fragmentation | None
+    in_use: pl.DataFrame
+    line: Line
+
+    @property
+    def free_in_all_nbytes(self) -> int | None:
+        """What the driver had left, and what the allocator held and did not use; None where neither is known."""
+        unused = None if self.holding is None else self.holding.free_nbytes
+        if self.free_nbytes is None and unused is None:
+            return None
+        return (self.free_nbytes or 0) + (unused or 0)
+
+    @property
+    def is_fragmented(self) -> bool | None:
+        """Whether there was enough in all, but no stretch of it was long enough; None where that is not known."""
+        free = self.free_in_all_nbytes
+        return None if free is None else free >= self.asked_nbytes
+
+
+def list_failures(memory: DeviceMemory) -> list[FailedAllocation]:
+    """Return the failed allocations of a device in the order of time."""
+    trace = memory.known.trace
+    lines = {row.pop("stack_id"): row for row in name_stacks(trace.stacks).to_dicts()} if trace.stacks.height else {}
+    return [
+        _examine(memory, row, lines.get(row["stack_id"], {}))
+        for row in trace.failed_allocations.filter(device=memory.device).to_dicts()
+    ]
+
+
+def _examine(memory: DeviceMemory, row: dict[str, int], line: Line) -> FailedAllocation:
+    """Return what is known of one failed allocation."""
+    time_ns = row["time_ns"]
+    holding = measure_fragmentation(memory, time_ns)
+    alive = memory.blocks.filter(holds_at(time_ns))
+    return FailedAllocation(
+        time_ns=time_ns,
+        asked_nbytes=row["nbytes"],
+        free_nbytes=row["free_nbytes"],
+        holding=holding,
+        in_use=compose(alive, None if holding is None else holding.allocated_nbytes),
+        line=line,
+    )

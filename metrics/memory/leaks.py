@@ -1,0 +1,67 @@
+"""What iterations leave behind, line by line: memory that is allocated in an iteration and never released.
+
+A leak leaves something in nearly all iterations. A cache that fills and stops, the optimizer's state, gradients that
+are kept for some iterations, a queue of batches: all of these leave something in few, or release it later. What the
+last iterations leave may be released after the recording, and is not counted.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from deepprof.collectors.table_schema import TableSchema
+from deepprof.metrics.memory.device_memory import DeviceMemory
+from deepprof.metrics.memory.floors import begins
+
+I64, F64, TEXT = pl.Int64(), pl.Float64(), pl.String()
+
+FEWEST_LEAVING = 6  # iterations that are looked at: as for other growth
+STILL_OPEN = 2  # last iterations that are not: what they leave may be released after the recording
+STEADY = 0.9  # of the iterations leave something: a cache that fills, or holds the last ones, does so in fewer
+
+GROWTH = TableSchema.of(
+    "What one line of code leaves in use, iteration after iteration; null where the line is not known.",
+    {
+        "function": (TEXT, "the innermost function of the user's or a library's code"),
+        "file": (TEXT, "its file"),
+        "line": (pl.UInt32(), "its line"),
+        "operator": (TEXT, "the outermost operator with most of it; of a backward pass its forward one"),
+        "layer": (TEXT, "the layer with most of it"),
+        "iterations": (I64, "of how many iterations something is never released"),
+        "looked_at": (I64, "how many were looked at"),
+        "blocks": (F64, "blocks per iteration"),
+        "nbytes": (F64, "their size per iteration"),
+        "is_steady": (pl.Boolean(), "whether nearly all of at least six iterations leave something"),
+    },
+)
+LINE = ("function", "file", "line")
+
+
+def list_growth(memory: DeviceMemory) -> pl.DataFrame:
+    """Return what each line leaves in use, as a table `GROWTH`, steady lines first, then the largest."""
+    if memory.loop is None:
+        return pl.DataFrame(schema=GROWTH)
+    begin = begins(memory.loop, memory.known.trace)[1]
+    looked_at = max(0, len(begin) - 1 - STILL_OPEN)
+    if not looked_at:
+        return pl.DataFrame(schema=GROWTH)
+    left = memory.blocks.filter(pl.col("end_ns").is_null() & pl.col("begin_ns").is_between(begin[0], begin[looked_at]))
+    at = np.searchsorted(begin, left["begin_ns"].to_numpy(), side="right") - 1
+    left = left.with_columns(iteration=pl.Series(at)).filter(pl.col("iteration") < looked_at)
+    steady = (pl.col("iterations") >= STEADY * looked_at) & (looked_at >= FEWEST_LEAVING)
+    lines = _add_up_lines(left, looked_at).with_columns(looked_at=looked_at, is_steady=steady)
+    ordered = lines.sort("is_steady", "nbytes", descending=True, maintain_order=True)
+    return ordered.select(list(GROWTH)).cast(dict(GROWTH))  # type: ignore[arg-type]
+
+
+def _add_up_lines(left: pl.DataFrame, looked_at: int) -> pl.DataFrame:
+    """Return the lines of blocks: what they leave, in how many iterations, and where most of it is from."""
+    largest = left.group_by(*LINE, "operator", "layer", maintain_order=True).agg(pl.col("nbytes").sum())
+    most = largest.sort("nbytes", descending=True, maintain_order=True).unique(LINE, keep="first", maintain_order=True)
+    lines = left.group_by(LINE, maintain_order=True).agg(
+        iterations=pl.col("iteration").n_unique(),
+        blocks=pl.len() / looked_at,
+        nbytes=pl.col("nbytes").sum() / looked_at,
+    )
+    return lines.join(most.drop("nbytes"), on=LINE, how="left", nulls_equal=True, maintain_order="left")

@@ -1,0 +1,215 @@
+"""Rules on memory: each finds the case made for it, and is silent on the one that only looks like it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import deepprof
+from deepprof.collectors.trace import DEVICES, FAILED_ALLOCATIONS, MEMORY_EVENTS, SEGMENTS, STACKS, Trace
+from deepprof.diagnosis.engine import diagnose_memory
+from deepprof.diagnosis.finding import Finding
+from deepprof.diagnosis.rules.allocator_churn import allocator_churn
+from deepprof.diagnosis.rules.fragmentation import fragmentation
+from deepprof.diagnosis.rules.memory_growth import memory_growth
+from deepprof.diagnosis.rules.near_limit import near_limit
+from deepprof.metrics.annotation.event_stages import TraceStages
+from deepprof.metrics.annotation.trace_annotation import TraceAnnotation
+from deepprof.metrics.loop import Loop
+from deepprof.metrics.memory.device_memory import DeviceMemory
+from deepprof.simulation import simulate, write
+from tests.deepprof.diagnosis.loops import Did, Job, compute
+from tests.loops import MS, make_loop
+from tests.metrics.series.test_growth import MIB, leaking
+from tests.tables import Row, make_trace, table
+
+GB = 1_000_000_000
+
+
+def memory_of(trace: Trace, loop: Loop | None = None) -> DeviceMemory:
+    """Return the memory of device 0 of a trace without contexts."""
+    nothing = np.zeros(trace.device_events.height, np.int8)
+    return DeviceMemory(TraceAnnotation(trace, None, TraceStages(nothing - 1, nothing, None), None), 0, loop)
+
+
+def with_rows(trace: Trace, **tables: pl.DataFrame) -> Trace:
+    """Return the trace with other tables of records, all of them counted."""
+    changed = sum(rows.height - getattr(trace, name).height for name, rows in tables.items())
+    kept = trace.accounting.kept + changed
+    return replace(trace, accounting=replace(trace.accounting, read=kept, kept=kept), **tables)  # type: ignore[arg-type]
+
+
+def with_device(trace: Trace, nbytes: int) -> Trace:
+    """Return the trace with the size of device 0."""
+    return replace(trace, devices=table([{"device": 0, "name": "A", "memory_nbytes": nbytes}], DEVICES))
+
+
+def allocate(*sizes: tuple[float, int, int], held: int | None = None, base: int = 0) -> pl.DataFrame:
+    """Return memory events of device 0: time in ms, address, and size, negative for a release."""
+
+    rows: list[Row] = []
+    for time, address, nbytes in sizes:
+        base += nbytes
+        row: Row = {"time_ns": round(time * MS), "process": 1, "thread": 1, "device": 0, "address": address}
+        rows.append(row | {"nbytes": nbytes, "allocated_nbytes": base, "reserved_nbytes": held})
+    return table(rows, MEMORY_EVENTS)
+
+
+def test_memory_that_is_kept_is_found_without_addresses() -> None:
+    trace = with_device(leaking([80 * MIB * (i + 1) for i in range(13)]), 80_000 * MIB)
+    (found,) = memory_growth(memory_of(trace, make_loop([10.0] * 12)))
+    assert (found.severity, found.location) == ("warning", None)
+    assert found.evidence["nbytes_per_iteration"] == 80 * MIB
+    assert found.evidence["iterations_left"] == pytest.approx((80_000 - 1000 - 12 * 80) / 80, abs=2)
+    assert "full after" in found.summary
+
+
+def test_what_is_allocated_and_never_released_leaks() -> None:
+    rows = [(10 * i + 5.0, 1000 + i, 4 * MIB) for i in range(13)]
+    trace = with_rows(make_trace(), memory_events=allocate(*rows, base=GB))
+    (found,) = memory_growth(memory_of(trace, make_loop([10.0] * 12)))
+    assert found.evidence["nbytes_per_iteration"] == 4 * MIB
+    assert found.evidence["leaking_iterations"] == 10  # what the last two leave may be released later
+    assert found.evidence["last_nbytes"] == GB + 13 * 4 * MIB
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [(10 * i + 5.0, 1000 + i, 4 * MIB) for i in range(5)],
+        [(10 * i + 5.0, 1000 + i, 4) for i in range(13)],
+        [(10 * i + 5.0 + k, 1000 + i, (1 - 2 * k) * MIB) for i in range(13) for k in (0, 1)],
+        [(10 * i + 5.0, 1000 + i, 4 * MIB) for i in range(13) if i >= 9],
+        [],
+        [(5.0, 7, MIB)],
+    ],
+    ids=["a cache that is full", "a number", "released", "a queue", "nothing", "one event"],
+)
+def test_what_does_not_go_on_is_no_leak(rows: list[tuple[float, int, int]]) -> None:
+    trace = with_rows(make_trace(), memory_events=allocate(*rows, base=GB))
+    assert diagnose_memory(memory_of(trace, make_loop([10.0] * 12))) == []
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 5])
+def test_few_iterations_show_no_growth(count: int) -> None:
+    rows = [(10 * i + 5.0, 1000 + i, 4 * MIB) for i in range(13)]
+    trace = with_rows(make_trace(), memory_events=allocate(*rows, base=GB))
+    assert list(memory_growth(memory_of(trace, make_loop([10.0] * count)))) == []
+    assert list(memory_growth(memory_of(trace))) == []
+
+
+def test_a_peak_near_the_size_of_the_device() -> None:
+    rows = allocate((1, 1, 85 * GB // 10), (2, 2, GB), (3, 2, -GB), held=96 * GB // 10)
+    trace = with_rows(make_trace(), memory_events=rows)
+    (found,) = near_limit(memory_of(with_device(trace, 10 * GB)))
+    assert (found.rule, found.severity, found.rank, found.device, found.stream) == ("near-limit", "info", 0, 0, None)
+    assert found.evidence["peak_nbytes"] == 9_500_000_000
+    assert found.evidence["headroom_nbytes"] == 500_000_000
+    assert list(near_limit(memory_of(with_device(trace, 11 * GB)))) == []
+    assert list(near_limit(memory_of(trace))) == []
+
+
+def segments(*held: tuple[float, int, int]) -> pl.DataFrame:
+    rows: list[Row] = [
+        {"time_ns": round(time * MS), "device": 0, "address": address, "nbytes": nbytes, "stream": 0}
+        for time, address, nbytes in held
+    ]
+    return table(rows, SEGMENTS)
+
+
+def split_trace(*, spread: bool) -> Trace:
+    """Return a trace whose allocator holds ten segments of 10 MiB, each half in use, or half of them whole."""
+    places = [10 * MIB * (i + 1) for i in range(10)]
+    used = [(places[i], 5 * MIB) for i in range(10)] if spread else [(places[i], 10 * MIB) for i in range(5)]
+    events = allocate(*((1.0 + i, *block) for i, block in enumerate(used)), held=100 * MIB)
+    return with_rows(make_trace(), memory_events=events, segments=segments(*((0.0, at, 10 * MIB) for at in places)))
+
+
+def test_memory_in_pieces_and_memory_that_is_cached() -> None:
+    (found,) = fragmentation(memory_of(split_trace(spread=True)))
+    assert (found.evidence["split_nbytes"], found.evidence["largest_free_nbytes"]) == (50 * MIB, 5 * MIB)
+    assert found.evidence["reserved_nbytes"] == 2 * int(str(found.evidence["allocated_nbytes"])) == 100 * MIB
+    assert list(fragmentation(memory_of(split_trace(spread=False)))) == []
+
+
+def test_gaps_say_nothing_where_blocks_are_from_before_the_recording() -> None:
+    trace = split_trace(spread=True)
+    more = trace.memory_events.with_columns(pl.col("allocated_nbytes") + 20 * MIB)
+    assert list(fragmentation(memory_of(replace(trace, memory_events=more)))) == []
+
+
+def test_more_memory_taken_although_as_much_was_free() -> None:
+    loop = make_loop([10.0] * 12)
+    base = allocate((5, 1, 60 * MIB), (15, 1, -40 * MIB), (25, 2, 30 * MIB), held=60 * MIB)
+    grown = base.with_columns(reserved_nbytes=pl.Series([60, 60, 90], dtype=pl.UInt64) * MIB)
+    (found,) = fragmentation(memory_of(with_rows(make_trace(), memory_events=grown), loop))
+    assert found.evidence["refused_nbytes"] == 30 * MIB
+    needed = allocate((5, 1, 60 * MIB), (15, 1, -20 * MIB), (25, 2, 30 * MIB), held=60 * MIB)
+    needed = needed.with_columns(reserved_nbytes=grown["reserved_nbytes"])
+    assert list(fragmentation(memory_of(with_rows(make_trace(), memory_events=needed), loop))) == []
+
+
+def failed_trace(asked: int, left: int) -> Trace:
+    """Return a trace in which an allocation fails while the driver has `left`, and 50 MiB are held and not in use."""
+    frames = "torch/nn/functional.py(9): linear;model.py(7): forward;train.py(3): main"
+    row: Row = {"time_ns": 90 * MS, "device": 0, "nbytes": asked, "free_nbytes": left, "stack_id": 4}
+    trace = with_rows(split_trace(spread=False), failed_allocations=table([row], FAILED_ALLOCATIONS))
+    return replace(trace, stacks=table([{"stack_id": 4, "frames": frames}], STACKS))
+
+
+def test_a_failed_allocation_that_would_have_fit_in_all() -> None:
+    (found,) = fragmentation(memory_of(failed_trace(60 * MIB, 12 * MIB)))
+    assert found.location == {"function": "forward", "file": "model.py", "line": 7}
+    assert "failed although 65.0 MB were free in all" in found.summary
+    assert list(fragmentation(memory_of(failed_trace(80 * MIB, 12 * MIB)))) == []
+
+
+def churning(length: float, *, calls: bool, every: int = 1, busy: float = 99_990) -> tuple[Loop, Trace]:
+    """Return iterations that call the driver for `length` µs while the device computes."""
+    host = [Did("cudaMalloc", 20_000, 20_000 + length / 2, every=every), Did("cudaFree", 40_000, 40_000 + length / 2)]
+    return Job(100_000, [compute(busy)], host if calls else [Did("cudaEventQuery", 20_000, 20_500)]).build()
+
+
+def test_calls_for_memory_behind_other_work() -> None:
+    loop, trace = churning(4_000, calls=True)
+    (found,) = allocator_churn(memory_of(trace, loop))
+    assert found.severity == "info"
+    assert found.evidence["calls_per_iteration"] == 2
+    assert found.evidence["host_ns_per_iteration"] == 4 * MS
+    loop, trace = churning(4_000, calls=False)
+    assert list(allocator_churn(memory_of(trace, loop))) == []
+    loop, trace = churning(600, calls=True)
+    assert list(allocator_churn(memory_of(trace, loop))) == []
+
+
+def test_calls_for_which_the_device_waits_are_told_once() -> None:
+    host = [Did("cudaMalloc", 59_000, 99_900)]
+    loop, trace = Job(100_000, [compute(60_000)], host).build()
+    assert list(allocator_churn(memory_of(trace, loop))) == []
+    assert [each.rule for each in deepprof.analyze(trace).findings if each.rule.startswith("allocator")] in (
+        [],
+        ["allocator-bound"],
+    )
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(
+    ("scenario", "rules"), [("memory-growth", ["memory-growth"]), ("healthy", []), ("inference", [])]
+)
+def test_simulated_jobs(tmp_path: Path, scenario: str, rules: list[str], seed: int) -> None:
+    path = tmp_path / "job.json"
+    write(simulate(scenario, iterations=20, seed=seed), path)
+    found = deepprof.analyze(deepprof.read(path)).findings
+    assert [each.rule for each in found if each.rule in RULES] == rules
+
+
+RULES = {"memory-growth", "near-limit", "fragmentation", "allocator-churn"}
+
+
+def test_a_trace_without_memory_events_has_no_findings_on_memory() -> None:
+    found: list[Finding] = diagnose_memory(memory_of(make_trace(), make_loop([10.0] * 12)))
+    assert found == []
