@@ -15,6 +15,7 @@ BUILTIN_TOOLS = (
     "deepprof.tools.builtin.hotness:Hotness",
     "deepprof.tools.builtin.transfers:Transfers",
     "deepprof.tools.builtin.parallelism:Parallelism",
+    "deepprof.tools.builtin.prefetch:Prefetch",
 )
 LIST = "list"  # of `deepprof tool list`: no tool can have this name
 

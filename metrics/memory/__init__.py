@@ -6,6 +6,6 @@ in use, `segments` what the allocator holds beyond that, `churn` its calls of th
 failed. `device_memory` has all of one device.
 
 What programs need and move: `operand_footprints` has the working set, `address_bands` how long stretches of memory
-hold something, `transfers` copies that come again, `exchanges` what ranks exchange and when, and `parallelism` how they
-share the work.
+hold something, `prefetch_plan` what to prefetch of managed memory, `transfers` copies that come again, `exchanges` what
+ranks exchange and when, and `parallelism` how they share the work.
 """

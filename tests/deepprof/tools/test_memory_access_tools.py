@@ -15,7 +15,7 @@ from tests.metrics.memory.test_floors import with_memory
 from tests.metrics.memory.test_operand_footprints import IN_PLACE, MATRICES, NO_TYPE, record
 from tests.tables import Row, event, make_trace, span
 
-NAMES = ("working-set", "hotness", "transfers", "parallelism")
+NAMES = ("working-set", "hotness", "transfers", "parallelism", "prefetch")
 MS = 1_000_000
 
 
@@ -102,7 +102,14 @@ def test_parallelism_is_not_told_of_one_rank_or_without_exchanges() -> None:
 def test_nothing_to_measure(name: str, trace: Trace) -> None:
     found = measure(name, trace)
     assert str(found["summary"]).startswith(
-        ("no operand footprint is known", "no memory events", "no iteration was found", "not told: one rank")
+        (
+            "no operand footprint is known",
+            "no memory events",
+            "no iteration was found",
+            "not told: one rank",
+            "no managed memory",
+            "no work of a device",
+        )
     )
 
 
