@@ -76,10 +76,16 @@ class Hotness(Tool):
         return {
             "summary": _summarise(self.classes),
             "left_out_blocks": self.left_out,
-            "by_lifetime": self.classes.with_columns(advice=pl.col("lifetime").replace_strict(ADVICE, default=None)),
+            "classes": self.classes.with_columns(advice=_advise()),
             "stretches": _write_addresses(order.head(self.rows) if self.rows else order),
             "over_time": self.over_time,
         }
+
+
+def _advise() -> pl.Expr:
+    """Return what to do with the memory of a class, of devices; null for the host's own."""
+    advice = pl.col("lifetime").replace_strict(ADVICE, default=None, return_dtype=pl.String)
+    return pl.when(pl.col("device") >= 0).then(advice)
 
 
 def _count_classes(bands: pl.DataFrame) -> pl.DataFrame:

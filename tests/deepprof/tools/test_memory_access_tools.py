@@ -56,9 +56,9 @@ def test_long_lived_memory_and_bursts() -> None:
     assert found["summary"] == (
         "by lifetime of allocations, not by access: 2 stretches of 2 MiB: 2.00 MiB long-lived, 2.00 MiB burst"
     )
-    assert found["by_lifetime"].select("lifetime", "stretches", "held_nbytes").rows() == [  # type: ignore[union-attr]
-        ("burst", 1, 10),
-        ("long-lived", 1, 100),
+    assert found["classes"].select("lifetime", "stretches", "held_nbytes", "advice").rows() == [  # type: ignore[union-attr]
+        ("burst", 1, 10, "may be evicted in between"),
+        ("long-lived", 1, 100, "prefetch once and pin"),
     ]
     assert found["over_time"].drop("rank", "device").rows() == [(0, 100, 50, 0), (500, 100, 50, 0)]  # type: ignore[union-attr]
     assert found["stretches"]["address"].to_list() == ["0x0"]  # type: ignore[index, union-attr]
