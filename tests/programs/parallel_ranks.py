@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.profiler import ProfilerActivity, profile
+from torch.profiler import ProfilerActivity, profile, record_function
 
 KINDS = ("data", "tensor", "pipeline")
 RANKS, BLOCKS, ITERATIONS, MICRO_BATCHES = 2, 6, 8, 2
@@ -80,9 +80,21 @@ class Head(nn.Module):
 
 
 def train_on_data(_: int) -> Step:
-    """Each rank has the model, and its own batch."""
-    model = nn.parallel.DistributedDataParallel(nn.Sequential(*(Block(1) for _ in range(BLOCKS)), Head(1)))
+    """Each rank has the model, and its own batch.
+
+    Gradients are reduced where they are, not in the buckets of DistributedDataParallel: threads of gloo keep the tensor
+    of their last collective until the next, so that a bucket which is given up may stay, or not.
+    """
+    model = nn.Sequential(*(Block(1) for _ in range(BLOCKS)), Head(1))
+    for parameter in model.parameters():
+        parameter.register_post_accumulate_grad_hook(reduce_gradient)
     return step_of(model, 1)
+
+
+def reduce_gradient(parameter: torch.Tensor) -> None:
+    assert parameter.grad is not None
+    dist.all_reduce(parameter.grad)
+    parameter.grad /= RANKS
 
 
 def train_on_tensors(_: int) -> Step:
@@ -94,7 +106,7 @@ def step_of(model: nn.Module, parts: int) -> Step:
     optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
 
     def step(given: torch.Tensor, target: torch.Tensor) -> None:
-        optimizer.zero_grad()
+        optimizer.zero_grad(set_to_none=False)
         nn.functional.mse_loss(model(given), target[:, : OUTPUTS // parts]).backward()
         optimizer.step()
 
@@ -109,7 +121,7 @@ def train_in_pipeline(rank: int) -> Step:
     optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
 
     def step(given: torch.Tensor, target: torch.Tensor) -> None:
-        optimizer.zero_grad()
+        optimizer.zero_grad(set_to_none=False)
         pieces = list(zip(given.chunk(MICRO_BATCHES), target.chunk(MICRO_BATCHES), strict=True))
         (end_of_pipeline if last else begin_of_pipeline)(model, pieces)
         optimizer.step()
@@ -155,11 +167,13 @@ def main() -> None:
         world_size=RANKS,
         timeout=PATIENCE,
     )
-    torch.manual_seed(arguments.rank if arguments.kind == "data" else 0)
+    torch.manual_seed(0)
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True, record_shapes=True) as profiler:
         step = PROGRAMS[arguments.kind](arguments.rank)
-        for _ in range(ITERATIONS):
-            step(torch.randn(BATCH, WIDTH), torch.randn(BATCH, OUTPUTS))
+        torch.manual_seed(arguments.rank if arguments.kind == "data" else 0)
+        for number in range(ITERATIONS):
+            with record_function(f"ProfilerStep#{number}"):
+                step(torch.randn(BATCH, WIDTH), torch.randn(BATCH, OUTPUTS))
     profiler.export_chrome_trace(os.fspath(arguments.folder / f"{arguments.kind}-{arguments.rank}.json"))
     dist.barrier()
     sys.stdout.flush()

@@ -174,7 +174,7 @@ def test_real_ranks_have_the_shapes_of_the_paper(jobs: Mapping[str, ParallelKind
     """Data-parallel ranks are equal, tensor-parallel ones too at about half, stages of a pipeline are not."""
     peaks = {kind: found.ranks["of_reference_ratio"].to_list() for kind, found in jobs.items()}
     assert peaks["data"] == pytest.approx([1.0, 1.0], rel=0.01)
-    assert peaks["tensor"] == pytest.approx([0.45, 0.45], rel=0.25)
-    assert peaks["tensor"][0] == pytest.approx(peaks["tensor"][1], rel=0.1)
-    assert peaks["pipeline"][1] > 1.3 * peaks["pipeline"][0]
+    assert peaks["tensor"] == pytest.approx([0.5, 0.5], rel=0.15)
+    assert peaks["tensor"][0] == pytest.approx(peaks["tensor"][1], rel=0.05)
+    assert peaks["pipeline"][1] > 1.5 * peaks["pipeline"][0]
     assert all(found.ranks["exchanges"].min() > 0 for found in jobs.values())  # type: ignore[operator]
