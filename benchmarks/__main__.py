@@ -21,6 +21,7 @@ from benchmarks import (
     reporting,
     scraping,
     serving,
+    tools,
     wire,
 )
 
@@ -33,6 +34,7 @@ TABLES = (
     page,
     reporting,
     diagnosing,
+    tools,
     command,
     wire,
     serving,

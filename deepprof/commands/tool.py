@@ -166,14 +166,14 @@ def _write_list(args: argparse.Namespace) -> None:
 
         from deepprof.version import read_version
 
-        described = [{"name": n, "summary": summarise(k), "options": list_options(k)} for n, k in tools.items()]
+        described = [{"name": n, "summary": _summarise(k), "options": list_options(k)} for n, k in tools.items()]
         content = {"schema": "deepprof.tools/1", "deepprof": read_version(), "tools": described}
         deliver(msgspec.json.format(msgspec.json.encode(content), indent=2).decode() + "\n", args)
         return
     deliver(capture(lambda console: _draw_list(console, tools), args.output), args)
 
 
-def summarise(kind: type[Tool]) -> str:
+def _summarise(kind: type[Tool]) -> str:
     """Return the first line of a tool's docstring."""
     return (kind.__doc__ or "").strip().partition("\n")[0] or "(its class has no docstring)"
 
@@ -184,7 +184,7 @@ def _draw_list(console: Console, tools: Mapping[str, type[Tool]]) -> None:
 
     page = TextPage(console)
     for name, kind in tools.items():
-        page.line(f"{name}: {summarise(kind)}", hang=4)
+        page.line(f"{name}: {_summarise(kind)}", hang=4)
 
 
 def _draw_options(console: Console, kind: type[Tool]) -> None:
@@ -195,7 +195,7 @@ def _draw_options(console: Console, kind: type[Tool]) -> None:
     from deepprof.tools.options import list_options
 
     page, options = TextPage(console), list_options(kind)
-    for paragraph in cleandoc(kind.__doc__ or summarise(kind)).split("\n\n"):
+    for paragraph in cleandoc(kind.__doc__ or _summarise(kind)).split("\n\n"):
         page.line(" ".join(paragraph.split()))
         page.skip()
     page.line("Options, after --:" if options else "It has no options.")

@@ -88,7 +88,11 @@ def _draw_table(page: TextPage, name: str, table: pl.DataFrame) -> None:
     page.line(f"{_label(name)}, by {_label(key)}", "dim", indent=2)
     header = [_cut(_label(column)) for column in values]
     fitting = fit_columns(page, header, rows, indent=4) if values else 0
-    draw_rows(page, header[:fitting], [TextRow(row.label, row.values[:fitting]) for row in rows], indent=4)
+    if fitting:
+        draw_rows(page, header[:fitting], [TextRow(row.label, row.values[:fitting]) for row in rows], indent=4)
+    else:
+        for row in rows:
+            page.line(row.label, indent=4, hang=2)
     _say_rest(page, table.height - len(rows), values[fitting:])
 
 

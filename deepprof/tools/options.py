@@ -14,7 +14,7 @@ from deepprof.tools.tool import Tool, guard
 REQUIRED = "required"
 
 
-class ToolOption(msgspec.Struct, frozen=True):
+class _ToolOption(msgspec.Struct, frozen=True):
     """An option: how it is typed, its type, its default (or `required`), and what it means where the tool says it."""
 
     option: str
@@ -23,7 +23,7 @@ class ToolOption(msgspec.Struct, frozen=True):
     description: str = ""
 
 
-def list_options(kind: type[Tool]) -> list[ToolOption]:
+def list_options(kind: type[Tool]) -> list[_ToolOption]:
     """Return the options of a tool; raises `ToolError` where its fields have no types that exist."""
     return [_describe_field(field) for field in _fields_of(kind)]
 
@@ -75,11 +75,11 @@ def _explain(kind: type[Tool], problem: str) -> str:
     return f"tool {kind.name}: {problem}; its options: {there or 'none'}"
 
 
-def _describe_field(field: msgspec.structs.FieldInfo) -> ToolOption:
+def _describe_field(field: msgspec.structs.FieldInfo) -> _ToolOption:
     """Return the option that a field is."""
     hint, *notes = get_args(field.type) if get_origin(field.type) is Annotated else (field.type,)
     said = next((note.description for note in notes if isinstance(note, msgspec.Meta) and note.description), "")
-    return ToolOption(_spell(field), _name_type(hint), _find_default(field), said)
+    return _ToolOption(_spell(field), _name_type(hint), _find_default(field), said)
 
 
 def _find_default(field: msgspec.structs.FieldInfo) -> str:

@@ -362,10 +362,11 @@ def test_help_lists_every_command(capsys):
     out = capsys.readouterr().out
     listed = (
         "agent convert diagnose diff doctor export flame fsck jobs layers model "
-        "peak report roofline run send serve simulate view watch"
+        "peak report roofline run send serve simulate tool view watch"
     )
-    assert {kind.__name__.lower() for kind in commands.COMMANDS} == set(listed.split())
-    assert all(kind.__name__.lower() in out for kind in commands.COMMANDS)
+    names = {getattr(kind, "command", kind.__name__.lower()) for kind in commands.COMMANDS}
+    assert names == set(listed.split())
+    assert all(f"\n    {name} " in out for name in names)
 
 
 def test_help_into_a_closed_pipe_is_quiet():

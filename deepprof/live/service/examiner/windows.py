@@ -45,10 +45,12 @@ def later_messages(journal: Journal, rank: DaemonRank, known: wire.ReadPosition)
     places = _places_after(journal, journal.window(rank.number), known.next)
     frames = (found for found in _read_frames(journal, places, whole=False) if _is_new(found[0], known))
     opening = next(frames, None)
-    expected = opening[0].first if opening else max(durable, known.next)
+    expected = max(durable, known.next)
+    if opening is not None:
+        expected = known.next if opening[1] else opening[0].first
     yield wire.ReadWindowResponse(rank=rank.hello.rank, hello=rank.hello, skipped=expected)
     yield from _described(rank, expected, known.names)
-    yield from _messages(rank, opening, frames)
+    yield from _messages(rank, expected, opening, frames)
 
 
 def _places_after(journal: Journal, places: list[JournalPlace], number: int) -> list[JournalPlace]:
@@ -90,15 +92,14 @@ def window_messages(
     yield wire.ReadWindowResponse(rank=number, hello=rank.hello, skipped=expected)
     if not complete:
         yield from _described(rank, expected)
-    yield from _messages(rank, opening, frames)
+    yield from _messages(rank, expected, opening, frames)
 
 
-def _messages(rank: DaemonRank, opening: Found | None, rest: Iterator[Found]) -> Iterator[wire.ReadWindowResponse]:
-    """Yield the messages in frames, and gaps where frames were damaged."""
-    if opening is None:
-        return
-    expected = opening[0].first
-    for frame, damaged in chain([opening], rest):
+def _messages(
+    rank: DaemonRank, expected: int, opening: Found | None, rest: Iterator[Found]
+) -> Iterator[wire.ReadWindowResponse]:
+    """Yield the messages in frames from the record `expected` on, and gaps where frames were damaged."""
+    for frame, damaged in () if opening is None else chain([opening], rest):
         if damaged:
             yield from _missing(rank, expected, frame.first)
         yield _parse(rank.hello.rank, frame)

@@ -194,7 +194,8 @@ def test_all_that_is_left_may_have_gone_too(tmp_path, trace, monkeypatch) -> Non
     run(tmp_path, body)
 
 
-def test_damaged_messages_are_named(tmp_path, trace) -> None:
+@pytest.mark.parametrize("first", [3, 5])  # right after what is known, and later
+def test_damaged_messages_are_named(tmp_path, trace, first) -> None:
     async def body(daemon: Inside) -> None:
         rank = await daemon.attach(trace, "j", object())
         messages = list(cut(trace, records=50))
@@ -205,11 +206,11 @@ def test_damaged_messages_are_named(tmp_path, trace) -> None:
                     await settle(rank)
                     await follower.read()
             await end(daemon, rank, trace)
-            damage_frame(daemon, rank.number, 5)
+            damage_frame(daemon, rank.number, first)
             damage_frame(daemon, rank.number, len(messages) - 2)  # one at which the search for the position looks
             while not follower.records.ended:
                 await follower.read()
-        lost = sum(messages[at + 1].first - messages[at].first for at in (5, len(messages) - 2))
+        lost = sum(messages[at + 1].first - messages[at].first for at in (first, len(messages) - 2))
         assert len(follower.starts) == trace.device_events.height - lost
         assert follower.records.notes() == [f"rank 0: {lost} records in between are lost (damaged)"]
 
