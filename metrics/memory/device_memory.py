@@ -82,7 +82,12 @@ class DeviceMemory:
             return compose(self.blocks.clear())
         at, total = use.peak, int(use.allocated_nbytes[use.peak])
         alive = self.blocks.filter(find_alive(int(use.rows[at]), int(use.time_ns[at])))
-        return compose(alive, total)
+        return compose(alive, total, self.rest_of)
+
+    @property
+    def rest_of(self) -> str:
+        """The category of memory in use of which no block is known: older than the recording, or not known either."""
+        return "unknown" if "without-place" in self.paired.left_out else "before the recording"
 
 
 def list_memory(known: TraceAnnotation, loops: Sequence[Loop]) -> Iterator[DeviceMemory]:

@@ -65,6 +65,6 @@ def _examine(memory: DeviceMemory, row: dict[str, int], line: Line) -> FailedAll
         asked_nbytes=row["nbytes"],
         free_nbytes=row["free_nbytes"],
         holding=holding,
-        in_use=compose(alive, None if holding is None else holding.allocated_nbytes),
+        in_use=compose(alive, None if holding is None else holding.allocated_nbytes, memory.rest_of),
         line=line,
     )

@@ -26,13 +26,13 @@ GROWTH = TableSchema.of(
         "function": (TEXT, "the innermost function of the user's or a library's code"),
         "file": (TEXT, "its file"),
         "line": (pl.UInt32(), "its line"),
+        "nbytes": (F64, "what it leaves per iteration"),
+        "iterations": (I64, "of how many iterations something is never released"),
+        "is_steady": (pl.Boolean(), "whether nearly all of at least six iterations leave something"),
+        "looked_at": (I64, "how many iterations were looked at"),
+        "blocks": (F64, "blocks per iteration"),
         "operator": (TEXT, "the outermost operator with most of it; of a backward pass its forward one"),
         "layer": (TEXT, "the layer with most of it"),
-        "iterations": (I64, "of how many iterations something is never released"),
-        "looked_at": (I64, "how many were looked at"),
-        "blocks": (F64, "blocks per iteration"),
-        "nbytes": (F64, "their size per iteration"),
-        "is_steady": (pl.Boolean(), "whether nearly all of at least six iterations leave something"),
     },
 )
 LINE = ("function", "file", "line")

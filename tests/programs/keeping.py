@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
-__all__ = ["KEEPING", "ITERATIONS"]
+__all__ = ["ITERATIONS", "KEEPING"]
 
 ITERATIONS = 20
 ROWS, FEATURES, CLASSES = 256, 64, 10
@@ -100,13 +100,16 @@ def record(step: Callable[[Job], None], path: Path) -> None:
         for _ in range(ITERATIONS):
             step(job)
     profiler.export_chrome_trace(str(path))
-    path.with_suffix(".timeline").write_text(json.dumps(_ask_torch(profiler)))
+    path.with_suffix(".torch").write_text(json.dumps(_ask_torch(profiler)))
 
 
-def _ask_torch(profiler: profile) -> dict[str, list[list[int]]]:
-    """Return the memory of the CPU by category over time, as torch's own memory profiler has it."""
-    timeline = profiler._memory_profile().timeline
-    return {"actions": [[time, action.value, size] for time, action, (_, _), size in timeline]}
+def _ask_torch(profiler: profile) -> list[dict[str, int]]:
+    """Return the memory of the CPU over time by category, as torch's own memory profiler has it."""
+    from torch.profiler._memory_profiler import _CATEGORY_TO_INDEX, MemoryProfileTimeline
+
+    names = {index: "none" if category is None else category.name for category, index in _CATEGORY_TO_INDEX.items()}
+    _, sizes = MemoryProfileTimeline(profiler._memory_profile())._coalesce_timeline("cpu")
+    return [{names.get(place - 1, "none"): size for place, size in enumerate(row) if size} for row in sizes]
 
 
 def main() -> None:

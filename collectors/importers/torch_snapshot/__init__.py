@@ -1,0 +1,81 @@
+"""PyTorch's memory snapshots: what the CUDA caching allocator did, and what it held at the end.
+
+`torch.cuda.memory._dump_snapshot` writes a pickle, a format that can run any code. Here it is only taken apart as data:
+`unpickling` (in C, `unpickle.c`) or `pickle_machine` (in Python) makes tables of it, and refuses whatever is no plain
+data. `snapshot_items` makes columns of these tables, `snapshot_tables` the parts of a snapshot, `history` the changes
+of memory, `annotations` the ranges, and `allocator_rows` and `snapshot_stacks` the tables of a trace.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from deepprof.collectors.importers.assembly import finish
+from deepprof.collectors.importers.files import read_bytes
+from deepprof.collectors.importers.flags import Tally
+from deepprof.collectors.importers.torch_snapshot.allocator_rows import write_rows
+from deepprof.collectors.importers.torch_snapshot.annotations import pair_annotations
+from deepprof.collectors.importers.torch_snapshot.history import AllocatorHistory, follow
+from deepprof.collectors.importers.torch_snapshot.snapshot_tables import read_tables
+from deepprof.collectors.times import EARLIEST_UNIX_NS
+from deepprof.collectors.trace import DEVICE_EVENTS, HOST_EVENTS, Trace, empty_table
+from deepprof.plurals import counted, verb
+
+__all__ = ["TorchSnapshot"]
+
+STARTS = re.compile(rb"\x80[\x02-\x05]|\(d|\(l|\(i|[}\]]")  # protocols 2 to 5, and those without a number
+NAMES = (b"device_traces", b"segments", b"total_size", b"segment_type")
+NOTE = (
+    "a memory snapshot of PyTorch: what its CUDA allocator did, without kernels; for iterations record the program "
+    "with torch.profiler too"
+)
+UNTIMED = "its history has no times: entries are numbered in their order instead"
+
+
+class TorchSnapshot:
+    """Importer of what `torch.cuda.memory._dump_snapshot` writes."""
+
+    name = "torch-snapshot"
+    suffixes = (".pickle", ".pickle.gz", ".pkl")
+    cheap_details = True
+
+    def accepts(self, head: bytes, path: Path) -> bool:
+        """Return whether `head` starts a pickle with the names of a snapshot's parts."""
+        return STARTS.match(head) is not None and any(name in head[:4096] for name in NAMES)
+
+    def read(self, path: Path, *, details: bool = False) -> Trace:
+        """Return the trace in `path`; raises `TraceError`.
+
+        Takes the content of the file, what `unpickling.read_items` states, and some 200 bytes for each entry.
+        """
+        content = read_bytes(path)
+        parts, tally = read_tables(path, content), Tally()
+        history = follow(parts, tally)
+        ranges, names = pair_annotations(parts.annotations, tally)
+        tally.dropped.update({"invalid": parts.odd} if parts.odd else {})
+        found = dict(write_rows(parts.items, history, details=details))
+        beside = {name: found.pop(name) for name in ("allocations", "devices", "stacks")}
+        tables = {
+            "device_events": empty_table(DEVICE_EVENTS),
+            "host_events": empty_table(HOST_EVENTS),
+            "annotations": ranges,
+            **found,
+        }
+        begin_ns = history.memory["time_ns"].min() or 0
+        clock = "unix" if history.timed and begin_ns > EARLIEST_UNIX_NS else "session"
+        read = parts.entries.height + history.before + parts.annotations.height + parts.odd
+        notes = tuple(_remark(history))
+        return finish(path, self.name, tables, tally, read=read, names=names, clock=clock, notes=notes, **beside)
+
+
+def _remark(history: AllocatorHistory) -> Iterator[str]:
+    """Yield the notes about a snapshot."""
+    yield NOTE
+    if history.before:
+        what = counted(history.before, "block or segment", "blocks and segments")
+        size = f"{history.before_nbytes:,} bytes in use"
+        yield f"{what} ({size}) {verb(history.before)} older than its history, and stand at its beginning"
+    if not history.timed:
+        yield UNTIMED

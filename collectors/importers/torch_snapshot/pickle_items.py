@@ -1,0 +1,75 @@
+"""What the two readers of pickles return: what lies in dictionaries and lists as tables, and how the reading ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+class PickleStatus(IntEnum):
+    """How the reading of a pickle ended."""
+
+    DONE = 0
+    TRUNCATED = 1
+    FORBIDDEN = 2
+    MALFORMED = 3
+    TOO_MANY = 4
+    NO_MEMORY = 5
+
+
+class ValueKind(IntEnum):
+    """What an item is; OTHER is everything that no snapshot says anything by. ESCAPED is a text of protocol 0."""
+
+    OTHER = 0
+    INTEGER = 1
+    TEXT = 2
+    LIST = 3
+    DICT = 4
+    ESCAPED = 5
+
+
+# What lies in a dictionary: `number` is an integer, the number of a container, or where a text of `length` bytes
+# begins; `owner` is the number of the dictionary, `key` the place of the key among the wanted ones.
+ITEM = np.dtype(
+    {
+        "names": ["number", "owner", "length", "key", "kind"],
+        "formats": ["<i8", "<u4", "<u4", "<i2", "u1"],
+        "offsets": [0, 8, 12, 16, 18],
+        "itemsize": 24,
+    }
+)
+MEMBER = np.dtype([("owner", "<u4"), ("number", "<u4")])  # what lies in a list: the numbers of the list and of it
+NO_KEY, NO_CONTAINER = -1, 2**32 - 1
+ItemColumns = Mapping[str, npt.NDArray[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class PickledItems:
+    """What lies in dictionaries (ITEM) and in lists (MEMBER), column by column, in the order in which it was stored.
+
+    `kinds` are those of the containers by number, `root` is (kind, number) of the whole. `at` is the byte of the pickle
+    at which the reading ended.
+    """
+
+    status: PickleStatus
+    at: int
+    items: ItemColumns
+    members: ItemColumns
+    kinds: npt.NDArray[np.uint8]
+    root: tuple[int, int]
+
+
+def split_columns(rows: npt.NDArray[Any]) -> ItemColumns:
+    """Return a copy of each column of rows of ITEM or MEMBER."""
+    return {name: rows[name].copy() for name in rows.dtype.names or ()}
+
+
+def join_keys(keys: Sequence[str]) -> tuple[bytes, npt.NDArray[np.uint32]]:
+    """Return the keys as one text, and where each ends."""
+    encoded = [key.encode() for key in keys]
+    return b"".join(encoded), np.cumsum([len(key) for key in encoded], dtype=np.uint32)

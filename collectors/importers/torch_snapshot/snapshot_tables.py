@@ -1,0 +1,169 @@
+"""The parts of a snapshot as frames: entries of the history, segments, blocks, and annotations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from deepprof.collectors.errors import TraceError
+from deepprof.collectors.importers.torch_snapshot.pickle_items import PickledItems, PickleStatus, ValueKind
+from deepprof.collectors.importers.torch_snapshot.snapshot_items import NONE, Int64s, SnapshotItems
+from deepprof.collectors.importers.torch_snapshot.unpickling import read_items
+
+PARTS = ("segments", "device_traces", "external_annotations")
+KEYS = (
+    *PARTS,
+    *("address", "total_size", "stream", "device", "blocks"),  # of a segment
+    *("size", "requested_size", "state", "frames"),  # of a block, besides
+    *("action", "addr", "time_us", "device_free"),  # of an entry, besides
+    *("filename", "line", "name"),  # of a frame
+    "stage",  # of an annotation, besides
+)
+MOST = 2**26  # items of dictionaries, members of lists, and containers: some 8 million entries of a history
+RECORD_LESS = "record a shorter history (max_entries of torch.cuda.memory._record_memory_history)"
+WRITE_AGAIN = "write it again with torch.cuda.memory._dump_snapshot"
+PROBLEMS = {
+    PickleStatus.TRUNCATED: ("is truncated: its pickle breaks off at byte {at}", "copy it again"),
+    PickleStatus.FORBIDDEN: (
+        "is no plain snapshot: its pickle would run code, and was not run",
+        WRITE_AGAIN,
+    ),
+    PickleStatus.MALFORMED: ("is a damaged pickle, or none, at byte {at}", "copy it again"),
+    PickleStatus.TOO_MANY: ("holds too much: more than DeepProf reads at byte {at}", RECORD_LESS),
+    PickleStatus.NO_MEMORY: ("takes more memory than there is", RECORD_LESS),
+}
+STATES_IN_USE = ("active_allocated", "active_pending_free", "active_awaiting_free")
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotTables:
+    """The parts of a snapshot; null where it does not say a value.
+
+    `entries` are those of all histories in their order: device, action, addr, size, stream, time_us, device_free and
+    `frames`, the number of a list. `segments` has device, address, nbytes and stream; `blocks` those of them in use,
+    with nbytes as it was asked for, and frames. `annotations` has name, stage, device and time_us. `odd` counts what
+    is no entry, segment, block or annotation although it stands in their place.
+    """
+
+    items: SnapshotItems
+    entries: pl.DataFrame
+    segments: pl.DataFrame
+    blocks: pl.DataFrame
+    annotations: pl.DataFrame
+    devices: int
+    odd: int
+
+
+def read_tables(path: Path, content: bytes | bytearray) -> SnapshotTables:
+    """Return the parts of the snapshot whose pickle is `content`. Raises `TraceError` for what is no snapshot."""
+    found = read_items(content, KEYS, MOST)
+    if found.status is not PickleStatus.DONE:
+        problem, advice = PROBLEMS[found.status]
+        raise TraceError(path, problem.format(at=found.at), advice)
+    items = SnapshotItems(content, found, KEYS)
+    segments, traces, annotations = _find_parts(path, items, found)
+    histories = _histories(path, items, traces)
+    entries, odd_entries = _take_entries(items, histories)
+    taken, blocks, odd_blocks = _take_segments(path, items, segments)
+    marks, odd_marks = _dicts_in(items, annotations)
+    return SnapshotTables(
+        items=items,
+        entries=entries,
+        segments=taken,
+        blocks=blocks,
+        annotations=_frame(items, marks, integers=("device", "time_us"), texts=("name", "stage")),
+        devices=len(histories),
+        odd=odd_entries + odd_blocks + odd_marks,
+    )
+
+
+def _find_parts(path: Path, items: SnapshotItems, found: PickledItems) -> tuple[Int64s, Int64s, Int64s]:
+    """Return the lists of segments, of histories and of annotations, each as an array of one number or none."""
+    kind, root = found.root
+    # Segments alone: what torch wrote before it recorded histories.
+    if kind == ValueKind.LIST and len(items.rows["total_size"]):
+        return np.array([root]), np.empty(0, np.int64), np.empty(0, np.int64)
+    if kind == ValueKind.DICT:
+        numbers = [items.containers(part, np.array([root]), ValueKind.LIST) for part in PARTS]
+        segments, traces, annotations = (each[each != NONE] for each in numbers)
+        if len(segments) or len(traces):
+            return segments, traces, annotations
+    raise TraceError(path, "is a pickle of something else than a memory snapshot of PyTorch", WRITE_AGAIN)
+
+
+def _dicts_in(items: SnapshotItems, lists: Int64s) -> tuple[Int64s, int]:
+    """Return the dictionaries in the lists, and how many other things there are."""
+    _, numbers = items.members(lists)
+    fits = items.of_kind(numbers, ValueKind.DICT)
+    return numbers[fits], int((~fits).sum())
+
+
+def _histories(path: Path, items: SnapshotItems, traces: Int64s) -> Int64s:
+    """Return the list of each device's history, by its number; NONE where there is none."""
+    _, numbers = items.members(traces)
+    lists = np.where(items.of_kind(numbers, ValueKind.LIST), numbers, NONE)
+    _refuse_shared(path, items, lists[lists != NONE], "histories of two devices")
+    return lists
+
+
+def _refuse_shared(path: Path, items: SnapshotItems, lists: Int64s, what: str) -> None:
+    """Raise `TraceError` where one list that is not empty stands in several places: it would be counted for each."""
+    numbers, counts = np.unique(lists, return_counts=True)
+    if len(items.members(numbers[counts > 1])[0]):
+        raise TraceError(path, f"is no sound snapshot: the {what} are one list", WRITE_AGAIN)
+
+
+def _take_entries(items: SnapshotItems, histories: Int64s) -> tuple[pl.DataFrame, int]:
+    """Return the entries of all histories, device by device, and how many things in them are none."""
+    present = np.flatnonzero(histories != NONE)
+    lists, first = np.unique(histories[present], return_index=True)
+    by_device = np.argsort(present[first])
+    of, numbers = items.members(lists[by_device])
+    device = present[first][by_device][of]
+    fits = items.of_kind(numbers, ValueKind.DICT)
+    integers = ("addr", "size", "stream", "time_us", "device_free")
+    entries = _frame(items, numbers[fits], integers=integers, texts=("action",), frames=True)
+    return entries.with_columns(device=pl.Series(device[fits], dtype=pl.Int64)), int((~fits).sum())
+
+
+def _frame(
+    items: SnapshotItems, dicts: Int64s, *, integers: tuple[str, ...], texts: tuple[str, ...] = (), frames: bool = False
+) -> pl.DataFrame:
+    """Return what the dictionaries have under the keys."""
+    columns: dict[str, Any] = {key: items.integers(key, dicts) for key in integers}
+    columns |= {key: items.texts(key, dicts) for key in texts}
+    if frames:
+        columns["frames"] = items.containers("frames", dicts, ValueKind.LIST)
+    return pl.DataFrame(columns)
+
+
+def _take_segments(path: Path, items: SnapshotItems, lists: Int64s) -> tuple[pl.DataFrame, pl.DataFrame, int]:
+    """Return the segments, their blocks in use, and how many things among them are neither."""
+    dicts, odd = _dicts_in(items, lists)
+    segments = _frame(items, dicts, integers=("device", "address", "total_size", "stream"))
+    segments = segments.with_columns(pl.col("device", "stream").fill_null(0)).rename({"total_size": "nbytes"})
+    block_lists = items.containers("blocks", dicts, ValueKind.LIST)
+    has_blocks = block_lists != NONE
+    _refuse_shared(path, items, block_lists[has_blocks], "blocks of two segments")
+    owners = np.flatnonzero(has_blocks)[np.unique(block_lists[has_blocks], return_index=True)[1]]
+    of, numbers = items.members(block_lists[owners])
+    fits = items.of_kind(numbers, ValueKind.DICT)
+    integers = ("address", "size", "requested_size")
+    blocks = _frame(items, numbers[fits], integers=integers, texts=("state",), frames=True)
+    own = segments[owners[of[fits]]].select("device", "stream", base="address")
+    in_use = _blocks_in_use(pl.concat([blocks, own], how="horizontal"), owners[of[fits]])
+    return segments, in_use, odd + int((~fits).sum())
+
+
+def _blocks_in_use(blocks: pl.DataFrame, segment: Int64s) -> pl.DataFrame:
+    """Return the blocks that are in use; one without an address lies behind the one before it, as torch lists them."""
+    rows = blocks.with_columns(segment=pl.Series(segment, dtype=pl.Int64))
+    behind = pl.col("size").fill_null(0).cum_sum().over("segment") - pl.col("size").fill_null(0)
+    address = pl.col("address").fill_null(pl.col("base").fill_null(0) + behind)
+    rows = rows.with_columns(address=address, nbytes=pl.coalesce("requested_size", "size"))
+    in_use = rows.filter(pl.col("state").is_in(STATES_IN_USE))
+    return in_use.select("device", "address", "nbytes", "stream", "frames")

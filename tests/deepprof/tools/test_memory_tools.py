@@ -1,0 +1,86 @@
+"""The tools on memory, on traces made by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from deepprof.analysis import analyze
+from deepprof.tools.builtin.leaks import Leaks
+from deepprof.tools.builtin.memory import Memory
+from deepprof.tools.builtin.out_of_memory import OutOfMemory
+from deepprof.tools.tool import Tool
+from deepprof.tools.tool_run import run
+from tests.collectors.test_torch_snapshot import read
+from tests.collectors.torch_snapshots import SEGMENT_NBYTES, SmallAllocator, make_snapshot
+from tests.deepprof.diagnosis.test_memory_rules import MIB, failed_trace, split_trace
+from tests.tables import make_trace
+
+
+def test_a_failure_with_enough_in_all_is_fragmentation() -> None:
+    report = run(OutOfMemory(), failed_trace(60 * MIB, 12 * MIB))
+    assert report["summary"] == (
+        "1 allocation failed; of the last one: 60.0 MiB were asked for and 62.0 MiB free in all, "
+        "but in shorter pieces: memory is fragmented"
+    )
+    failures, in_use = report["failures"], report["in_use"]
+    assert isinstance(failures, pl.DataFrame)
+    assert isinstance(in_use, pl.DataFrame)
+    row = failures.row(0, named=True)
+    assert (row["asked_nbytes"], row["free_nbytes"], row["fragmented"]) == (60 * MIB, 12 * MIB, True)
+    assert (row["allocated_nbytes"], row["reserved_nbytes"]) == (50 * MIB, 100 * MIB)
+    assert row["largest_free_nbytes"] == 10 * MIB
+    assert row["asked_in"] == "forward model.py:7"
+    assert in_use["nbytes"].sum() == 50 * MIB
+
+
+def test_a_failure_without_enough_is_none() -> None:
+    report = run(OutOfMemory(), failed_trace(80 * MIB, 12 * MIB))
+    assert (
+        report["summary"] == "1 allocation failed; of the last one: 80.0 MiB were asked for, and 62.0 MiB free in all"
+    )
+
+
+def test_memory_without_iterations() -> None:
+    report = run(Memory(points=3), split_trace(spread=False))
+    timeline, peak = report["timeline"], report["peak"]
+    assert isinstance(timeline, pl.DataFrame)
+    assert isinstance(peak, pl.DataFrame)
+    assert timeline["high_nbytes"].to_list() == [20 * MIB, 30 * MIB, 50 * MIB]
+    assert timeline["reserved_nbytes"].to_list() == [100 * MIB] * 3
+    assert peak.select("category", "nbytes", "share_ratio").rows() == [("unknown", 50 * MIB, 1.0)]
+    assert report["summary"] == "rank 0, device 0: 50.0 MiB at the peak"
+
+
+@pytest.mark.parametrize(
+    ("tool", "said"),
+    [
+        (Memory(), "no memory event was recorded"),
+        (Leaks(), "no line leaves memory in nearly all iterations"),
+        (OutOfMemory(), "no allocation failed"),
+    ],
+)
+def test_a_trace_without_memory_events(tool: Tool, said: str) -> None:
+    assert run(tool, make_trace())["summary"] == said
+
+
+def test_the_post_mortem_of_a_snapshot(tmp_path: Path) -> None:
+    allocator = SmallAllocator(recording=True)
+    places = [allocator.alloc(1_000_000, stack=4) for _ in range(10)]  # two in each segment of 2 MiB
+    for place in places[::2]:
+        allocator.free(place)
+    allocator.fail(3_000_000, 100)
+    report = run(OutOfMemory(), read(tmp_path / "snapshot.pickle", make_snapshot(allocator)))
+    failures, in_use = report["failures"], report["in_use"]
+    assert isinstance(failures, pl.DataFrame)
+    assert isinstance(in_use, pl.DataFrame)
+    row = failures.row(0, named=True)
+    assert (row["asked_nbytes"], row["free_nbytes"], row["fragmented"]) == (3_000_000, 100, True)
+    assert (row["allocated_nbytes"], row["reserved_nbytes"]) == (5_000_000, 5 * SEGMENT_NBYTES)
+    assert 1_000_000 <= row["largest_free_nbytes"] < SEGMENT_NBYTES
+    assert row["asked_in"] == "step_1 job/train_1.py:11"
+    assert in_use.select("function", "line", "blocks", "nbytes").rows() == [("step_4", 14, 5, 5_000_000)]
+    rules = {each.rule for each in analyze(read(tmp_path / "again.pickle", make_snapshot(allocator))).findings}
+    assert "fragmentation" in rules
