@@ -19,6 +19,7 @@ from deepprof.collectors.table_schema import TableSchema
 from deepprof.collectors.trace import OPERANDS, Trace
 from deepprof.metrics.contexts.slices import read_slices
 from deepprof.metrics.cost.call_links import find_nearest, read_operands
+from deepprof.metrics.cost.framework.fused_kernels import is_fused
 from deepprof.metrics.cost.framework.operator_call import Operand, OperatorCall, read_call
 from deepprof.metrics.cost.framework.operator_rules import arranges, cost_of_call, is_free
 from deepprof.metrics.cost.signatures import SIGNATURE, find_element_type, number_signatures
@@ -61,6 +62,7 @@ WORKING_SETS = TableSchema.of(
     },
 )
 IN_PLACE = re.compile(r"_(?:\.\w+)?$")  # aten::add_, aten::add_.Tensor: what they write is an operand
+ANY_TYPE = re.compile(r"\w")  # in the types as JSON: some recorders write none
 MAX_NBYTES = 2**62
 
 
@@ -120,15 +122,25 @@ def _list_operators(trace: Trace) -> pl.DataFrame:
 
 
 def _is_empty(name: str) -> bool:
-    """Return whether an operator does no work itself; PyTorch records some views a second time without a namespace."""
-    return arranges(name) or is_free(name) or is_free(f"aten::{name}")
+    """Return whether an operator does no work itself."""
+    return arranges(name) or is_free(name) or _is_wrapper(name)
+
+
+def _is_wrapper(name: str) -> bool:
+    """Return whether a name is that of a function around operators: of autograd in Python, or of compiled code.
+
+    Operators have a namespace, and compiled kernels names of their own.
+    """
+    return "::" not in name and not is_fused(name)
 
 
 def _measure_call(signature: Mapping[str, str | None]) -> tuple[int | None, int | None]:
     """Return what the operands of a call hold and what it writes beside them, None for what is not known."""
     name, columns = signature["operator"], [signature[column] for column in SIGNATURE[1:]]
-    read = None if name is None else read_call(name, columns, signature["element"])
-    if name is None or read is None:
+    if name is None or _is_wrapper(name) or not ANY_TYPE.search(signature["dtypes"] or ""):
+        return None, None
+    read = read_call(name, columns, signature["element"])
+    if read is None:
         return None, None
     call = OperatorCall(name, tuple(_as_recorded_today(operand) for operand in read.operands))
     if not call.has_sizes or call.nbytes >= MAX_NBYTES:

@@ -65,6 +65,21 @@ def test_operands_and_what_is_written_beside_them(call: Call, nbytes: int | None
     assert footprints(call, on_device=on_device) == [nbytes]
 
 
+@pytest.mark.parametrize("on_device", [True, False])
+def test_a_function_around_operators_is_no_operator(on_device: bool) -> None:
+    """What a compiled function is given is not what each of its kernels needs."""
+    trace = record(("CompiledFunction", [[1000]], [FLOAT]), on_device=on_device)
+    assert measure_footprints(trace)["footprint_nbytes"].to_list() == [None] * on_device
+
+
+@pytest.mark.parametrize("dtypes", [None, "[]"])
+def test_without_types_no_size_is_known(dtypes: str | None) -> None:
+    """As older recorders write shapes only; numbers then look like tensors without sides."""
+    trace = record(("aten::add", [[], []], [FLOAT, FLOAT]))
+    bare = replace(trace, operands=trace.operands.with_columns(dtypes=pl.lit(dtypes, pl.String)))
+    assert measure_footprints(bare)["footprint_nbytes"].to_list() == [None]
+
+
 def test_a_broadcast_tensor_holds_less_than_its_shape() -> None:
     assert footprints(IN_PLACE, strides=[[1], [0], []]) == [404]
 
