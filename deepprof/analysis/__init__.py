@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from deepprof.analysis.merging import check_job, merge
@@ -15,7 +15,7 @@ from deepprof.analysis.tables import BREAKDOWN, METRICS
 from deepprof.collectors.processes import split_all
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.loop import Agreement, Loop
-from deepprof.metrics.operators import stand_ins
+from deepprof.metrics.operators import is_stand_in, stand_ins
 from deepprof.metrics.sharing.shared_places import find_shared, list_devices, read_shared
 
 __all__ = ["BREAKDOWN", "METRICS", "Agreement", "Analysis", "Loop", "Recording", "TimeSummary", "analyze"]
@@ -43,7 +43,17 @@ def analyze(
     question = AnalysisOptions(tuple(counts), stream, alone=len(given) < 2, shared=read_shared(shared, given))
     check_job([trace.rank for trace in given], question)
     examined = [examine(trace, question, before) for trace, before in zip(given, recorded, strict=True)]
-    return merge([part for _, part in examined], question, [trace for trace, _ in examined])
+    merged = merge([part for _, part in examined], question, [trace for trace, _ in examined])
+    return replace(merged, recorded=_keep_recorded([trace for trace, _ in examined], recorded))
+
+
+def _keep_recorded(traces: Sequence[Trace], recorded: Sequence[Trace]) -> Mapping[int, Trace]:
+    """Return the traces with operands as they were read, by rank, where operators were made their kernels since.
+
+    The operands of an operator that is a kernel are not in the trace any more.
+    """
+    pairs = zip(traces, recorded, strict=True)
+    return {trace.rank or 0: before for trace, before in pairs if is_stand_in(trace) and before.operands.height}
 
 
 def separate(traces: Sequence[Trace]) -> Sequence[Trace]:

@@ -160,6 +160,7 @@ class Analysis:
     stretches: tuple[WorkWithoutLoop, ...] = ()  # one per device without a loop
     trees: Mapping[int, ContextTree] = field(default_factory=dict)  # of the ranks whose host recorded code
     annotated: Mapping[int, TraceAnnotation] = field(default_factory=dict)  # stages and layers, by rank
+    recorded: Mapping[int, Trace] = field(default_factory=dict)  # before operators became kernels, if read with details
 
     def __repr__(self) -> str:
         head = self.headline

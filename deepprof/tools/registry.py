@@ -14,6 +14,11 @@ BUILTIN_TOOLS = (
     "deepprof.tools.builtin.leaks:Leaks",
     "deepprof.tools.builtin.memory:Memory",
     "deepprof.tools.builtin.out_of_memory:OutOfMemory",
+    "deepprof.tools.builtin.working_set:WorkingSet",
+    "deepprof.tools.builtin.hotness:Hotness",
+    "deepprof.tools.builtin.transfers:Transfers",
+    "deepprof.tools.builtin.parallelism:Parallelism",
+    "deepprof.tools.builtin.prefetch:Prefetch",
 )
 LIST = "list"  # of `deepprof tool list`: no tool can have this name
 

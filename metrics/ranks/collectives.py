@@ -121,7 +121,7 @@ def _ranges_around(kernels: pl.DataFrame, trace: Trace) -> pl.DataFrame:
 
 def collective_names(trace: Trace) -> pl.Series:
     """Return the name ids of collectives, so that each name is matched once and not once per event."""
-    kernels = pl.DataFrame({"name": trace.names, "activity": "kernel"}, schema_overrides={"activity": pl.String()})
+    kernels = trace.names.to_frame("name").with_columns(activity=pl.lit("kernel"))
     return kernels.with_row_index("name_id").filter(is_collective())["name_id"]
 
 
