@@ -36,14 +36,16 @@ def split_processes(trace: Trace) -> list[Trace]:
 
 
 def _find_owners(trace: Trace, table: str) -> pl.Series:
-    """Return for each row of a record table the number of the process to whose part it goes."""
+    """Return for each row of a record table the number of the process to whose part it goes; 0 where none is named."""
+    rows: pl.DataFrame = getattr(trace, table)
     if table == "device_events":
         numbers = {context: n for n, process in enumerate(trace.processes) for context in process.contexts}
         column = pl.col("context").cast(pl.Int64)
-    else:
+    elif "process" in rows.columns:
         numbers = {process.id: n for n, process in enumerate(trace.processes)}
         column = pl.col("process")
-    rows: pl.DataFrame = getattr(trace, table)
+    else:
+        return pl.zeros(rows.height, pl.Int64, eager=True).alias(OWNER)
     owner = column.replace_strict(numbers, default=0, return_dtype=pl.Int64).fill_null(0)
     return rows.select(owner.alias(OWNER)).to_series()
 

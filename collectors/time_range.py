@@ -18,7 +18,9 @@ SIDE_TABLES = {
     "launch_shapes": "device_events",
     "operands": "host_events",
     "event_stacks": "device_events",
+    "allocations": "memory_events",
 }
+POINTS = ("memory_events", "segments", "failed_allocations")  # record tables whose rows have one time, `time_ns`
 ROW, PLACE = "row", "place"
 Range = tuple[int | None, int | None]  # start and end in ns; None: open
 
@@ -66,8 +68,8 @@ def join_again(side: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
 def _overlap(table: str, within: Range) -> list[pl.Expr]:
     """Return the conditions under which a row of `table` overlaps the range."""
     start, end = within
-    time = "time_ns" if table == "memory_events" else "start_ns"
-    last = pl.col("time_ns" if table == "memory_events" else "end_ns")
+    time = "time_ns" if table in POINTS else "start_ns"
+    last = pl.col("time_ns" if table in POINTS else "end_ns")
     conditions = [] if end is None else [pl.col(time) < end]
     if start is not None:
         conditions.append((last > start) | (pl.col(time) >= start) | last.is_null())

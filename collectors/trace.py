@@ -89,6 +89,26 @@ MEMORY_EVENTS = TableSchema.of(
         "reserved_nbytes": (U64, "held by the allocator after the event, in all"),
     },
 )
+SEGMENTS = TableSchema.of(
+    "One stretch of device memory that the allocator took from the driver or gave back.",
+    {
+        "time_ns": (I64, "when it happened"),
+        "device": (pl.Int32(), "the number of the device"),
+        "address": (U64, "where the stretch begins"),
+        "nbytes": (I64, "its size, negative where it was given back"),
+        "stream": (I64, "the stream for whose allocations it was taken"),
+    },
+)
+FAILED_ALLOCATIONS = TableSchema.of(
+    "One allocation for which there was no room.",
+    {
+        "time_ns": (I64, "when it failed"),
+        "device": (pl.Int32(), "the number of the device"),
+        "nbytes": (I64, "how much was asked for"),
+        "free_nbytes": (U64, "what the driver had left on the device; null: not recorded"),
+        "stack_id": (U32, "the call stack; null: none, or read without `details`"),
+    },
+)
 DEVICES = TableSchema.of(
     "One device that the recording names.",
     {
@@ -134,6 +154,14 @@ OPERANDS = TableSchema.of(
         "strides": (TEXT, "their strides in elements, as JSON; null: not recorded"),
     },
 )
+ALLOCATIONS = TableSchema.of(
+    "What the allocator says of one memory event; read with `details`.",
+    {
+        "event": (U32, "the row of `memory_events`"),
+        "stream": (I64, "the stream for which the memory was allocated; null: not recorded"),
+        "stack_id": (U32, "the call stack; null: not recorded"),
+    },
+)
 STACK_MEANING = (
     "its frames, the innermost first, separated by `;`: `file(line): function` is a Python function at a line, "
     "`name/` a name scope of a compiled program, and any other name a native function"
@@ -171,12 +199,15 @@ TABLES: Mapping[str, TableSchema] = MappingProxyType(
         "host_events": HOST_EVENTS,
         "annotations": ANNOTATIONS,
         "memory_events": MEMORY_EVENTS,
+        "segments": SEGMENTS,
+        "failed_allocations": FAILED_ALLOCATIONS,
         "devices": DEVICES,
         "collectives": COLLECTIVES,
         "launch_shapes": LAUNCH_SHAPES,
         "operands": OPERANDS,
         "stacks": STACKS,
         "event_stacks": EVENT_STACKS,
+        "allocations": ALLOCATIONS,
     }
 )
 GIVEN_TABLES: Mapping[str, TableSchema] = MappingProxyType({"layers": LAYERS, "stalls": STALLS})  # not recorded
@@ -193,12 +224,16 @@ TRACE_JOINS = (
     TableJoin("host_events", "stacks", (("stack_id", "stack_id"),), "its call stack"),
     TableJoin("event_stacks", "stacks", (("stack_id", "stack_id"),), "the call stack of the event"),
     TableJoin("event_stacks", "device_events", (("event", ROW),), "the event that has the stack"),
+    TableJoin("allocations", "memory_events", (("event", ROW),), "the memory event"),
+    TableJoin("allocations", "stacks", (("stack_id", "stack_id"),), "the call stack of the allocation"),
+    TableJoin("failed_allocations", "stacks", (("stack_id", "stack_id"),), "the call stack of the allocation"),
     TableJoin("operands", "host_events", (("event", ROW),), "the operator whose operands they are"),
     TableJoin("collectives", "device_events", (("event", ROW),), "the kernel of the collective"),
     TableJoin("launch_shapes", "device_events", (("event", ROW),), "the kernel that was launched"),
     TableJoin("stalls", "names", NAME, "the name of the kernel"),
 )
-RECORD_TABLES = ("device_events", "host_events", "annotations", "memory_events")  # each row is one record read
+# Each row of them is one record read.
+RECORD_TABLES = ("device_events", "host_events", "annotations", "memory_events", "segments", "failed_allocations")
 REQUIRED = ("start_ns", "time_ns", "device", "stream", "activity", "name_id", "category", "side")
 
 
@@ -259,12 +294,15 @@ class Trace:
     host_events: pl.DataFrame = field(default_factory=lambda: empty_table(HOST_EVENTS))
     annotations: pl.DataFrame = field(default_factory=lambda: empty_table(ANNOTATIONS))
     memory_events: pl.DataFrame = field(default_factory=lambda: empty_table(MEMORY_EVENTS))
+    segments: pl.DataFrame = field(default_factory=lambda: empty_table(SEGMENTS))
+    failed_allocations: pl.DataFrame = field(default_factory=lambda: empty_table(FAILED_ALLOCATIONS))
     devices: pl.DataFrame = field(default_factory=lambda: empty_table(DEVICES))
     collectives: pl.DataFrame = field(default_factory=lambda: empty_table(COLLECTIVES))
     launch_shapes: pl.DataFrame = field(default_factory=lambda: empty_table(LAUNCH_SHAPES))
     operands: pl.DataFrame = field(default_factory=lambda: empty_table(OPERANDS))
     stacks: pl.DataFrame = field(default_factory=lambda: empty_table(STACKS))
     event_stacks: pl.DataFrame = field(default_factory=lambda: empty_table(EVENT_STACKS))
+    allocations: pl.DataFrame = field(default_factory=lambda: empty_table(ALLOCATIONS))
     layers: pl.DataFrame = field(default_factory=lambda: empty_table(LAYERS))
     stalls: pl.DataFrame = field(default_factory=lambda: empty_table(STALLS))
     clock: Literal["unix", "session"] = "unix"
@@ -310,4 +348,9 @@ def check_table(table: str, rows: pl.DataFrame, schema: pl.Schema, names: int) -
         raise ValueError(f"{table}: a name_id beyond the {names} names")
 
 
-OPTIONAL = {("annotations", "device"), ("annotations", "stream"), ("memory_events", "device")}
+OPTIONAL = {
+    ("annotations", "device"),
+    ("annotations", "stream"),
+    ("memory_events", "device"),
+    ("allocations", "stream"),
+}

@@ -45,6 +45,8 @@ def on_one_clock(trace: Trace) -> Trace:
         host_events=trace.host_events.with_columns(pl.col("start_ns") + lead, pl.col("end_ns") + lead),
         annotations=_move_ranges(trace.annotations, lead),
         memory_events=trace.memory_events.with_columns(pl.col("time_ns") + lead),
+        segments=trace.segments.with_columns(pl.col("time_ns") + lead),
+        failed_allocations=trace.failed_allocations.with_columns(pl.col("time_ns") + lead),
         notes=(*trace.notes, note),
     )
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from deepprof.collectors.time_range import cut
+from deepprof.collectors.time_range import POINTS, cut
 from deepprof.collectors.trace import RECORD_TABLES, Accounting, Trace
 
 __all__ = [
@@ -78,7 +78,7 @@ def remap(trace: Trace, host: Times, device: Times) -> Trace:
         device_events=move(numbered(trace, "device_events"), device),
         host_events=move(numbered(trace, "host_events"), host),
         annotations=pl.concat([move(*each) for each in sides]),
-        memory_events=move(trace.memory_events, host),
+        **{table: move(getattr(trace, table), host) for table in POINTS},
     )
 
 

@@ -15,6 +15,7 @@ from deepprof.collectors.store.manifest import MANIFEST, WRITE_AGAIN, RankManife
 from deepprof.collectors.store.table_files import STORED, check_content, check_rows, reading, scan_table, write_table
 from deepprof.collectors.time_range import SIDE_TABLES, account_part, cut_tables
 from deepprof.collectors.trace import (
+    ALLOCATIONS,
     EVENT_STACKS,
     LAUNCH_SHAPES,
     OPERANDS,
@@ -32,8 +33,11 @@ DETAILS = {
     "operands": OPERANDS,
     "stacks": STACKS,
     "event_stacks": EVENT_STACKS,
+    "allocations": ALLOCATIONS,
 }
-ADDED = frozenset({"launch_shapes", "event_stacks", "layers"})  # tables that a store written before they existed lacks
+WITH_STACKS = ("host_events", "failed_allocations")  # record tables with `stack_id`
+# Tables that a store written before they existed lacks.
+ADDED = frozenset({"launch_shapes", "event_stacks", "layers", "segments", "failed_allocations", "allocations"})
 
 
 def write_rank(trace: Trace, folder: Path) -> RankManifest:
@@ -112,7 +116,8 @@ class StoredRank:
         """Raise `TraceError` when a row of a side table belongs to no row of a record table."""
         for side, of in SIDE_TABLES.items():
             event = pl.col("event")
-            lost = self.scan(side).select((event.is_null() | (event >= self.manifest.tables[of].rows)).sum()).collect()
+            rows = self.manifest.tables[of].rows
+            lost = self.scan(side).select((event.is_null() | (event >= rows)).sum()).collect()
             if lost.item():
                 raise TraceError(self.folder / f"{side}.parquet", f"has rows for no row of {of}", WRITE_AGAIN)
 
@@ -146,6 +151,6 @@ class StoredRank:
 
 
 def _without_details(tables: dict[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
-    """Return the tables without those in `DETAILS`."""
-    host = tables["host_events"].with_columns(stack_id=pl.lit(None, pl.UInt32))
-    return tables | {table: empty_table(schema) for table, schema in DETAILS.items()} | {"host_events": host}
+    """Return the tables without those in `DETAILS`, and without the stacks of the others."""
+    bare = {table: tables[table].with_columns(stack_id=pl.lit(None, pl.UInt32)) for table in WITH_STACKS}
+    return tables | {table: empty_table(schema) for table, schema in DETAILS.items()} | bare

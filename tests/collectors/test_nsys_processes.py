@@ -9,10 +9,11 @@ import pytest
 from deepprof.analysis import analyze
 from deepprof.collectors.processes import session_of, split_all, split_processes
 from deepprof.collectors.store.rank import open_rank, write_rank
-from deepprof.collectors.trace import Process
+from deepprof.collectors.trace import SEGMENTS, Accounting, Process
 from deepprof.job import read_job
 from deepprof.job.conversion import convert
 from tests.collectors.nsys_database import CALL, KERNEL, PID, RANGE, build, read, rows
+from tests.tables import table
 
 OTHER = PID + 66
 STRINGS = {number: f"kernel_{number}" for number in range(1, 12)} | {
@@ -93,6 +94,15 @@ def test_every_record_of_the_whole_is_in_one_part(tmp_path):
     assert second.accounting.dropped == {}
     assert second.host_events["correlation"].to_list() == second.device_events["correlation"].to_list()
     assert [session_of(part) for part in (first, second)] == [whole.path] * 2
+
+
+def test_what_names_no_process_is_in_the_first_part(shared):
+    whole = read(shared)
+    taken = table([{"time_ns": 5, "device": 0, "nbytes": 64, "stream": 0}], SEGMENTS)
+    counts = Accounting(whole.accounting.read + 1, whole.accounting.kept + 1, whole.accounting.dropped)
+    first, second = split_processes(replace(whole, segments=taken, accounting=counts))
+    assert (first.segments.height, second.segments.height) == (1, 0)
+    assert first.accounting.kept + second.accounting.kept == counts.kept
 
 
 def test_one_process_on_the_device_is_one_trace(tmp_path):

@@ -21,12 +21,15 @@ from deepprof.collectors.store.manifest import MANIFEST
 from deepprof.collectors.store.rank import open_rank, write_rank
 from deepprof.collectors.time_range import SIDE_TABLES, cut
 from deepprof.collectors.trace import (
+    ALLOCATIONS,
     COLLECTIVES,
     EVENT_STACKS,
+    FAILED_ALLOCATIONS,
     LAUNCH_SHAPES,
     MEMORY_EVENTS,
     OPERANDS,
     RECORD_TABLES,
+    SEGMENTS,
     STACKS,
     TABLES,
     Accounting,
@@ -49,9 +52,12 @@ def make_full_trace(times=range(0, 100, 10)):
         "operands": table([{"event": 1, "dims": "[[2]]", "dtypes": '["float"]'}], OPERANDS),
         "stacks": table([{"stack_id": 0, "frames": "train.py(7): step"}], STACKS),
         "event_stacks": table([{"event": i, "stack_id": 0} for i in (3, 7)], EVENT_STACKS),
+        "allocations": table([{"event": i, "stream": 7, "stack_id": 0} for i in (0, 3)], ALLOCATIONS),
+        "segments": table([{"time_ns": t, "device": 0, "nbytes": t - 30, "stream": 7} for t in (25, 45)], SEGMENTS),
+        "failed_allocations": table([{"time_ns": 40, "device": 0, "nbytes": 9, "stack_id": 0}], FAILED_ALLOCATIONS),
     }
     host = trace.host_events.with_columns(stack_id=pl.lit(0, pl.UInt32))
-    kept = trace.accounting.kept + memory.height
+    kept = trace.accounting.kept + memory.height + sides["segments"].height + sides["failed_allocations"].height
     counts = Accounting(kept + 5, kept, {"metadata": 5}, {"unlinked": 1})
     header = {"epoch_ns": 17 * 10**17, "clock": "session", "world_size": 8, "notes": ("a note — 3 µs",)}
     return replace(trace, memory_events=memory, host_events=host, accounting=counts, **sides, **header)
@@ -89,12 +95,29 @@ def test_a_store_of_an_earlier_version_has_no_stacks_of_device_events(tmp_path):
     assert_same(open_rank(tmp_path / "r").read(20, 50, details=True), cut(expected, 20, 50))
 
 
+def test_a_store_of_an_earlier_version_has_no_segments(tmp_path):
+    trace = make_full_trace()
+    bare = {name: getattr(trace, name).clear() for name in ("segments", "failed_allocations", "allocations")}
+    kept = trace.accounting.kept - 3
+    expected = replace(trace, accounting=Accounting(kept + 5, kept, {"metadata": 5}, {"unlinked": 1}), **bare)
+    write_rank(expected, tmp_path / "r")
+    manifest = json.loads((tmp_path / "r" / MANIFEST).read_text())
+    for name in bare:
+        (tmp_path / "r" / f"{name}.parquet").unlink()
+        del manifest["tables"][name]
+    (tmp_path / "r" / MANIFEST).write_text(json.dumps(manifest))
+    assert_same(open_rank(tmp_path / "r").read(details=True), expected)
+    assert_same(open_rank(tmp_path / "r").read(20, 50, details=True), cut(expected, 20, 50))
+
+
 def test_details_are_left_out_unless_asked_for(tmp_path):
     write_rank(make_full_trace(), tmp_path / "r")
     trace = read(tmp_path / "r")
     assert (trace.launch_shapes.height, trace.operands.height) == (0, 0)
     assert (trace.stacks.height, trace.event_stacks.height) == (0, 0)
     assert trace.host_events["stack_id"].null_count() == trace.host_events.height
+    assert trace.allocations.is_empty()
+    assert trace.failed_allocations.select("nbytes", "stack_id").rows() == [(9, None)]
 
 
 def test_a_trace_without_rows_comes_back(tmp_path):

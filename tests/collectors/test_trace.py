@@ -8,8 +8,17 @@ import polars as pl
 import pytest
 
 from deepprof.collectors import errors
-from deepprof.collectors.trace import DEVICE_EVENTS, TABLES, Accounting, Trace, empty_table
-from tests.tables import event, make_trace, span
+from deepprof.collectors.trace import (
+    ALLOCATIONS,
+    DEVICE_EVENTS,
+    FAILED_ALLOCATIONS,
+    SEGMENTS,
+    TABLES,
+    Accounting,
+    Trace,
+    empty_table,
+)
+from tests.tables import event, make_trace, span, table
 
 
 def test_what_is_read_is_kept_or_dropped_for_a_reason() -> None:
@@ -51,6 +60,22 @@ def test_a_value_that_must_stand_may_not_be_null() -> None:
     rows = make_trace([event(0, 1, 2)]).device_events.with_columns(activity=pl.lit(None, DEVICE_EVENTS["activity"]))
     with pytest.raises(ValueError, match="nulls in activity"):
         replace(make_trace([event(0, 1, 2)]), device_events=rows)
+
+
+def test_segments_and_failed_allocations_are_records() -> None:
+    bare = make_trace([event(0, 1, 2)])
+    taken = table([{"time_ns": 5, "device": 0, "nbytes": 64, "stream": 0}], SEGMENTS)
+    failed = table([{"time_ns": 6, "device": 0, "nbytes": 64}], FAILED_ALLOCATIONS)
+    with pytest.raises(ValueError, match="accounting says 1 records kept, the tables hold 3"):
+        replace(bare, segments=taken, failed_allocations=failed)
+    assert replace(bare, segments=taken, failed_allocations=failed, accounting=Accounting(3, 3)).segments.height == 1
+    with pytest.raises(ValueError, match="segments: nulls in stream"):
+        replace(bare, segments=taken.with_columns(stream=pl.lit(None, pl.Int64)), accounting=Accounting(2, 2))
+
+
+def test_what_the_allocator_says_needs_no_stream() -> None:
+    rows = table([{"event": 0, "stack_id": 3}], ALLOCATIONS)
+    assert replace(make_trace(), allocations=rows).allocations.height == 1
 
 
 def test_every_table_may_be_empty() -> None:

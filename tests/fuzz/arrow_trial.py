@@ -5,10 +5,10 @@ from pathlib import Path
 
 import polars as pl
 
-from deepprof.collectors.time_range import SIDE_TABLES
-from deepprof.collectors.trace import RECORD_TABLES, TABLES, Accounting, Trace
+from deepprof.collectors.trace import Accounting, Trace
 from deepprof.live.wire import WireError, WireLimits, check_batch, count_records, encode_table
 from deepprof.live.wire.records import KINDS, TABLE_OF
+from deepprof.live.wire.sent_tables import SENT_RECORDS, SENT_SIDES, SENT_TABLES
 from deepprof.v1 import records_pb2 as pb
 from tests.deepprof.live.wire.messages import write_stream
 from tests.deepprof.live.wire.traces import make_full_trace
@@ -16,15 +16,13 @@ from tests.deepprof.live.wire.traces import make_full_trace
 TRACE = make_full_trace()
 LIMITS = WireLimits(message_nbytes=1 << 20)
 NAMES = 5
-SOUND = {
-    table: pb.Table(kind=KINDS[table], arrow=encode_table(getattr(TRACE, table))) for table in SIDE_TABLES.values()
-}
+SOUND = {table: pb.Table(kind=KINDS[table], arrow=encode_table(getattr(TRACE, table))) for table in SENT_SIDES.values()}
 SPARE_NBYTES = 768 * 1024**2  # of address space, beyond what is taken at the start
 
 
 def seeds() -> list[bytes]:
     """Return a stream of each table, with texts in both layouts, and one in several pieces."""
-    rows = [(KINDS[table], getattr(TRACE, table)) for table in TABLES]
+    rows = [(KINDS[table], getattr(TRACE, table)) for table in SENT_TABLES]
     rows.append(
         (KINDS["annotations"], pl.concat([TRACE.annotations.head(2), TRACE.annotations.tail(1)], rechunk=False))
     )
@@ -34,7 +32,7 @@ def seeds() -> list[bytes]:
 def try_bytes(data: bytes) -> None:
     """Check a batch that has `data` for a table, and beside it the one that it refers to."""
     kind = data[0] % (max(TABLE_OF) + 1) if data else 0
-    beside = [SOUND[SIDE_TABLES[table]] for table in [TABLE_OF.get(kind, "")] if table in SIDE_TABLES]
+    beside = [SOUND[SENT_SIDES[table]] for table in [TABLE_OF.get(kind, "")] if table in SENT_SIDES]
     message = pb.Batch(first_name=NAMES, tables=[*beside, pb.Table(kind=kind, arrow=data[1:])])
     counted = count_records(message, LIMITS)
     try:
@@ -44,7 +42,7 @@ def try_bytes(data: bytes) -> None:
             raise AssertionError("the error cannot be shown") from error
         return
     assert records.count == counted
-    rows = sum(table.height for name, table in records.tables.items() if name in RECORD_TABLES)
+    rows = sum(table.height for name, table in records.tables.items() if name in SENT_RECORDS)
     Trace(path="", format="", names=pl.Series(["n"] * NAMES), accounting=Accounting(rows, rows), **records.tables)
     for table in records.tables.values():
         assert table.estimated_size() <= 4 * LIMITS.message_nbytes

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from deepprof.collectors.clocks import shift
-from deepprof.collectors.trace import Trace
+from deepprof.collectors.trace import FAILED_ALLOCATIONS, MEMORY_EVENTS, SEGMENTS, Accounting, Trace
 from deepprof.metrics.clocks import measure_lead, on_one_clock
-from tests.tables import Row, event, launch, make_trace, span
+from tests.tables import Row, event, launch, make_trace, span, table
 
 US, MS = 1_000, 1_000_000
 BEGIN = 50 * MS
@@ -54,6 +56,19 @@ def test_the_host_is_moved_and_nothing_else(lead: int) -> None:
     assert sides["device"]["start_ns"] == 5
     assert moved.notes[-1].startswith(f"the device's clock is {abs(by) // US} µs {'ahead of' if by > 0 else 'behind'}")
     assert measure_lead(moved) == 0
+
+
+def test_the_allocators_records_are_moved_with_the_host() -> None:
+    trace = starving(2 * MS)
+    tables = {
+        "memory_events": table([{"time_ns": 5}], MEMORY_EVENTS),
+        "segments": table([{"time_ns": 6, "device": 0, "stream": 0}], SEGMENTS),
+        "failed_allocations": table([{"time_ns": 7, "device": 0}], FAILED_ALLOCATIONS),
+    }
+    kept = trace.accounting.kept + 3
+    trace = replace(trace, accounting=Accounting(kept, kept), **tables)  # type: ignore[arg-type]
+    moved, by = on_one_clock(trace), measure_lead(trace)
+    assert [getattr(moved, name)["time_ns"].to_list() for name in tables] == [[at + by] for at in (5, 6, 7)]
 
 
 def test_no_call_is_moved_before_the_clock_began() -> None:

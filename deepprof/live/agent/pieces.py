@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import polars as pl
 
-from deepprof.collectors.time_range import SIDE_TABLES
-from deepprof.collectors.trace import RECORD_TABLES
+from deepprof.live.wire.sent_tables import SENT_RECORDS, SENT_SIDES
 
 Tables = Mapping[str, pl.DataFrame]
 UNBOUND = ("devices", "stacks")  # belong to no record, and go with the first piece
@@ -16,7 +15,7 @@ UNBOUND = ("devices", "stacks")  # belong to no record, and go with the first pi
 
 def count_records(tables: Tables) -> int:
     """Return the rows of the record tables."""
-    return sum(rows.height for table, rows in tables.items() if table in RECORD_TABLES)
+    return sum(rows.height for table, rows in tables.items() if table in SENT_RECORDS)
 
 
 def cut_tables(tables: Tables, until_ns: int, most: int) -> Iterator[tuple[Tables, int]]:
@@ -27,7 +26,7 @@ def cut_tables(tables: Tables, until_ns: int, most: int) -> Iterator[tuple[Table
     if count_records(tables) <= most:
         yield tables, until_ns
         return
-    starts = {table: tables[table].to_series(0).to_numpy() for table in RECORD_TABLES if table in tables}
+    starts = {table: tables[table].to_series(0).to_numpy() for table in SENT_RECORDS if table in tables}
     merged = np.sort(np.concatenate(list(starts.values())), kind="stable")
     borders = np.unique(merged[most::most])
     at = dict.fromkeys(starts, 0)
@@ -42,7 +41,7 @@ def cut_tables(tables: Tables, until_ns: int, most: int) -> Iterator[tuple[Table
 def _sides_of(tables: Tables, at: Mapping[str, int], ends: Mapping[str, int], *, is_first: bool) -> Tables:
     """Return the side tables' rows that belong to rows [at, ends) of their record tables."""
     sides = {}
-    for side, table in SIDE_TABLES.items():
+    for side, table in SENT_SIDES.items():
         if side in tables and table in at:
             rows = tables[side].filter(pl.col("event").is_between(at[table], ends[table], closed="left"))
             sides[side] = rows.with_columns(pl.col("event") - at[table])

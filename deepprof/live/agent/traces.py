@@ -13,8 +13,9 @@ import polars as pl
 
 from deepprof.collectors.clocks import shift, to_unix
 from deepprof.collectors.errors import TraceError
-from deepprof.collectors.trace import RECORD_TABLES, Trace
+from deepprof.collectors.trace import Trace
 from deepprof.live.agent.pieces import Tables, count_records, cut_tables
+from deepprof.live.wire.sent_tables import SENT_RECORDS, as_sent
 
 EARLIEST = -(2**62)
 RECORDS = 1 << 16  # given at once: between two pieces the agent does its other work
@@ -43,11 +44,15 @@ class RankReceiver(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TraceReceipt:
-    """What became of a trace: records given to the rank, those too late for it, and the watermark now, Unix ns."""
+    """What became of a trace: records given to the rank, those too late for it, and the watermark now, Unix ns.
+
+    `unsent` are the records that are never sent (`deepprof.live.wire.sent_tables`).
+    """
 
     records: int
     late: int
     until_ns: int
+    unsent: int = 0
 
 
 async def send_trace(
@@ -65,7 +70,8 @@ async def send_trace(
     not state its offset. What only `details` reads is left out: ids of stacks are valid in one trace only. Raises
     `TraceError` for a trace whose clock is not known.
     """
-    trace = _on_unix(trace, offset_ns)
+    whole = _on_unix(trace, offset_ns)
+    trace = as_sent(whole)
     tables, late = _leave_late(trace, watermark_ns)
     records = count_records(tables)
     ending = max(watermark_ns, _last_start(tables) + 1 if until_ns is None else until_ns)
@@ -74,7 +80,7 @@ async def send_trace(
         for piece, border_ns in cut_tables(renamed, ending, RECORDS):
             rank.send(piece, border_ns)
             await asyncio.sleep(0)
-    return TraceReceipt(records, late, ending)
+    return TraceReceipt(records, late, ending, whole.accounting.kept - trace.accounting.kept)
 
 
 def _on_unix(trace: Trace, offset_ns: int | None) -> Trace:
@@ -92,7 +98,7 @@ def _on_unix(trace: Trace, offset_ns: int | None) -> Trace:
 
 def _leave_late(trace: Trace, watermark_ns: int) -> tuple[dict[str, pl.DataFrame], int]:
     """Return the tables from `watermark_ns` on, without those that have no rows, and how many records came before."""
-    skipped = {t: _first_row(getattr(trace, t), watermark_ns) for t in RECORD_TABLES}
+    skipped = {t: _first_row(getattr(trace, t), watermark_ns) for t in SENT_RECORDS}
     tables = {t: getattr(trace, t)[rows:] for t, rows in skipped.items()}
     if "host_events" in tables:
         tables["host_events"] = tables["host_events"].with_columns(stack_id=pl.lit(None, pl.UInt32))
@@ -110,7 +116,7 @@ def _first_row(rows: pl.DataFrame, time_ns: int) -> int:
 
 def _last_start(tables: Tables) -> int:
     """Return the last start of all records, Unix ns."""
-    columns = (rows.to_series(0) for table, rows in tables.items() if table in RECORD_TABLES)
+    columns = (rows.to_series(0) for table, rows in tables.items() if table in SENT_RECORDS)
     lasts: list[Any] = [column[-1] for column in columns]
     return max(lasts, default=EARLIEST - 1)
 

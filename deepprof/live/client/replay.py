@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from deepprof.collectors.clocks import extremes
 from deepprof.collectors.errors import UsageError
-from deepprof.collectors.trace import RECORD_TABLES, Trace
+from deepprof.collectors.trace import Trace
 from deepprof.live.client.endpoint import Endpoint
 from deepprof.live.client.repetition import cut_repeated, end_repeated, measure_period
 from deepprof.live.client.retrying import CLOCK, Clock
@@ -21,6 +21,7 @@ from deepprof.live.wire.checking import check_hello
 from deepprof.live.wire.errors import WireError
 from deepprof.live.wire.heads import make_hello
 from deepprof.live.wire.limits import WireLimits
+from deepprof.live.wire.sent_tables import SENT_RECORDS, as_sent
 from deepprof.v1.records_pb2 import CLOCK_UNIX, Gap, Hello
 
 Result = TypeVar("Result")
@@ -106,6 +107,7 @@ class ReplayRun:
     began_s: float = 0.0
 
     def __post_init__(self) -> None:
+        self.traces = [as_sent(trace) for trace in self.traces]
         self.durable = [0] * len(self.traces)
         self.hellos = [self.greet(trace) for trace in self.traces]
         self.zeros = find_zeros(self.traces)
@@ -189,7 +191,7 @@ def name_sending(trace: Trace, how: TraceReplay) -> str:
     """Return a name derived only from what is sent, so that sending it again continues and duplicates nothing."""
     told = [trace.path, trace.format, trace.rank, how.repeat, choose_records(trace, how.speed), *trace.breaks_ns]
     digest = hashlib.sha256(repr([*told, trace.accounting]).encode())
-    for table in RECORD_TABLES:
+    for table in SENT_RECORDS:
         rows = getattr(trace, table)
         digest.update(rows[rows.columns[0]].to_numpy().tobytes())
     return f"send-{digest.hexdigest()[:24]}"

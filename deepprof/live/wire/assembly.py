@@ -8,14 +8,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 import polars as pl
 
-from deepprof.collectors.time_range import SIDE_TABLES
-from deepprof.collectors.trace import RECORD_TABLES, TABLES, Accounting, Trace, empty_table
+from deepprof.collectors.trace import TABLES, Accounting, Trace, empty_table
 from deepprof.live.wire.checking import check_batch, check_end, check_gap, check_hello
 from deepprof.live.wire.cutting import INTERRUPTED
 from deepprof.live.wire.errors import WireError
 from deepprof.live.wire.heads import CLOCKS
 from deepprof.live.wire.limits import LIMITS, WireLimits
 from deepprof.live.wire.records import CheckedRecords
+from deepprof.live.wire.sent_tables import SENT_RECORDS, SENT_SIDES, SENT_TABLES
 from deepprof.plurals import counted, verb
 from deepprof.v1 import query_pb2
 from deepprof.v1 import records_pb2 as pb
@@ -39,9 +39,9 @@ class TraceAssembly:
         self.hello, self.skipped, self.expected = hello, skipped, skipped
         self.names: list[str] = []
         self.names_nbytes = 0
-        self.parts: dict[str, list[pl.DataFrame]] = {table: [] for table in TABLES}
-        self.offsets: dict[str, list[int]] = {side: [] for side in SIDE_TABLES}
-        self.rows = dict.fromkeys(RECORD_TABLES, 0)
+        self.parts: dict[str, list[pl.DataFrame]] = {table: [] for table in SENT_TABLES}
+        self.offsets: dict[str, list[int]] = {side: [] for side in SENT_SIDES}
+        self.rows = dict.fromkeys(SENT_RECORDS, 0)
         self.lost: Counter[str] = Counter()  # records by reason
         self.pauses = 0  # intended gaps
         self.uncounted = 0  # other gaps, whose number of lost records is not known
@@ -55,7 +55,7 @@ class TraceAssembly:
         records = check_batch(message, self.limits, len(self.names), self.names_nbytes)
         self.follow(records.first)
         self.add_names(records)
-        for side, of in SIDE_TABLES.items():
+        for side, of in SENT_SIDES.items():
             if side in records.tables:
                 self.offsets[side].append(self.rows[of])
         for table, rows in records.tables.items():
@@ -101,11 +101,11 @@ class TraceAssembly:
         """Return the trace of all messages added; raises `ValueError` where they do not make one."""
         parts = self.parts | {table: _drop_repeated(self.parts[table], key) for table, key in DESCRIBED.items()}
         tables = {table: _concat(table, pieces) for table, pieces in parts.items()}
-        for side, of in SIDE_TABLES.items():
+        for side, of in SENT_SIDES.items():
             tables[side] = _shift(tables[side], self.parts[side], self.offsets[side])
             tables[side] = _renumber(tables[side], tables[of])
         tables = {table: _sort(rows) for table, rows in tables.items()}
-        kept = sum(tables[table].height for table in RECORD_TABLES)
+        kept = sum(tables[table].height for table in SENT_RECORDS)
         hello = self.hello
         return Trace(
             path=hello.source,

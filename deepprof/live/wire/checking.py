@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterable, Mapping
 
 from deepprof.collectors.times import TIME_LIMIT_NS
-from deepprof.collectors.trace import RECORD_TABLES
 from deepprof.live.wire.decoding import Pieces, decode_table, measure_table
 from deepprof.live.wire.errors import MalformedArrowError, WireError
 from deepprof.live.wire.limits import (
@@ -20,6 +19,7 @@ from deepprof.live.wire.limits import (
     WireLimits,
 )
 from deepprof.live.wire.records import TABLE_OF, CheckedRecords
+from deepprof.live.wire.sent_tables import SENT_RECORDS
 from deepprof.live.wire.values import check_values
 from deepprof.v1 import records_pb2 as pb
 
@@ -103,7 +103,7 @@ def check_batch(message: pb.Batch, limits: WireLimits, names_known: int, names_n
             tables[table] = rows
     for table in tables:
         check_values(places[table], table, tables, known)
-    count = sum(tables[table].height for table in RECORD_TABLES if table in tables)
+    count = sum(tables[table].height for table in SENT_RECORDS if table in tables)
     return CheckedRecords(message.first, count, tables, names, message.first_name, message.complete_until_ns)
 
 
@@ -115,7 +115,7 @@ def count_records(message: pb.Batch, limits: WireLimits = LIMITS) -> int:
     count = 0
     for part in message.tables:
         table = TABLE_OF.get(part.kind)
-        if table in RECORD_TABLES:
+        if table in SENT_RECORDS:
             try:
                 count += sum(piece.rows for piece in measure_table(table, part.arrow)[1])
             except MalformedArrowError:

@@ -8,21 +8,21 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from deepprof.collectors.time_range import SIDE_TABLES
-from deepprof.collectors.trace import RECORD_TABLES, Trace
+from deepprof.collectors.trace import Trace
 from deepprof.live.wire.checking import count_records
 from deepprof.live.wire.decoding import encode_table
 from deepprof.live.wire.errors import WireError
 from deepprof.live.wire.limits import LIMITS, WireLimits
 from deepprof.live.wire.naming import NewNames
 from deepprof.live.wire.records import KINDS
+from deepprof.live.wire.sent_tables import SENT_RECORDS, SENT_SIDES, as_sent
 from deepprof.v1 import records_pb2 as pb
 
 Ends = tuple[int, ...]
 """How many rows of each table come before a place in time."""
-NOTHING: Ends = (0,) * len(RECORD_TABLES)
+NOTHING: Ends = (0,) * len(SENT_RECORDS)
 INTERRUPTED = "interrupted"  # reason of a gap at a break of the recording
-HOST = RECORD_TABLES.index("host_events")
+HOST = SENT_RECORDS.index("host_events")
 RECORDS = 8192  # of a batch: some half a megabyte, so that the overhead per message and per table is negligible
 Part = tuple[Ends, list[pb.Table]]
 
@@ -31,10 +31,10 @@ def cut(trace: Trace, *, records: int = RECORDS, limits: WireLimits = LIMITS) ->
     """Yield the trace as batches of `records` rows, fewer where texts would make a message too large, or at a break.
 
     Devices come first, then the records of all tables in time order, with names and stacks at their first use. Put
-    together again (`TraceAssembly`) the batches give the same trace. Takes memory for a few batches. Raises `WireError`
-    for a record that no message can hold.
+    together again (`TraceAssembly`) the batches give the same trace, as far as it is sent (`as_sent`). Takes memory for
+    a few batches. Raises `WireError` for a record that no message can hold.
     """
-    cutter, names = _TraceCutter(trace, limits), NewNames(trace.names, limits)
+    cutter, names = _TraceCutter(as_sent(trace), limits), NewNames(trace.names, limits)
     first, at = 0, NOTHING
     for until, tables in cutter.parts(max(1, min(records, limits.batch_records))):
         pieces = list(names.take(cutter.names_used(at, until)))
@@ -68,9 +68,9 @@ class _TraceCutter:
     """A trace's tables and their sorted start times."""
 
     def __init__(self, trace: Trace, limits: WireLimits) -> None:
-        self.tables: list[pl.DataFrame] = [getattr(trace, table) for table in RECORD_TABLES]
+        self.tables: list[pl.DataFrame] = [getattr(trace, table) for table in SENT_RECORDS]
         self.starts = [rows.to_series(0).to_numpy() for rows in self.tables]
-        sides = {side: getattr(trace, side).drop_nulls("event") for side in SIDE_TABLES}
+        sides = {side: getattr(trace, side).drop_nulls("event") for side in SENT_SIDES}
         self.sides = {side: (rows, rows["event"].to_numpy()) for side, rows in sides.items()}
         self.breaks = [self.place_of(time) for time in trace.breaks_ns]
         self.devices, (self.stacks, self.unused) = trace.devices, _order_stacks(trace)
@@ -119,11 +119,11 @@ class _TraceCutter:
 
     def encode(self, since: Ends, until: Ends) -> Iterator[pb.Table]:
         """Yield the records between two places, and their side tables and stacks."""
-        for table, rows, a, b in zip(RECORD_TABLES, self.tables, since, until, strict=True):
+        for table, rows, a, b in zip(SENT_RECORDS, self.tables, since, until, strict=True):
             if a < b:
                 yield encode(table, rows.slice(a, b - a))
         for side, (rows, events) in self.sides.items():
-            a, b = (ends[RECORD_TABLES.index(SIDE_TABLES[side])] for ends in (since, until))
+            a, b = (ends[SENT_RECORDS.index(SENT_SIDES[side])] for ends in (since, until))
             first, last = np.searchsorted(events, (a, b)).tolist()
             if first < last:
                 yield encode(side, rows.slice(first, last - first).with_columns(pl.col("event") - a))

@@ -9,6 +9,7 @@ from deepprof.collectors.errors import escaped
 from deepprof.collectors.trace import Trace
 from deepprof.live.wire.checking import check_hello
 from deepprof.live.wire.limits import LIMITS, WireLimits
+from deepprof.live.wire.sent_tables import as_sent
 from deepprof.v1 import records_pb2 as pb
 
 CLOCKS: Mapping[str, pb.Clock] = {"unix": pb.CLOCK_UNIX, "session": pb.CLOCK_SESSION}
@@ -60,8 +61,8 @@ def _encodable(text: str) -> str:
 
 
 def make_end(trace: Trace, *, limits: WireLimits = LIMITS) -> pb.End:
-    """Return the message that ends `trace`, with the dropped and flagged counts of its accounting."""
-    counts = trace.accounting
+    """Return the message that ends `trace`, with the dropped and flagged counts of its accounting as it is sent."""
+    counts = as_sent(trace).accounting
     return pb.End(dropped=_fit(counts.dropped, limits), flagged=_fit(counts.flagged, limits))
 
 

@@ -8,10 +8,11 @@ from collections.abc import Mapping
 import numpy as np
 import polars as pl
 
-from deepprof.collectors.trace import ACTIVITIES, RECORD_TABLES
+from deepprof.collectors.trace import ACTIVITIES
+from deepprof.live.wire.sent_tables import SENT_RECORDS
 
 UNKNOWN_KIND = "unknown"
-HOST_KINDS = tuple(table for table in RECORD_TABLES if table != "device_events")
+HOST_KINDS = tuple(table for table in SENT_RECORDS if table != "device_events")
 KINDS_OF_RECORDS = (*ACTIVITIES, *HOST_KINDS)
 
 

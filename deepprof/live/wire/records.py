@@ -9,11 +9,11 @@ from typing import cast
 
 import polars as pl
 
-from deepprof.collectors.trace import RECORD_TABLES, TABLES
+from deepprof.live.wire.sent_tables import SENT_RECORDS, SENT_TABLES
 from deepprof.v1 import records_pb2 as pb
 
 KINDS: Mapping[str, pb.TableKind] = MappingProxyType(
-    {table: cast("pb.TableKind", pb.TableKind.Value(f"TABLE_KIND_{table.upper()}")) for table in TABLES}
+    {table: cast("pb.TableKind", pb.TableKind.Value(f"TABLE_KIND_{table.upper()}")) for table in SENT_TABLES}
 )
 TABLE_OF: Mapping[int, str] = MappingProxyType({kind: table for table, kind in KINDS.items()})
 
@@ -35,6 +35,6 @@ class CheckedRecords:
     complete_until_ns: int
 
     def __post_init__(self) -> None:
-        rows = sum(table.height for name, table in self.tables.items() if name in RECORD_TABLES)
+        rows = sum(table.height for name, table in self.tables.items() if name in SENT_RECORDS)
         if rows != self.count:
             raise ValueError(f"a batch of {self.count} records holds {rows}")

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 
 from google.protobuf.message import DecodeError
 
-from deepprof.collectors.trace import TABLES
 from deepprof.live.wire.errors import WireError
 from deepprof.live.wire.limits import LIMITS, WireLimits
+from deepprof.live.wire.sent_tables import SENT_TABLES
 from deepprof.v1 import ingest_pb2
 from deepprof.v1 import records_pb2 as pb
 
@@ -50,7 +50,7 @@ def _longest_lists(limits: WireLimits) -> Mapping[Place, int]:
     return {
         (request.HELLO_FIELD_NUMBER, pb.Hello.NOTES_FIELD_NUMBER): limits.notes,
         (request.BATCH_FIELD_NUMBER, pb.Batch.NAMES_FIELD_NUMBER): limits.batch_names,
-        (request.BATCH_FIELD_NUMBER, pb.Batch.TABLES_FIELD_NUMBER): len(TABLES),
+        (request.BATCH_FIELD_NUMBER, pb.Batch.TABLES_FIELD_NUMBER): len(SENT_TABLES),
         (request.END_FIELD_NUMBER, pb.End.DROPPED_FIELD_NUMBER): limits.reasons,
         (request.END_FIELD_NUMBER, pb.End.FLAGGED_FIELD_NUMBER): limits.reasons,
     }

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import polars as pl
 
 from deepprof.collectors.importers.flags import NBYTES_LIMIT
-from deepprof.collectors.time_range import SIDE_TABLES
 from deepprof.collectors.times import TIME_LIMIT_NS
 from deepprof.collectors.trace import TABLES, check_table
 from deepprof.live.wire.errors import WireError
+from deepprof.live.wire.sent_tables import SENT_SIDES
 
 LIMITS = {
     "start_ns": TIME_LIMIT_NS,
@@ -35,8 +35,8 @@ def check_values(field: str, table: str, tables: Mapping[str, pl.DataFrame], nam
         _check_amounts(f"{field}.{column}", rows[column], LIMITS[column])
     if "end_ns" in rows.schema:
         _check_ends(f"{field}.end_ns", table, rows)
-    if table in SIDE_TABLES:
-        _check_events(f"{field}.event", rows["event"], tables.get(SIDE_TABLES[table]))
+    if table in SENT_SIDES:
+        _check_events(f"{field}.event", rows["event"], tables.get(SENT_SIDES[table]))
 
 
 def _check_amounts(field: str, values: pl.Series, limit: int) -> None:

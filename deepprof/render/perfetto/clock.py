@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from deepprof.collectors.trace import Trace
+from deepprof.collectors.trace import RECORD_TABLES, Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,5 +31,5 @@ def choose_clock(traces: Sequence[Trace]) -> PerfettoClock:
 
 def _first_time(trace: Trace) -> int | None:
     """Return when the first record begins, None where there is none; tables are sorted by their first column."""
-    tables = (trace.device_events, trace.host_events, trace.annotations, trace.memory_events)
+    tables = [getattr(trace, table) for table in RECORD_TABLES]
     return min((int(table.item(0, 0)) for table in tables if table.height), default=None)

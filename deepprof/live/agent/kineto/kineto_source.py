@@ -22,6 +22,7 @@ from deepprof.live.agent.kineto.window_folder import MOST_NBYTES, WindowFile, Wi
 from deepprof.live.agent.ranks import ProcessRefusedError
 from deepprof.live.agent.traces import RankReceiver, send_trace
 from deepprof.live.client.retrying import CLOCK, Clock
+from deepprof.live.wire.sent_tables import NOT_SENT
 
 if TYPE_CHECKING:
     from deepprof.collectors.trace import Trace
@@ -159,6 +160,7 @@ class KinetoSource:
         given = await send_trace(process.rank, trace, watermark_ns=process.watermark_ns)
         process.windows += 1
         process.late += given.late
+        process.unsent += given.unsent
         process.watermark_ns = given.until_ns
         self.counts.update(windows=1, records=given.records, late=given.late)
 
@@ -167,7 +169,7 @@ class KinetoSource:
         if process.window is not None:
             self.folder.forget(process.window.token)
         if process.rank is not None:
-            process.rank.end({"late": process.late})
+            process.rank.end({"late": process.late} | ({NOT_SENT: process.unsent} if process.unsent else {}))
         self.processes.forget(process)
 
 

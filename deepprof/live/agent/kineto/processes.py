@@ -44,6 +44,7 @@ class KinetoProcess:
     watermark_ns: int = EARLIEST
     windows: int = 0
     late: int = 0
+    unsent: int = 0
 
 
 @dataclass(slots=True)

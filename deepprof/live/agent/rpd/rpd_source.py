@@ -21,6 +21,7 @@ from deepprof.live.agent.rpd.growing_database import DatabaseBusyError, FileStam
 from deepprof.live.agent.rpd.held_rows import TIMED, HeldRows
 from deepprof.live.agent.traces import EARLIEST, RankReceiver, send_trace
 from deepprof.live.client.retrying import CLOCK, Clock
+from deepprof.live.wire.sent_tables import NOT_SENT
 
 if TYPE_CHECKING:
     from deepprof.collectors.trace import Trace
@@ -208,6 +209,7 @@ class RpdSource:
         )
         self.watermark_ns = given.until_ns
         self.counts.update(records=given.records, late=given.late)
+        self.dropped += Counter({NOT_SENT: given.unsent})
 
     def offset(self) -> int:
         """Return the offset from the file's times to Unix time, the same for as long as it is the same file."""

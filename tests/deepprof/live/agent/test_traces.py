@@ -18,11 +18,13 @@ from deepprof.collectors.trace import (
     DEVICE_EVENTS,
     HOST_EVENTS,
     RECORD_TABLES,
+    SEGMENTS,
     Accounting,
     Trace,
 )
 from deepprof.live.agent import traces as module
 from deepprof.live.agent.traces import EARLIEST, TraceReceipt, send_trace
+from tests import tables
 
 from .receiving import FakeRank
 
@@ -68,6 +70,14 @@ def test_every_record_is_given_or_late(device, host, ranges, promised, records):
     assert given.until_ns == max([promised, *(at + 1 for at in everything)])
     assert rank.watermark_ns in (given.until_ns, EARLIEST)
     assert "never used" not in rank.names
+
+
+def test_records_that_are_never_sent_are_counted():
+    rank, trace = FakeRank(), make_trace([(3, 0)], [], [])
+    taken = tables.table([{"time_ns": 5, "device": 0, "nbytes": 64, "stream": 0}], SEGMENTS)
+    given = send(rank, replace(trace, segments=taken, accounting=Accounting(2, 2)))
+    assert given == TraceReceipt(1, 0, 4, unsent=1)
+    assert rank.records == 1
 
 
 def test_nothing_is_said_of_an_empty_trace():

@@ -10,8 +10,16 @@ from hypothesis import strategies as st
 from deepprof import analyze
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers import read
-from deepprof.collectors.trace import RECORD_TABLES, STACKS
+from deepprof.collectors.trace import (
+    ALLOCATIONS,
+    FAILED_ALLOCATIONS,
+    RECORD_TABLES,
+    SEGMENTS,
+    STACKS,
+    Accounting,
+)
 from deepprof.live.wire import WireError, WireLimits, check_batch, cut, make_hello
+from deepprof.live.wire.sent_tables import as_sent
 from tests import manifest
 from tests.chance import examples
 from tests.deepprof.live.wire.traces import assert_same, made_up_traces, make_full_trace, over_the_wire
@@ -40,7 +48,7 @@ def test_real_traces_come_back(row, traces):
         trace = read(manifest.path_of(row), details=True)
     except TraceError:
         return  # a file that is no trace, as tests/collectors says
-    assert_same(over_the_wire(trace), trace)
+    assert_same(over_the_wire(trace), as_sent(trace))
 
 
 @pytest.mark.traces
@@ -49,6 +57,20 @@ def test_reports_of_real_traces_are_the_same(name, traces):
     path = next(manifest.path_of(row.values[0]) for row in manifest.rows() if name in row.values[0]["file"])
     trace = read(path, details=True)
     assert analyze(over_the_wire(trace)).to_json() == analyze(trace).to_json()
+
+
+@pytest.mark.parametrize("records", [1, 8192])
+def test_what_only_files_hold_is_counted_as_not_sent(records):
+    trace = make_full_trace()
+    taken = table([{"time_ns": t, "device": 0, "nbytes": 64, "stream": 0} for t in (5, 95)], SEGMENTS)
+    failed = table([{"time_ns": 6, "device": 0, "nbytes": 64}], FAILED_ALLOCATIONS)
+    beside = table([{"event": 0, "stream": 7}], ALLOCATIONS)
+    said = trace.accounting
+    counts = Accounting(said.read + 3, said.kept + 3, said.dropped, said.flagged)
+    local = replace(trace, segments=taken, failed_allocations=failed, allocations=beside, accounting=counts)
+    counts = Accounting(said.read + 3, said.kept, {"metadata": 5, "not-sent": 3}, said.flagged)
+    assert_same(over_the_wire(local, records=records), replace(trace, accounting=counts))
+    assert as_sent(trace) is trace
 
 
 @settings(max_examples=examples(40))

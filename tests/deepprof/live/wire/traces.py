@@ -12,13 +12,12 @@ from deepprof.collectors.trace import (
     LAUNCH_SHAPES,
     MEMORY_EVENTS,
     OPERANDS,
-    RECORD_TABLES,
     STACKS,
-    TABLES,
     Accounting,
     Trace,
 )
 from deepprof.live.wire import TraceAssembly, WireLimits, cut, make_end, make_hello
+from deepprof.live.wire.sent_tables import SENT_RECORDS, SENT_TABLES
 from tests.tables import copy, event, launch, make_trace, span, table
 
 TIMES = range(0, 100, 10)
@@ -67,7 +66,7 @@ def assert_same(one, other):
     for field in fields(Trace):
         a, b = getattr(one, field.name), getattr(other, field.name)
         assert a.equals(b, null_equal=True) if hasattr(a, "equals") else a == b, field.name
-    for name, schema in TABLES.items():
+    for name, schema in SENT_TABLES.items():
         assert getattr(one, name).schema == schema, name
 
 
@@ -94,7 +93,7 @@ def values(column, dtype):
 @st.composite
 def rows_of(draw, name, most=12, events=0):
     """Return a table with every column filled, some with nulls; `event` is below `events`."""
-    schema = TABLES[name]
+    schema = SENT_TABLES[name]
     kinds = {column: values(column, dtype) for column, dtype in schema.items()}
     if "event" in kinds:
         kinds["event"] = st.integers(0, max(0, events - 1))
@@ -105,7 +104,7 @@ def rows_of(draw, name, most=12, events=0):
 @st.composite
 def made_up_traces(draw):
     """Return traces with anything in every column."""
-    records = {name: draw(rows_of(name)) for name in RECORD_TABLES}
+    records = {name: draw(rows_of(name)) for name in SENT_RECORDS}
     sides = {
         "collectives": draw(rows_of("collectives", 5, records["device_events"].height)),
         "launch_shapes": draw(rows_of("launch_shapes", 5, records["device_events"].height)),
