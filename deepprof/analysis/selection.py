@@ -226,7 +226,7 @@ def _explain_layer(ranks: Sequence[_ReadRank], path: str) -> str:
     """Return a line on the layers that there are, those first that resemble the one that is asked for."""
     known = [(each.analysis.annotated.get(each.rank) if each.analysis is not None else None) for each in ranks]
     paths = list(dict.fromkeys(name for each in known for name in list_layers(each)))
-    near = difflib.get_close_matches(path, paths, SHOWN)
+    near = [name for name in paths if path.lower() in name.lower()] or difflib.get_close_matches(path, paths, SHOWN)
     there = _list([*near, *(name for name in paths if name not in near)])
     return f"layer {shorten(path)!r}: there is none of this path; there are {there if paths else 'no known layers'}"
 
