@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from deepprof.commands.arguments import CONTEXT_MEASURES, parse_count, parse_seed
-from deepprof.commands.inputs import add_inputs, add_layers, add_paths, add_stacks, analyze_paths
+from deepprof.commands.inputs import add_inputs, add_layers, add_paths, add_stacks, analyze_paths, choose_rank
 from deepprof.commands.output import capture, check_output, deliver
 
 if TYPE_CHECKING:
@@ -66,10 +66,7 @@ def _choose(analysis: Analysis, args: argparse.Namespace) -> pl.DataFrame:
     from deepprof.collectors.errors import UsageError
     from deepprof.render.flame import MEASURES, derive_own
 
-    numbers = [recording.rank or 0 for recording in analysis.recordings]
-    rank = numbers[0] if args.rank is None else args.rank
-    if rank not in numbers:
-        raise UsageError(f"--rank {rank}: there is no such rank; there are {min(numbers)} to {max(numbers)}")
+    rank = choose_rank(analysis, args)
     contexts = analysis.contexts.filter(pl.col("rank") == rank)
     if args.iteration is None:
         return contexts.with_columns(own=MEASURES[args.by].own)

@@ -78,6 +78,16 @@ def analyze_selected(traces: Sequence[Trace], args: argparse.Namespace) -> Analy
     return analyze(traces, **options)
 
 
+def choose_rank(analysis: Analysis, args: argparse.Namespace) -> int:
+    """Return the rank that `--rank` names, the first one without; raises `UsageError` for one that there is not."""
+    from deepprof.collectors.errors import UsageError
+
+    numbers = [recording.rank or 0 for recording in analysis.recordings]
+    if args.rank is not None and args.rank not in numbers:
+        raise UsageError(f"--rank {args.rank}: there is no such rank; there are {min(numbers)} to {max(numbers)}")
+    return numbers[0] if args.rank is None else int(args.rank)
+
+
 def add_cluster(parser: argparse.ArgumentParser) -> None:
     """Add `--cluster`."""
     text = "have Dask workers look at the ranks: a scheduler's address (tcp://HOST:PORT), or local to start --jobs"
