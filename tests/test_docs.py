@@ -22,7 +22,8 @@ DOCUMENTS = [
 ]
 README = (ROOT / "README.md").read_text()
 EXAMPLES = README + "".join(
-    (ROOT / "docs" / name).read_text() for name in ("examples.md", "contexts.md", "anatomy.md", "roofline.md")
+    (ROOT / "docs" / name).read_text()
+    for name in ("examples.md", "contexts.md", "anatomy.md", "roofline.md", "ranges.md")
 )
 
 

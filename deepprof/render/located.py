@@ -24,7 +24,7 @@ KIND_COLUMNS = 14  # of the longest kind and a gap
 LEAST_ROOM = 20
 
 
-class FrameBlock(msgspec.Struct, frozen=True, kw_only=True):
+class _FrameBlock(msgspec.Struct, frozen=True, kw_only=True):
     """One frame: what it is and its name; of a Python function its file and line."""
 
     kind: str
@@ -59,7 +59,7 @@ class LocatedBlock(msgspec.Struct, frozen=True, kw_only=True):
     places: int | None = None
     stack_calls: int | None = None
     stack_ns: int | None = None
-    stack: list[FrameBlock] = []
+    stack: list[_FrameBlock] = []
 
 
 class LocateReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,9 +76,9 @@ class LocateReport(msgspec.Struct, frozen=True, kw_only=True):
     notes: list[str]
 
 
-def list_frames(frames: pl.DataFrame) -> list[FrameBlock]:
+def list_frames(frames: pl.DataFrame) -> list[_FrameBlock]:
     """Return frames with the schema `FRAMES` as blocks."""
-    return [FrameBlock(**row) for row in frames.iter_rows(named=True)]
+    return [_FrameBlock(**row) for row in frames.iter_rows(named=True)]
 
 
 def encode_located(report: LocateReport) -> str:
@@ -142,7 +142,7 @@ def _say_place(found: LocatedBlock) -> str:
     return f"launched from {counted(found.places or 0, 'place')}, most ({many}) from"
 
 
-def _print_stack(stack: Sequence[FrameBlock], page: TextPage) -> None:
+def _print_stack(stack: Sequence[_FrameBlock], page: TextPage) -> None:
     """Print frames, the outermost first, one a line."""
     room = max(LEAST_ROOM, page.width - KIND_COLUMNS - 4)
     for frame in stack:

@@ -43,7 +43,7 @@ SHAPES = ("grid", "block", "registers", "shared_nbytes")
 
 
 @dataclass(frozen=True, slots=True)
-class LaunchPlace:
+class _LaunchPlace:
     """The context from which a kernel was launched most: its frames, from the outermost on, with the schema `FRAMES`.
 
     `calls` and `device_ns` are of those launched there; `places` is the number of contexts that launched it.
@@ -95,7 +95,7 @@ def total_calls(calls: pl.DataFrame) -> pl.DataFrame:
     return ordered.select(list(KERNEL_TOTALS)).cast(dict(KERNEL_TOTALS))  # type: ignore[arg-type]
 
 
-def find_place_of(calls: pl.DataFrame, tree: ContextTree, kernel: tuple[int, str], by: Amount) -> LaunchPlace:
+def find_place_of(calls: pl.DataFrame, tree: ContextTree, kernel: tuple[int, str], by: Amount) -> _LaunchPlace:
     """Return from where the kernel of a name and an activity was launched most, by number, time or bytes.
 
     A place that is not known counts only where no other is.
@@ -106,7 +106,7 @@ def find_place_of(calls: pl.DataFrame, tree: ContextTree, kernel: tuple[int, str
     known = places.filter(tree.contexts["kind"].gather(around) != "unattributed")
     best = (places if known.is_empty() else known).sort(by, "calls", "context", descending=[True, True, False])
     context, number, device_ns = best.select("context", "calls", "device_ns").row(0)
-    return LaunchPlace(walk_up(tree.contexts, context), number, device_ns, best.height)
+    return _LaunchPlace(walk_up(tree.contexts, context), number, device_ns, best.height)
 
 
 def walk_up(contexts: pl.DataFrame, context: int) -> pl.DataFrame:

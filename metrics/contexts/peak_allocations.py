@@ -31,7 +31,7 @@ HELD = TableSchema.of(
 
 
 @dataclass(frozen=True, slots=True)
-class PeakMemory:
+class _PeakMemory:
     """The peak of the memory in use on one device: `held` has the schema `HELD`, those with most memory first.
 
     `in_use_nbytes` is in use at the peak; None where the recorder wrote no totals. `known_nbytes` of it were allocated
@@ -45,7 +45,7 @@ class PeakMemory:
     held: pl.DataFrame
 
 
-def find_peak(trace: Trace, tree: ContextTree) -> PeakMemory | None:
+def find_peak(trace: Trace, tree: ContextTree) -> _PeakMemory | None:
     """Return what is in use at the peak of the device with the highest one; None without recorded addresses."""
     rows = trace.memory_events.with_row_index("event").drop_nulls("address")
     peaks = [_find_highest(part) for part in rows.partition_by("device", maintain_order=True)]
@@ -56,7 +56,7 @@ def find_peak(trace: Trace, tree: ContextTree) -> PeakMemory | None:
     last = until.unique("address", keep="last", maintain_order=True)
     live = last.filter(pl.col("nbytes") > 0)
     held = _group(live, trace, tree)
-    return PeakMemory(-1 if device is None else int(device), time_ns, in_use, int(live["nbytes"].sum()), held)
+    return _PeakMemory(-1 if device is None else int(device), time_ns, in_use, int(live["nbytes"].sum()), held)
 
 
 def _find_highest(rows: pl.DataFrame) -> tuple[int, pl.DataFrame, int | None]:
