@@ -76,11 +76,14 @@ def _overlap(table: str, within: Range) -> list[pl.Expr]:
     return conditions
 
 
-def account_part(whole: Accounting, tables: Mapping[str, pl.DataFrame]) -> Accounting:
-    """Return the accounting of a part with these `tables`; raises `ValueError` for more rows than the whole has."""
+def account_part(whole: Accounting, tables: Mapping[str, pl.DataFrame], reason: str = OUT_OF_RANGE) -> Accounting:
+    """Return the accounting of a part with these `tables`, whose other records are dropped for a `reason`.
+
+    Raises `ValueError` for more rows than the whole has.
+    """
     kept = sum(tables[table].height for table in RECORD_TABLES)
     if kept == whole.kept:
         return whole
     flags = flag_events(tables["device_events"], tables["host_events"])
-    dropped = {**whole.dropped, OUT_OF_RANGE: whole.dropped.get(OUT_OF_RANGE, 0) + whole.kept - kept}
+    dropped = {**whole.dropped, reason: whole.dropped.get(reason, 0) + whole.kept - kept}
     return Accounting(whole.read, kept, dropped, dict(flags))

@@ -1,9 +1,9 @@
 """DeepProf: what one training iteration is, where its time goes, and why the GPU waits.
 
 The Python API is `read` (a file as a `Trace`), `read_job` (all ranks of a job), `analyze` (a `Trace` or several as an
-`Analysis`), `connect` (the daemon that watches jobs) and `attach` (sends a torch.profiler's cycles to the daemon); the
-command line is a thin layer over it. Names are loaded on first use, so that importing the package costs next to
-nothing.
+`Analysis`), `select` (a part of traces), `connect` (the daemon that watches jobs), `attach` (sends a torch.profiler's
+cycles to the daemon) and `range`, `start` and `stop` (name a part of a training program); the command line is a thin
+layer over it. Names are loaded on first use, so that importing the package costs next to nothing.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from deepprof.analysis import Analysis, Loop, analyze
+    from deepprof.analysis.selection import select
     from deepprof.collectors.errors import DeepProfError, TraceError, UsageError
     from deepprof.collectors.importers import read
+    from deepprof.collectors.live.program_ranges import range, start, stop
     from deepprof.collectors.live.torch_profiler import attach
     from deepprof.collectors.store import Store, open_store
     from deepprof.collectors.trace import Trace
@@ -40,8 +42,12 @@ __all__ = [
     "compare",
     "connect",
     "open_store",
+    "range",
     "read",
     "read_job",
+    "select",
+    "start",
+    "stop",
 ]
 
 HOMES = {
@@ -59,8 +65,12 @@ HOMES = {
     "compare": "deepprof.comparison",
     "connect": "deepprof.live.client.connection",
     "open_store": "deepprof.collectors.store",
+    "range": "deepprof.collectors.live.program_ranges",
     "read": "deepprof.collectors.importers",
     "read_job": "deepprof.job",
+    "select": "deepprof.analysis.selection",
+    "start": "deepprof.collectors.live.program_ranges",
+    "stop": "deepprof.collectors.live.program_ranges",
 }
 
 

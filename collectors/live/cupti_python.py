@@ -25,8 +25,9 @@ from typing import Any
 from deepprof.collectors.errors import UsageError
 from deepprof.collectors.live.cupti_records import decode
 from deepprof.collectors.live.identity import CollectorIdentity, describe, find_socket
+from deepprof.collectors.live.job_log import LOG, warn
 from deepprof.collectors.live.packets import Reason
-from deepprof.collectors.live.writer import LOG, RecordBatch, Writer, warn
+from deepprof.collectors.live.writer import RecordBatch, Writer
 
 BUFFER_NBYTES = 8 << 20
 FLUSH_S = 0.2

@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from deepprof.collectors.live.job_log import warn
 from deepprof.collectors.live.model_forward import ForwardRecorder, RecordedForward, write_embedded
-from deepprof.collectors.live.writer import warn
 
 KEY = "deepprof_layers"  # in the header of a trace
 UNSEEN = "the layers of the model are not noted in the trace: it was not called until detach, or is compiled"

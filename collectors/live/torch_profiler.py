@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 
 from deepprof.collectors.live.identity import CollectorIdentity, describe, find_socket
+from deepprof.collectors.live.job_log import LOG, warn
 from deepprof.collectors.live.layer_notes import LayerNotes, note_layers
 from deepprof.collectors.live.packets import Reason
 from deepprof.collectors.live.torch_events import ProfilerCycle, read_cycle
-from deepprof.collectors.live.writer import LOG, RecordBatch, Writer, read_clocks, warn
+from deepprof.collectors.live.writer import RecordBatch, Writer, read_clocks
 
 Handler = Callable[[Any], object]
 SKIPPED_CODE, FAILED_CODE = 301, 302

@@ -7,7 +7,6 @@ it. While no agent is there nothing is kept, and the thread keeps looking for on
 from __future__ import annotations
 
 import atexit
-import logging
 import os
 import threading
 import time
@@ -23,6 +22,7 @@ import numpy.typing as npt
 
 from deepprof.collectors.live.connection import AgentLostError, Connection, connect
 from deepprof.collectors.live.identity import CollectorIdentity
+from deepprof.collectors.live.job_log import LOG, warn
 from deepprof.collectors.live.packets import (
     EVENT,
     NO_TIME,
@@ -42,7 +42,6 @@ NAMES, NAME_CHARS, ALL_CHARS = 1 << 20, 4096, 64 << 20
 TICK_S, IDLE_S = 0.25, 0.25
 PAUSES_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 FINISH_S = 3.0  # how long a job that ends may wait for its last records
-LOG = logging.getLogger("deepprof")
 
 Counts = npt.NDArray[np.int64]
 """Number of records of each of `RECORD_KINDS`."""
@@ -423,9 +422,3 @@ def _queue_limit() -> int:
     """Return how many bytes may be queued: DEEPPROF_QUEUE_NBYTES or 128 MiB."""
     said = os.environ.get("DEEPPROF_QUEUE_NBYTES", "")
     return int(said) if said.isascii() and said.isdigit() and len(said) < 13 else QUEUE_NBYTES
-
-
-def warn(text: str) -> None:
-    """Log one line, unless DEEPPROF_QUIET is set."""
-    if not os.environ.get("DEEPPROF_QUIET"):
-        LOG.warning("deepprof: %s", text)

@@ -24,6 +24,7 @@ from deepprof.commands.flame import Flame
 from deepprof.commands.fsck import Fsck
 from deepprof.commands.jobs import Jobs
 from deepprof.commands.layers import Layers
+from deepprof.commands.locate import Locate
 from deepprof.commands.model import Model
 from deepprof.commands.peak import Peak
 from deepprof.commands.report import Report
@@ -68,6 +69,7 @@ COMMANDS: tuple[type[Command], ...] = (
     Diff,
     View,
     Flame,
+    Locate,
     Export,
     Convert,
     Layers,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import Action, ArgumentParser, ArgumentTypeError, Namespace
+from typing import Any, NamedTuple
 
 from deepprof.render.plain import shorten
 
@@ -35,6 +36,38 @@ def parse_count(text: str) -> int:
 def parse_counts(text: str) -> tuple[int, ...]:
     """Return counts that commas separate."""
     return tuple(parse_count(part) for part in text.split(","))
+
+
+class NumberRange(NamedTuple):
+    """Numbers `first` ≤ n < `last`; None: open."""
+
+    first: int | None
+    last: int | None
+
+
+def parse_numbers(text: str) -> NumberRange:
+    """Return `FIRST:LAST`, one of which may be empty."""
+    first, colon, last = text.partition(":")
+    if not colon or text == ":" or not all(_is_whole(part, COUNT_DIGITS) or not part for part in (first, last)):
+        raise ArgumentTypeError(f"{quote(text)} is not FIRST:LAST, such as 10:20, 10: or :20")
+    if last and int(last) <= int(first or 0):
+        raise ArgumentTypeError(
+            f"{quote(text)} holds nothing: the last number is left out, and must be above the first"
+        )
+    return NumberRange(int(first) if first else None, int(last) if last else None)
+
+
+def parse_iterations(text: str) -> NumberRange | tuple[int, ...]:
+    """Return which iterations `FIRST:LAST` names, or how many there are, as `parse_counts` does."""
+    return parse_numbers(text) if ":" in text else parse_counts(text)
+
+
+class StoreIterations(Action):
+    """Keeps counts of iterations as `iterations`, and which of them are looked at as `chosen`."""
+
+    def __call__(self, _: ArgumentParser, args: Namespace, values: Any, __: str | None = None) -> None:
+        """Keep what `parse_iterations` returned."""
+        setattr(args, "chosen" if isinstance(values, NumberRange) else "iterations", values)
 
 
 def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:

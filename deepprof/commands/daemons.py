@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from deepprof.commands.inputs import find_between
+from deepprof.commands.inputs import analyze_selected, find_between
 from deepprof.commands.progress import progress
 
 if TYPE_CHECKING:
@@ -52,7 +52,6 @@ def analyze_window(args: argparse.Namespace) -> Analysis:
     _check_job(args)
     endpoint = open_endpoint(args.daemon, args)
     with progress("reading"):
-        from deepprof.analysis import analyze
         from deepprof.live.client.daemon import Daemon
 
         between = find_between(args)
@@ -62,7 +61,7 @@ def analyze_window(args: argparse.Namespace) -> Analysis:
         from deepprof.job import number_ranks
 
         ranks = number_ranks(traces) if len(args.paths) > 1 else traces  # two jobs have a rank 0 each
-        return analyze(ranks, counts=args.iterations, stream=args.stream, same_device=args.same_device)
+        return analyze_selected(ranks, args)
 
 
 def _check_job(args: argparse.Namespace) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from deepprof.commands.arguments import CONTEXT_MEASURES, parse_count, parse_seed
-from deepprof.commands.inputs import add_inputs, add_layers, add_paths, add_stacks, analyze_paths
+from deepprof.commands.inputs import add_inputs, add_layers, add_paths, add_stacks, analyze_paths, choose_rank
 from deepprof.commands.output import capture, check_output, deliver
 
 if TYPE_CHECKING:
@@ -62,39 +62,19 @@ def _choose(analysis: Analysis, args: argparse.Namespace) -> pl.DataFrame:
     """Return the contexts of the rank, with `own`, what each of them took."""
     import polars as pl
 
+    from deepprof.analysis.selection import find_main_loop, say_iterations
     from deepprof.collectors.errors import UsageError
     from deepprof.render.flame import MEASURES, derive_own
 
-    numbers = [recording.rank or 0 for recording in analysis.recordings]
-    rank = numbers[0] if args.rank is None else args.rank
-    if rank not in numbers:
-        raise UsageError(f"--rank {rank}: there is no such rank; there are {min(numbers)} to {max(numbers)}")
+    rank = choose_rank(analysis, args)
     contexts = analysis.contexts.filter(pl.col("rank") == rank)
     if args.iteration is None:
         return contexts.with_columns(own=MEASURES[args.by].own)
-    loop = _find_loop(analysis, rank)
+    loop = find_main_loop(analysis, rank)
     taken = analysis.contexts_in_iterations.filter(loop=loop, iteration=args.iteration)
     if taken.is_empty():
-        raise UsageError(f"--iteration {args.iteration}: {_say_iterations(analysis, loop)}")
+        raise UsageError(f"--iteration {args.iteration}: {say_iterations(analysis, rank)}")
     return derive_own(contexts, taken.select("context", whole=MEASURES[args.by].whole))
-
-
-def _find_loop(analysis: Analysis, rank: int) -> int | None:
-    """Return the number of the loop that takes most of a rank's time, None where it has none."""
-    times = {
-        number: int(loop.iterations["operation_ns"].sum())
-        for number, loop in enumerate(analysis.loops)
-        if loop.rank == rank
-    }
-    return max(times, key=lambda number: times[number], default=None)
-
-
-def _say_iterations(analysis: Analysis, loop: int | None) -> str:
-    """Return which iterations there are."""
-    if loop is None:
-        return f"no iteration was found: {analysis.no_loop_reason}"
-    numbers = analysis.loops[loop].iterations["index"].to_list()
-    return f"there is no such iteration; there are {numbers[0]} to {numbers[-1]}"
 
 
 def _draw(contexts: pl.DataFrame, console: Console, args: argparse.Namespace, advice: str | None) -> None:

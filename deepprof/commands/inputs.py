@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from deepprof.commands.arguments import add_columns, parse_counts, parse_jobs, parse_stream, parse_time
+from deepprof.commands.arguments import (
+    StoreIterations,
+    add_columns,
+    parse_iterations,
+    parse_jobs,
+    parse_numbers,
+    parse_stream,
+    parse_time,
+)
 from deepprof.commands.progress import progress, reading
 
 if TYPE_CHECKING:
@@ -26,15 +34,58 @@ def add_paths(parser: argparse.ArgumentParser) -> None:
 def add_inputs(parser: argparse.ArgumentParser, *, until: str = "--to") -> None:
     """Add the options on how traces are read and mined; `until` is the name of the option for the end of the range."""
     add = parser.add_argument
-    counts = "iteration count known beforehand, or one per loop"
-    add("--iterations", metavar="N[,N...]", type=parse_counts, default=(), help=counts)
+    counts = "iteration count known beforehand, or one per loop; FIRST:LAST looks only at these iterations"
+    metavar = "N[,N...]|FIRST:LAST"
+    add("--iterations", metavar=metavar, type=parse_iterations, action=StoreIterations, default=(), help=counts)
     add("--stream", metavar="DEVICE:STREAM", type=parse_stream, help="main stream, instead of choosing it")
     add("--from", dest="start", metavar="TIME", type=parse_time, help="look only at what follows, such as 2.5s")
     add(until, dest="end", metavar="TIME", type=parse_time, help="look only at what comes before, such as 4s")
+    _add_selection(parser)
     text = "the traces are of processes that ran on one machine at the same time, and on one device if each has but one"
     add("--same-device", action="store_true", help=text)
     add("--jobs", metavar="N", type=parse_jobs, help="processes that read (default: what the machine bears)")
     add_columns(parser)
+
+
+def _add_selection(parser: argparse.ArgumentParser) -> None:
+    """Add the options on parts of a job; several are combined."""
+    add = parser.add_argument
+    parser.set_defaults(chosen=None)
+    add(
+        "--range", metavar="NAME", help="look only at what ran in ranges of this name (deepprof.range, NVTX); * matches"
+    )
+    text = "look only at kernels FIRST to LAST - 1 of each device, counted from 0 in order of launch"
+    add("--grid", metavar="FIRST:LAST", type=parse_numbers, help=text)
+    add("--layer", metavar="NAME", help="look only at a layer of the model, by its path, and all below it")
+
+
+def find_selection(args: argparse.Namespace) -> dict[str, Any]:
+    """Return what `args` selects, as options of `select`."""
+    given = {"range": args.range, "grid": args.grid, "iterations": args.chosen, "layer": args.layer}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def analyze_selected(traces: Sequence[Trace], args: argparse.Namespace) -> Analysis:
+    """Analyse the part of a job that `args` selects, with the options in `args`; the whole without a selection."""
+    from deepprof.analysis import analyze
+
+    options = {"counts": args.iterations, "stream": args.stream, "same_device": args.same_device}
+    if selected := find_selection(args):
+        from deepprof.analysis.selection import select
+
+        traces = select(traces, **selected, **options)
+        options["counts"] = ()  # which are of the whole
+    return analyze(traces, **options)
+
+
+def choose_rank(analysis: Analysis, args: argparse.Namespace) -> int:
+    """Return the rank that `--rank` names, the first one without; raises `UsageError` for one that there is not."""
+    from deepprof.collectors.errors import UsageError
+
+    numbers = [recording.rank or 0 for recording in analysis.recordings]
+    if args.rank is not None and args.rank not in numbers:
+        raise UsageError(f"--rank {args.rank}: there is no such rank; there are {min(numbers)} to {max(numbers)}")
+    return numbers[0] if args.rank is None else int(args.rank)
 
 
 def add_cluster(parser: argparse.ArgumentParser) -> None:
@@ -56,6 +107,7 @@ def analyze_in_cluster(args: argparse.Namespace) -> Analysis:
         from deepprof.job import find_files
         from deepprof.job.parallel import processors
 
+        _refuse_selection(args)
         check_address(args.cluster, jobs=args.jobs)
         between = find_between(args)
         files = find_files(args.paths)
@@ -63,6 +115,15 @@ def analyze_in_cluster(args: argparse.Namespace) -> Analysis:
             asked = {name: getattr(args, name) for name in ("stream", "columns", "same_device")}
             asked |= {"counts": args.iterations}
             return analyze_on(client, files, between=between, watch=watch, **asked)
+
+
+def _refuse_selection(args: argparse.Namespace) -> None:
+    """Raise `UsageError` for a part of a job, where its traces are read elsewhere."""
+    from deepprof.collectors.errors import UsageError
+
+    for name, value in find_selection(args).items():
+        given = f"--{name} {value[0] or ''}:{value[1] or ''}" if name == "iterations" else f"--{name}"
+        raise UsageError(f"{given} is for traces that are read here; leave it out with --cluster")
 
 
 def add_stacks(parser: argparse.ArgumentParser) -> None:
@@ -97,7 +158,6 @@ def analyze_paths(
     `details` is that of `read_job`, `ncu` a file with the stall reasons of kernels.
     """
     with reading() as watch:
-        from deepprof.analysis import analyze
         from deepprof.job import read_job
 
         between = find_between(args)
@@ -113,7 +173,7 @@ def analyze_paths(
         if layers is not None:
             traces = _give_layers(traces, layers)
     with progress("analysing"):
-        return analyze(traces, counts=args.iterations, stream=args.stream, same_device=args.same_device)
+        return analyze_selected(traces, args)
 
 
 def _attach_dump(traces: Sequence[Trace], folder: str) -> list[Trace]:

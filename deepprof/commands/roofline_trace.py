@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from deepprof.commands.arguments import parse_count, parse_seed
-from deepprof.commands.inputs import analyze_paths
+from deepprof.commands.inputs import analyze_paths, choose_rank
 from deepprof.commands.output import capture, deliver
 
 if TYPE_CHECKING:
@@ -64,12 +64,10 @@ def _find_report(analysis: Analysis, args: argparse.Namespace) -> RooflineReport
 
     Raises `UsageError` for a rank that there is not, and `TraceError` where no shapes were recorded.
     """
-    from deepprof.collectors.errors import TraceError, UsageError
+    from deepprof.collectors.errors import TraceError
     from deepprof.render.roofline_report import list_reports
 
-    numbers = [recording.rank or 0 for recording in analysis.recordings]
-    if args.rank is not None and args.rank not in numbers:
-        raise UsageError(f"--rank {args.rank}: there is no such rank; there are {min(numbers)} to {max(numbers)}")
+    choose_rank(analysis, args)
     reports = [each for each in list_reports(analysis) if args.rank in (None, each.rank)]
     if not reports:
         without = all(trace.operands.is_empty() for trace in analysis.traces)

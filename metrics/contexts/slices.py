@@ -25,8 +25,9 @@ class HostSlices:
     """The slices of a trace's host in the order of `order_slices`, a row each: parents stand before their children.
 
     `rows` has `kind`, `name_id`, `process`, `thread`, what links need, and `event`, the row of `host_events`, null for
-    a range. `track` numbers the threads by their first begin. A slice that ends after the one around it is cut there:
-    [`start`, `end`) are nested. `parent` is the row of the slice around, -1 for none.
+    a range, of which `annotation` is the row of `annotations`, null for others. `track` numbers the threads by their
+    first begin. A slice that ends after the one around it is cut there: [`start`, `end`) are nested. `parent` is the
+    row of the slice around, -1 for none.
     """
 
     rows: pl.DataFrame
@@ -72,7 +73,8 @@ def _gather(trace: Trace) -> pl.DataFrame:
     columns = ("start_ns", "end_ns", "process", "thread", "name_id")
     links = ("correlation", "external_id", "sequence", "forward_thread", "stack_id")
     events = trace.host_events.with_row_index("event").select(*columns, *links, "event", kind=kind)
-    ranges = trace.annotations.filter(pl.col("side") == "host").select(columns).with_columns(kind=pl.lit("range"))
+    ranges = trace.annotations.with_row_index("annotation").filter(pl.col("side") == "host")
+    ranges = ranges.select(*columns, "annotation", kind=pl.lit("range"))
     return pl.concat([ranges, events], how="diagonal").drop_nulls("end_ns").cast({"kind": KIND})
 
 

@@ -1,0 +1,93 @@
+"""Which operators hold the memory that is in use at its peak, and in pieces of which size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from deepprof.collectors.table_schema import TableSchema
+from deepprof.collectors.trace import Trace
+from deepprof.metrics.contexts.frames import FRAMES, read_frames
+from deepprof.metrics.contexts.kernel_totals import walk_up
+from deepprof.metrics.contexts.paths import find_nearest, measure_depths
+from deepprof.metrics.contexts.slices import find_open
+from deepprof.metrics.contexts.stacks import kinds_of
+from deepprof.metrics.contexts.tree import ContextTree
+
+I64 = pl.Int64()
+
+HELD = TableSchema.of(
+    "The allocations of one operator and one size that are in use when most memory is.",
+    {
+        "operator": (pl.String(), "the innermost operator that was open; null: none was recorded"),
+        "piece_nbytes": (I64, "the size of each"),
+        "calls": (I64, "how many there are"),
+        "nbytes": (I64, "their sizes, added up"),
+        "event": (pl.UInt32(), "the row of `memory_events` of the first of them"),
+    },
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _PeakMemory:
+    """The peak of the memory in use on one device: `held` has the schema `HELD`, those with most memory first.
+
+    `in_use_nbytes` is in use at the peak; None where the recorder wrote no totals. `known_nbytes` of it were allocated
+    in the recording.
+    """
+
+    device: int
+    time_ns: int
+    in_use_nbytes: int | None
+    known_nbytes: int
+    held: pl.DataFrame
+
+
+def find_peak(trace: Trace, tree: ContextTree) -> _PeakMemory | None:
+    """Return what is in use at the peak of the device with the highest one; None without recorded addresses."""
+    rows = trace.memory_events.with_row_index("event").drop_nulls("address")
+    peaks = [_find_highest(part) for part in rows.partition_by("device", maintain_order=True)]
+    if not peaks:
+        return None
+    _, until, in_use = max(peaks, key=lambda peak: peak[0])
+    device, time_ns = until["device"][-1], int(until["time_ns"][-1])
+    last = until.unique("address", keep="last", maintain_order=True)
+    live = last.filter(pl.col("nbytes") > 0)
+    held = _group(live, trace, tree)
+    return _PeakMemory(-1 if device is None else int(device), time_ns, in_use, int(live["nbytes"].sum()), held)
+
+
+def _find_highest(rows: pl.DataFrame) -> tuple[int, pl.DataFrame, int | None]:
+    """Return how much is in use at the peak of one device's memory, the rows until then, and the recorded total."""
+    recorded = not rows["allocated_nbytes"].null_count()
+    in_use = rows["allocated_nbytes"].cast(I64) if recorded else rows["nbytes"].cum_sum()
+    highest = int(in_use.arg_max() or 0)
+    value = int(in_use[highest])
+    return value, rows.head(highest + 1), value if recorded else None
+
+
+def _group(live: pl.DataFrame, trace: Trace, tree: ContextTree) -> pl.DataFrame:
+    """Return live allocations by operator and size, with the schema `HELD`."""
+    operator = (tree.slices.rows["kind"] == "operator").to_numpy()
+    around = np.maximum(tree.slices.parent, 0)
+    nearest = find_nearest(operator, around, measure_depths(tree.slices.parent))
+    row = np.append(nearest, -1)[find_open(tree.slices, live)] if live.height else np.empty(0, np.int64)
+    name_ids = tree.slices.rows["name_id"].gather(pl.Series(row, dtype=I64).replace(-1, None))
+    named = live.with_columns(operator=trace.names.gather(name_ids), piece_nbytes="nbytes")
+    groups = named.group_by("operator", "piece_nbytes", maintain_order=True)
+    held = groups.agg(pl.col("nbytes").sum(), pl.col("event").first(), calls=pl.len())
+    ordered = held.sort("nbytes", "event", descending=[True, False])
+    return ordered.select(list(HELD)).cast(dict(HELD))  # type: ignore[arg-type]
+
+
+def find_allocation(trace: Trace, tree: ContextTree, event: int) -> pl.DataFrame:
+    """Return the frames of one memory event, the outermost first: the host's, else the stack that the allocator has."""
+    row = int(find_open(tree.slices, trace.memory_events[event])[0])
+    stack = trace.allocations.filter(event=event).join(trace.stacks, on="stack_id")["frames"]
+    if row >= 0 or stack.is_empty():
+        return walk_up(tree.contexts, int(tree.of_slices[row]) if row >= 0 else 0)
+    texts = stack.head(1).str.split(";").explode().reverse()
+    rows = pl.DataFrame({"kind": kinds_of(texts), "name": texts}).filter(pl.col("name") != "")
+    return read_frames(rows).select(list(FRAMES))

@@ -1,0 +1,124 @@
+"""What a program did within ranges of a name, which it wrote itself: `deepprof.range`, record_function, NVTX, roctx.
+
+A device event belongs to the range in which its launch lies. Backward passes run on a thread of autograd, which works
+for the thread that trains: what it does during a range of that thread is part of the range.
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from deepprof.collectors.kept_rows import RowMarks
+from deepprof.collectors.time_range import POINTS
+from deepprof.collectors.trace import Trace
+from deepprof.metrics.operators import BACKWARD, find_operators, mark_names, marked, outermost
+from deepprof.metrics.selection.thread_spans import THREAD, lie_in, merge_spans
+
+Bools = npt.NDArray[np.bool_]
+
+STREAM = ("device", "stream")
+COUNTED = r"\d+$"  # of a range that counts, as ProfilerStep#12 does
+
+
+def list_range_names(trace: Trace) -> pl.DataFrame:
+    """Return `name` and `len`, how many ranges have it, the most frequent first; numbers at the end are `*`."""
+    ids = trace.annotations["name_id"]
+    names = trace.names.gather(ids).str.replace(COUNTED, "*").alias("name").to_frame()
+    return names.group_by("name", maintain_order=True).len().sort("len", descending=True, maintain_order=True)
+
+
+def mark_ranges(trace: Trace, pattern: str) -> RowMarks | None:
+    """Return what lies in the ranges whose name is `pattern`, or matches its wildcards; None where there are none.
+
+    On the host that is what begins in a range on its thread, and in memory what happens there. On devices it is what
+    was launched so; of what has no launch in the trace, or where only the device has such ranges, what begins within a
+    range on its stream.
+    """
+    ids = _match(trace, pattern)
+    named = trace.annotations["name_id"].is_in(ids.implode()).to_numpy()
+    if not named.any():
+        return None
+    on_host = (trace.annotations["side"] == "host").to_numpy()
+    host = _find_host_spans(trace, _keep(trace.annotations, named & on_host))
+    device = _keep(trace.annotations, named & ~on_host)
+    inside = lie_in(trace.host_events, host)
+    points = {table: _mark_points(getattr(trace, table), host) for table in POINTS}
+    ranges = (on_host & lie_in(trace.annotations, host)) | (~on_host & _lie_on_device(trace, trace.annotations, device))
+    return points | {
+        "device_events": _mark_events(trace, inside, device, by_launch=bool((named & on_host).any())),
+        "host_events": inside,
+        "annotations": named | ranges,
+    }
+
+
+def _match(trace: Trace, pattern: str) -> pl.Series:
+    """Return the ids of the names of ranges that are a pattern or match it."""
+    ids = trace.annotations["name_id"].unique()
+    names = trace.names.gather(ids)
+    found = [name == pattern or fnmatchcase(name, pattern) for name in names]
+    return ids.filter(pl.Series(found, dtype=pl.Boolean))
+
+
+def _keep(rows: pl.DataFrame, kept: Bools) -> pl.DataFrame:
+    """Return the rows that are marked."""
+    return rows.filter(pl.Series(kept, dtype=pl.Boolean))
+
+
+def _find_host_spans(trace: Trace, ranges: pl.DataFrame) -> pl.DataFrame:
+    """Return the time of ranges by thread, and on autograd's threads that of the ranges of the thread that trains."""
+    helpers, trains = _find_autograd(trace)
+    theirs = (
+        ranges.join(trains, on=THREAD, nulls_equal=True).drop("thread").join(helpers, on="process", nulls_equal=True)
+    )
+    return merge_spans(pl.concat([each.select(*THREAD, "start_ns", "end_ns") for each in (ranges, theirs)]))
+
+
+def _find_autograd(trace: Trace) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the threads that only run nodes of backward passes, and of their processes the one that computes most."""
+    marks = mark_names(trace.names)
+    operators = outermost(find_operators(trace.host_events, marks))
+    threads = operators.with_columns(marked(marks, operators, BACKWARD)).group_by(THREAD, maintain_order=True)
+    known = threads.agg(pl.col("marked").all(), spent=(pl.col("end_ns") - pl.col("start_ns")).sum())
+    others = known.filter(~pl.col("marked")).sort("spent", descending=True, maintain_order=True)
+    trains = others.unique("process", keep="first", maintain_order=True)
+    return known.filter("marked").select(THREAD), trains.select(THREAD)
+
+
+def _mark_points(rows: pl.DataFrame, host: pl.DataFrame) -> Bools:
+    """Return which rows of one time lie in spans of their thread; of those without a thread, in any span."""
+    time = pl.lit(0, pl.Int64).alias("part")
+    anywhere = merge_spans(host.with_columns(time), ("part",))
+    found = lie_in(rows.with_columns(time), anywhere, ("part",))
+    if "thread" not in rows.columns:
+        return found
+    return np.where(rows["thread"].is_null().to_numpy(), found, lie_in(rows, host))
+
+
+def _mark_events(trace: Trace, inside: Bools, device: pl.DataFrame, *, by_launch: bool) -> Bools:
+    """Return the device events whose launch is `inside`; of those without one, which lie in ranges of the device."""
+    on_device = _lie_on_device(trace, trace.device_events, device)
+    if not by_launch:
+        return on_device
+    events = trace.device_events.select("correlation", "external_id")
+    calls = trace.host_events.with_columns(inside=pl.Series(inside, dtype=pl.Boolean))
+    for category, key in (("runtime", "correlation"), ("op", "external_id")):
+        first = (
+            calls.filter(pl.col("category") == category).drop_nulls(key).unique(key, keep="first", maintain_order=True)
+        )
+        events = events.join(
+            first.select(key, inside="inside").rename({"inside": category}), on=key, how="left", maintain_order="left"
+        )
+    launched = events.select(pl.coalesce("runtime", "op")).to_series()
+    return np.where(launched.is_null().to_numpy(), on_device, launched.fill_null(value=False).to_numpy())
+
+
+def _lie_on_device(trace: Trace, rows: pl.DataFrame, ranges: pl.DataFrame) -> Bools:
+    """Return which rows begin in ranges of their stream; ranges of a stream without events are of their device."""
+    streams = trace.device_events.select(STREAM).unique()
+    own = ranges.join(streams, on=STREAM, how="semi")
+    whole = ranges.join(streams, on=STREAM, how="anti")
+    return lie_in(rows, merge_spans(own, STREAM), STREAM) | lie_in(rows, merge_spans(whole, STREAM[:1]), STREAM[:1])
