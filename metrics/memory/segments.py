@@ -13,6 +13,8 @@ from deepprof.metrics.memory.use import MemoryUse
 
 ALL_KNOWN = 0.99  # of the memory in use and held: with fewer blocks and segments known, gaps between them say nothing
 
+FAR = 1 << 62  # no device has such an address: sums with it could overflow
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fragmentation:
@@ -51,7 +53,7 @@ def measure_fragmentation(memory: DeviceMemory, time_ns: int | None = None) -> F
 def _measure_gaps(memory: DeviceMemory, found: Fragmentation) -> Fragmentation:
     """Return the same with what lies between blocks, where nearly all of what is held and in use is known."""
     held = _find_segments(memory, found.time_ns)
-    used = memory.paired.table.filter(holds_at(found.time_ns))
+    used = memory.paired.table.filter(holds_at(found.time_ns), pl.col("address") < FAR)
     known = held["nbytes"].sum() >= ALL_KNOWN * found.reserved_nbytes
     if held.is_empty() or not known or used["nbytes"].sum() < ALL_KNOWN * found.allocated_nbytes:
         return found
@@ -68,7 +70,7 @@ def _measure_gaps(memory: DeviceMemory, found: Fragmentation) -> Fragmentation:
 def _find_segments(memory: DeviceMemory, time_ns: int) -> pl.DataFrame:
     """Return the segments that the allocator holds at a time: `address` and `nbytes`, in the order of addresses."""
     rows = memory.known.trace.segments.with_columns(process=pl.lit(None, pl.Int64))
-    segments = pair_blocks(rows, memory.device).table.filter(holds_at(time_ns))
+    segments = pair_blocks(rows, memory.device).table.filter(holds_at(time_ns), pl.col("address") < FAR)
     return segments.select("address", "nbytes").sort("address")
 
 

@@ -71,6 +71,12 @@ def test_what_is_given_back_is_no_segment() -> None:
     assert (found.reserved_nbytes, found.split_nbytes, found.largest_nbytes) == (SIZE, 15, 15)
 
 
+def test_addresses_that_no_device_has_say_nothing() -> None:
+    found = measure_fragmentation(memory_of(held_trace({2**63: [0, 9]})), 2)
+    assert found is not None
+    assert (found.allocated_nbytes, found.split_nbytes, found.largest_nbytes) == (2, None, None)
+
+
 def test_nothing_is_known_without_what_the_allocator_holds() -> None:
     assert measure_fragmentation(memory_of(make_trace())) is None
     bare = held_trace({40: [0]})
