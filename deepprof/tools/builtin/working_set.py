@@ -68,7 +68,10 @@ def _summarise(sets: pl.DataFrame) -> str:
     """Return the result in a sentence, of the device with the largest working set."""
     known = sets.drop_nulls("working_set_nbytes").sort("working_set_nbytes", descending=True, maintain_order=True)
     if known.is_empty():
-        return "no operand footprint is known: record shapes (torch.profiler: record_shapes=True), and read files"
+        return (
+            "no operand footprint is known: no shapes and types of operands are recorded "
+            "(torch.profiler: record_shapes=True; a running job sends none)"
+        )
     row = known.row(0, named=True)
     size, unknown = format_bytes(row["working_set_nbytes"]), row["unknown_kernels"]
     whole = ""
