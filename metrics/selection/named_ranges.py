@@ -15,12 +15,16 @@ import polars as pl
 from deepprof.collectors.kept_rows import RowMarks
 from deepprof.collectors.time_range import POINTS
 from deepprof.collectors.trace import Trace
-from deepprof.metrics.operators import BACKWARD, find_operators, mark_names, marked, outermost
+from deepprof.metrics.names import are_named
+from deepprof.metrics.operators import outermost
 from deepprof.metrics.selection.thread_spans import THREAD, lie_in, merge_spans
 
 Bools = npt.NDArray[np.bool_]
 
 STREAM = ("device", "stream")
+# Nodes of backward passes; in old recordings without the engine's own rows around them.
+NODE = r"^autograd::engine::evaluate_function|Backwards?\d*$|AccumulateGrad$|GraphRoot$"
+MOSTLY = 0.7  # of the time of a thread of autograd is in nodes: gradients are also copied there, to be exchanged
 COUNTED = r"\d+$"  # of a range that counts, as ProfilerStep#12 does
 
 
@@ -78,14 +82,19 @@ def _find_host_spans(trace: Trace, ranges: pl.DataFrame) -> pl.DataFrame:
 
 
 def _find_autograd(trace: Trace) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the threads that only run nodes of backward passes, and of their processes the one that computes most."""
-    marks = mark_names(trace.names)
-    operators = outermost(find_operators(trace.host_events, marks))
-    threads = operators.with_columns(marked(marks, operators, BACKWARD)).group_by(THREAD, maintain_order=True)
-    known = threads.agg(pl.col("marked").all(), spent=(pl.col("end_ns") - pl.col("start_ns")).sum())
-    others = known.filter(~pl.col("marked")).sort("spent", descending=True, maintain_order=True)
-    trains = others.unique("process", keep="first", maintain_order=True)
-    return known.filter("marked").select(THREAD), trains.select(THREAD)
+    """Return the threads that run backward passes for others, and of each process the thread that they run them for.
+
+    That is the one with most time in operators that are no nodes of backward passes, which may run them itself.
+    """
+    known = trace.host_events.with_row_index("row").filter(pl.col("category") == "op").drop_nulls("end_ns")
+    rows = outermost(known.sort(*THREAD, "start_ns", "end_ns", "row", descending=[False, False, False, True, False]))
+    length = pl.col("end_ns") - pl.col("start_ns")
+    rows = rows.with_columns(node=pl.Series(are_named(trace.names, rows["name_id"], NODE)), length=length)
+    nodes, all_ns = pl.col("length").filter("node").sum(), pl.col("length").sum()
+    threads = rows.group_by(THREAD, maintain_order=True).agg(nodes=nodes, others=all_ns - nodes)
+    trains = threads.sort("others", descending=True, maintain_order=True).unique("process", maintain_order=True)
+    helpers = threads.filter(pl.col("nodes") > MOSTLY * (pl.col("nodes") + pl.col("others")))
+    return helpers.join(trains, on=THREAD, how="anti", nulls_equal=True).select(THREAD), trains.select(THREAD)
 
 
 def _mark_points(rows: pl.DataFrame, host: pl.DataFrame) -> Bools:

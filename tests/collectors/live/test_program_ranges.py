@@ -241,6 +241,7 @@ def test_a_torch_for_cuda_writes_both_its_own_ranges_and_nvtx(monkeypatch: pytes
     profiler = SimpleNamespace(record_function=Record)
     torch.autograd = SimpleNamespace(profiler=profiler, _profiler_enabled=lambda: enabled[0])
     monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.delitem(sys.modules, "torch.autograd.profiler", raising=False)
     with deepprof.range("not imported yet"):
         pass
     monkeypatch.setitem(sys.modules, "torch.autograd.profiler", profiler)

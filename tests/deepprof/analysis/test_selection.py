@@ -71,6 +71,16 @@ def test_a_layer_has_its_kernels_forward_and_backward_and_those_below() -> None:
     assert "autograd::engine::evaluate_function: LinearBackward0" in names
 
 
+def test_a_layer_that_is_known_by_repeating_kernels_has_their_launches(trace: Trace) -> None:
+    whole = deepprof.analyze(trace).events
+    path = whole["layer"].drop_nulls()[0]
+    (part,) = deepprof.select(trace, layer=path)
+    wanted = whole.filter(layer=path)
+    assert times(part.device_events) == times(wanted)
+    assert part.host_events["correlation"].drop_nulls().sort().to_list() == wanted["correlation"].sort().to_list()
+    check_accounting(trace, part)
+
+
 def test_selections_combine(trace: Trace) -> None:
     (both,) = deepprof.select(trace, iterations=(2, 6), range="Optimizer.step*")
     (iterations,), (ranges,) = (

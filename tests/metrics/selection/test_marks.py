@@ -224,9 +224,10 @@ def backward(name: int, start: int, end: int, thread: int) -> Row:
     return launch(0, start, end, name) | {"thread": thread, "category": "op", "correlation": None}
 
 
-def test_the_backward_pass_on_a_thread_of_autograd_is_part_of_the_range_around_it() -> None:
+@pytest.mark.parametrize("node", ["autograd::engine::evaluate_function: MmBackward0", "MmBackward", "CopyBackwards"])
+def test_the_backward_pass_on_a_thread_of_autograd_is_part_of_the_range_around_it(node: str) -> None:
     """Thread 1 trains and waits in the range, 2 is autograd's, 3 loads the next batch meanwhile."""
-    names = ("step", "aten::mm", "autograd::engine::evaluate_function: MmBackward0", "aten::cat", "k", "load")
+    names = ("step", "aten::mm", node, "aten::cat", "k", "load")
     host = [
         backward(1, 0, 5, 1),
         backward(1, 11, 15, 1),
@@ -243,6 +244,14 @@ def test_the_backward_pass_on_a_thread_of_autograd_is_part_of_the_range_around_i
     assert found["device_events"] == [True, False]
     loading = listed(mark_ranges(trace, "load") or {})
     assert loading["host_events"] == [False, False, False, True, False, True, False]
+
+
+def test_a_thread_that_runs_its_own_backward_pass_belongs_to_no_other_ones_ranges() -> None:
+    """As on the CPU: thread 1 trains, mostly backward, while thread 3 loads in a range of its own."""
+    names = ("load", "aten::mm", "autograd::engine::evaluate_function: MmBackward0", "aten::cat")
+    host = [backward(1, 0, 2, 1), backward(2, 2, 20, 1), backward(3, 1, 2, 3)]
+    trace = make_trace((), host, [span(0, 0, 20, thread=3)], names)
+    assert listed(mark_ranges(trace, "load") or {})["host_events"] == [False, True, False]
 
 
 def test_iterations_have_what_begins_in_them_and_what_launched_it() -> None:
