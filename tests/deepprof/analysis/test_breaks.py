@@ -12,7 +12,7 @@ import pytest
 import deepprof
 from deepprof.collectors.clocks import shift
 from deepprof.collectors.store.rank import open_rank, write_rank
-from deepprof.collectors.time_range import account_part
+from deepprof.collectors.time_range import POINTS, account_part
 from deepprof.collectors.trace import Trace
 from deepprof.live.service.session import RankSession
 from deepprof.live.wire import WireLimits, check_batch, make_end, make_hello
@@ -55,7 +55,7 @@ def recorded(trace: Trace, spans: list[tuple[int, int]]) -> Trace:
         "host_events": host,
         "device_events": trace.device_events.filter(pl.col("correlation").is_in(host["correlation"].implode())),
         "annotations": trace.annotations.filter(within("start_ns", spans)),
-        "memory_events": trace.memory_events.filter(within("time_ns", spans)),
+        **{table: getattr(trace, table).filter(within("time_ns", spans)) for table in POINTS},
     }
     empty = {table: getattr(trace, table).clear() for table in ("collectives", "operands")}
     breaks = tuple(begin for begin, _ in spans[1:])
