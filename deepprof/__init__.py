@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from deepprof.analysis.selection import select
     from deepprof.collectors.errors import DeepProfError, TraceError, UsageError
     from deepprof.collectors.importers import read
-    from deepprof.collectors.live.program_ranges import range, start, stop
+    from deepprof.collectors.live.program_ranges import range as range
+    from deepprof.collectors.live.program_ranges import start, stop
     from deepprof.collectors.live.torch_profiler import attach
     from deepprof.collectors.store import Store, open_store
     from deepprof.collectors.trace import Trace
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     __version__: str
 
-__all__ = [
+__all__ = [  # and `range`, which `from deepprof import *` shall not put over Python's own
     "Analysis",
     "Comparison",
     "DeepProfError",
@@ -42,7 +43,6 @@ __all__ = [
     "compare",
     "connect",
     "open_store",
-    "range",
     "read",
     "read_job",
     "select",
@@ -76,7 +76,7 @@ HOMES = {
 
 def __dir__() -> list[str]:
     """Return the public names, also those that were not used yet: what a shell completes."""
-    return __all__
+    return sorted({*HOMES, *__all__})
 
 
 def __getattr__(name: str) -> object:

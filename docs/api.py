@@ -70,7 +70,7 @@ class Written(str):
 
 def render() -> str:
     """Return the page."""
-    public = [(name, getattr(deepprof, name)) for name in deepprof.__all__ if name != "__version__"]
+    public = [(name, getattr(deepprof, name)) for name in deepprof.HOMES]
     functions = [pair for pair in public if inspect.isfunction(pair[1])]
     classes = [pair for pair in public if inspect.isclass(pair[1])]
     assert len(functions) + len(classes) == len(public)  # noqa: S101

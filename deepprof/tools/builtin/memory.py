@@ -39,21 +39,21 @@ def put_in_place(rows: pl.DataFrame, rank: int, device: int) -> pl.DataFrame:
 class Memory(Tool):
     """Show the memory in use on each device over time, and who holds it at the peak.
 
-    `timeline` is cut into stretches of equal length, each with when it begins after the first, the least and the most
-    in use, and the most that the allocator holds; device -1 is the host. `peak` adds up the blocks that are alive at
-    the first peak by `by`; memory that was allocated before the recording is a category of its own. `iterations` has
-    the peak of each one, and how long it rises to nine tenths of that, stays above, and falls.
+    `peak` adds up the blocks that are alive at the first peak by `by`; memory that was allocated before the recording
+    is a category of its own. `iterations` has the peak of each one, and how long it rises to nine tenths of that, stays
+    above, and falls. `timeline` is cut into stretches of equal length, each with when it begins after the first, the
+    least and the most in use, and the most that the allocator holds; device -1 is the host.
     """
 
     details: ClassVar[bool | None] = True
 
-    points: Annotated[int, Meta(ge=1, le=100_000, description="stretches of the timeline")] = 100
+    points: Annotated[int, Meta(ge=1, le=100_000, description="stretches of the timeline")] = 20
     by: Literal["category", "stage", "layer", "operator", "line"] = "category"
     rows: Annotated[int, Meta(ge=0, description="rows of the peak and of iterations, 0 for all")] = 20
 
     def begin(self) -> None:
         """Begin with no memory."""
-        self.tables: dict[str, list[pl.DataFrame]] = {"timeline": [], "peak": [], "iterations": []}
+        self.tables: dict[str, list[pl.DataFrame]] = {"peak": [], "iterations": [], "timeline": []}
         self.said: list[str] = []
 
     def on_analysis(self, analysis: Analysis) -> None:

@@ -229,12 +229,12 @@ def test_many_devices_with_few_kernels_are_a_report(devices: int) -> None:
 
 def test_public_names_are_exactly_these() -> None:
     names = ["Analysis", "Comparison", "DeepProfError", "Finding", "Loop", "Store", "Trace", "TraceError", "UsageError"]
-    functions = ["analyze", "attach", "compare", "connect", "open_store", "range", "read", "read_job", "select"]
+    functions = ["analyze", "attach", "compare", "connect", "open_store", "read", "read_job", "select"]
     functions += ["start", "stop"]
     assert deepprof.__all__ == sorted([*names, "__version__", *functions])
     assert all(getattr(deepprof, name) is not None for name in deepprof.__all__)
-    assert set(deepprof.HOMES) | {"__version__"} == set(deepprof.__all__)
-    assert dir(deepprof) == deepprof.__all__
+    assert set(deepprof.HOMES) | {"__version__"} == {*deepprof.__all__, "range"}  # `import *` must not hide Python's
+    assert dir(deepprof) == sorted([*deepprof.__all__, "range"])
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         deepprof.nothing  # noqa: B018
 
