@@ -140,6 +140,9 @@ def test_every_row_of_a_small_history(tmp_path: Path) -> None:
     ]
     assert trace.segments.rows() == [(us, 0, 4096, 2**21, 7), (us + 7_000, 0, 4096, -(2**21), 7)]
     assert trace.failed_allocations.rows() == [(us + 5_000, 0, 2**40, 5, 1)]
+    assert any(
+        note.startswith("1 allocation failed for want of memory; deepprof tool out-of-memory") for note in trace.notes
+    )
     assert trace.allocations.rows() == [(0, 7, 0), (1, 7, None)]
     assert trace.stacks["frames"].to_list() == [
         "/job/train_0.py(10): step_0;/job/train_1.py(11): step_1",

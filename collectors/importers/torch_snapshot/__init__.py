@@ -72,6 +72,8 @@ class TorchSnapshot:
 def _remark(history: AllocatorHistory) -> Iterator[str]:
     """Yield the notes about a snapshot."""
     yield NOTE
+    if failed := history.failed.height:
+        yield f"{counted(failed, 'allocation')} failed for want of memory; deepprof tool out-of-memory says why"
     if history.before:
         what = counted(history.before, "block or segment", "blocks and segments")
         size = f"{history.before_nbytes:,} bytes in use"

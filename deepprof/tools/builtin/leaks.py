@@ -16,6 +16,8 @@ from deepprof.tools.tool import Report, Tool
 if TYPE_CHECKING:
     from deepprof.analysis import Analysis
 
+NO_ITERATIONS = "no iteration was found, so that nothing is known to be left by each"
+
 
 class Leaks(Tool):
     """List the lines whose allocations iterations do not release: those of nearly all iterations first.
@@ -31,19 +33,23 @@ class Leaks(Tool):
     def begin(self) -> None:
         """Begin with no line."""
         self.lines = pl.DataFrame(schema={**PLACE, **GROWTH})
+        self.has_iterations = False
 
     def on_analysis(self, analysis: Analysis) -> None:
         """Look for lines on each device."""
         found = (put_in_place(list_growth(memory), rank, memory.device) for rank, memory in memories_of(analysis))
         self.lines = pl.concat([self.lines, *found])
+        self.has_iterations = bool(analysis.loops)
 
     def report(self) -> Report:
         """Return the lines, and what the steady ones leave per iteration."""
         steady = self.lines.filter("is_steady")
         left = float(steady["nbytes"].sum())
-        said = f"{format_bytes(left)} of each iteration are never released, from {counted(steady.height, 'line')}"
+        said = "no line leaves memory in nearly all iterations" if self.has_iterations else NO_ITERATIONS
+        if steady.height:
+            said = f"{format_bytes(left)} of each iteration are never released, from {counted(steady.height, 'line')}"
         return {
-            "summary": said if steady.height else "no line leaves memory in nearly all iterations",
+            "summary": said,
             "nbytes_per_iteration": left,
             "lines": self.lines.head(self.rows) if self.rows else self.lines,
         }
