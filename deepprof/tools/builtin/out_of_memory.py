@@ -31,6 +31,7 @@ FAILURES = pl.Schema(
         "asked_in": pl.String(),
     }
 )
+BARRED = "it may be of another stream or pool, or the process has a limit"
 
 
 class OutOfMemory(Tool):
@@ -93,9 +94,11 @@ def _write_place(failed: FailedAllocation) -> str | None:
 def _say(failed: FailedAllocation) -> str:
     """Return why an allocation failed."""
     asked = format_bytes(failed.asked_nbytes)
-    if failed.is_fragmented is None:
+    if failed.free_in_all_nbytes is None:
         return f"{asked} were asked for, and what was free is not recorded"
     free = format_bytes(failed.free_in_all_nbytes)
     if failed.is_fragmented:
         return f"{asked} were asked for and {free} free in all, but in shorter pieces: memory is fragmented"
+    if failed.free_in_all_nbytes >= failed.asked_nbytes:
+        return f"{asked} were asked for and {free} free in all, enough of it in one piece: {BARRED}"
     return f"{asked} were asked for, and {free} free in all"

@@ -185,6 +185,7 @@ def test_a_failed_allocation_that_would_have_fit_in_all() -> None:
     assert found.location == {"function": "forward", "file": "model.py", "line": 7}
     assert "failed although 65.0 MB were free in all" in found.summary
     assert list(fragmentation(memory_of(failed_trace(80 * MIB, 12 * MIB)))) == []
+    assert list(fragmentation(memory_of(failed_trace(60 * MIB, 70 * MIB)))) == []  # a limit of the process
 
 
 def churning(length: float, *, calls: bool, every: int = 1, busy: float = 99_990) -> tuple[Loop, Trace]:

@@ -43,6 +43,15 @@ def test_a_failure_without_enough_is_none() -> None:
     )
 
 
+@pytest.mark.parametrize(("asked", "left"), [(60, 70), (8, 2)], ids=["at the driver", "in a segment"])
+def test_a_failure_with_enough_in_one_piece_is_no_fragmentation(asked: int, left: int) -> None:
+    """Of a process with a limit, or where what is free belongs to another stream."""
+    report = run(OutOfMemory(), failed_trace(asked * MIB, left * MIB))
+    assert f" and {left + 50:.0f}" in str(report["summary"])
+    assert "enough of it in one piece" in str(report["summary"])
+    assert report["failures"]["fragmented"].to_list() == [False]  # type: ignore[index, union-attr]
+
+
 def test_memory_without_iterations() -> None:
     report = run(Memory(points=3), split_trace(spread=False))
     timeline, peak = report["timeline"], report["peak"]
