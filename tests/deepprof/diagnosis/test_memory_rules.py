@@ -105,6 +105,22 @@ def test_what_does_not_go_on_is_no_leak(rows: list[tuple[float, int, int]]) -> N
     assert diagnose_memory(memory_of(trace, make_loop([10.0] * 12))) == []
 
 
+@pytest.mark.parametrize(("nbytes", "found"), [(512, 0), (64 * MIB, 1)])
+def test_without_totals_only_a_large_leak_is_one(nbytes: int, found: int) -> None:
+    """What is in use beside what the recording shows is not known: a kept number doubles nothing."""
+    rows = allocate(*((10 * i + 5.0, 1000 + i, nbytes) for i in range(13)))
+    rows = rows.with_columns(allocated_nbytes=pl.lit(None, pl.UInt64))
+    trace = with_rows(make_trace(), memory_events=rows)
+    assert len(list(memory_growth(memory_of(trace, make_loop([10.0] * 12))))) == found
+
+
+def test_a_device_that_holds_more_than_it_has_is_not_filled_by_a_number() -> None:
+    """Managed memory may be more than that of the device."""
+    rows = allocate(*((10 * i + 5.0, 1000 + i, 512) for i in range(13)), base=2 * GB)
+    trace = with_device(with_rows(make_trace(), memory_events=rows), GB)
+    assert list(memory_growth(memory_of(trace, make_loop([10.0] * 12)))) == []
+
+
 @pytest.mark.parametrize("count", [0, 1, 2, 5])
 def test_few_iterations_show_no_growth(count: int) -> None:
     rows = [(10 * i + 5.0, 1000 + i, 4 * MIB) for i in range(13)]
