@@ -15,7 +15,7 @@ from deepprof.tools.tool import Tool
 from deepprof.tools.tool_run import run
 from tests.collectors.test_torch_snapshot import read
 from tests.collectors.torch_snapshots import SEGMENT_NBYTES, SmallAllocator, make_snapshot
-from tests.deepprof.diagnosis.test_memory_rules import MIB, failed_trace, split_trace
+from tests.deepprof.diagnosis.test_memory_rules import MIB, failed_trace, split_trace, with_rows
 from tests.tables import make_trace
 
 
@@ -50,6 +50,21 @@ def test_a_failure_with_enough_in_one_piece_is_no_fragmentation(asked: int, left
     assert f" and {left + 50:.0f}" in str(report["summary"])
     assert "enough of it in one piece" in str(report["summary"])
     assert report["failures"]["fragmented"].to_list() == [False]  # type: ignore[index, union-attr]
+
+
+def test_failures_on_two_devices() -> None:
+    """Each has its owners in the table, and the last one in time is told, whatever its device."""
+    trace = failed_trace(60 * MIB, 12 * MIB)
+    tables = {name: getattr(trace, name) for name in ("memory_events", "segments", "failed_allocations")}
+    earlier = trace.failed_allocations.with_columns(pl.col("time_ns") - 1, nbytes=pl.lit(80 * MIB, pl.Int64))
+    other = {**tables, "failed_allocations": earlier}
+    both = {
+        name: pl.concat([rows, other[name].with_columns(device=pl.lit(1, pl.Int32))]) for name, rows in tables.items()
+    }
+    sorted_ = {name: rows.sort("time_ns", maintain_order=True) for name, rows in both.items()}
+    report = run(OutOfMemory(rows=1), with_rows(trace, **sorted_))
+    assert "2 allocations failed; of the last one: 60.0 MiB" in str(report["summary"])
+    assert report["in_use"]["device"].to_list() == [0, 1]  # type: ignore[index, union-attr]
 
 
 def test_memory_without_iterations() -> None:
