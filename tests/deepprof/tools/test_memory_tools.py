@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -76,6 +77,10 @@ def test_memory_without_iterations() -> None:
     assert timeline["reserved_nbytes"].to_list() == [100 * MIB] * 3
     assert peak.select("category", "nbytes", "share_ratio").rows() == [("unknown", 50 * MIB, 1.0)]
     assert report["summary"] == "rank 0, device 0: 50.0 MiB at the peak"
+    trace = split_trace(spread=False)
+    trace = replace(trace, memory_events=trace.memory_events.with_columns(allocated_nbytes=pl.lit(None, pl.UInt64)))
+    said = "rank 0, device 0: 50.0 MiB at the peak above the least in the recording, which has no totals"
+    assert run(Memory(points=3), trace)["summary"] == said
 
 
 @pytest.mark.parametrize(
