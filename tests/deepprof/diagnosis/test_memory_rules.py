@@ -188,6 +188,26 @@ def test_more_memory_taken_although_as_much_was_free() -> None:
     assert list(fragmentation(memory_of(with_rows(make_trace(), memory_events=needed), loop))) == []
 
 
+def test_pieces_do_not_matter_while_the_device_has_room() -> None:
+    """PyTorch takes 20 MiB for a request of one: a small job holds a few pieces, and nothing is short of memory."""
+    trace = split_trace(spread=True)
+    assert list(fragmentation(memory_of(with_device(trace, 210 * MIB)))) == []
+    assert len(list(fragmentation(memory_of(with_device(trace, 190 * MIB))))) == 1
+
+
+def test_the_summary_tells_what_was_found() -> None:
+    """Where little lies between blocks in use at the peak, what the allocator took in vain is told."""
+    loop = make_loop([10.0] * 12)
+    first, second = 100 * MIB, 200 * MIB
+    base = [(5, first, 60), (15, first, -60), (16, first, 20), (25, second, 30), (26, first + 20 * MIB, 40)]
+    rows = allocate(*((time, place, size * MIB) for time, place, size in base))
+    rows = rows.with_columns(reserved_nbytes=pl.Series([60, 60, 60, 90, 90], dtype=pl.UInt64) * MIB)
+    held = segments((0.0, first, 60 * MIB), (25.0, second, 30 * MIB))
+    (found,) = fragmentation(memory_of(with_rows(make_trace(), memory_events=rows, segments=held), loop))
+    assert (found.evidence["split_nbytes"], found.evidence["refused_nbytes"]) == (0, 30 * MIB)
+    assert "took 31.5 MB more although as much was free" in found.summary
+
+
 def failed_trace(asked: int, left: int) -> Trace:
     """Return a trace in which an allocation fails while the driver has `left`, and 50 MiB are held and not in use."""
     frames = "torch/nn/functional.py(9): linear;model.py(7): forward;train.py(3): main"
