@@ -242,6 +242,22 @@ def test_calls_for_memory_behind_other_work() -> None:
     assert list(allocator_churn(memory_of(trace, loop))) == []
 
 
+def test_calls_of_the_driver_within_the_runtimes_count_once() -> None:
+    """And memory of the host that is pinned is not called the device's."""
+    host = [
+        Did("cudaHostAlloc", 20_000, 24_000),
+        Did("cuMemHostAlloc", 20_100, 23_900),
+        Did("cudaFree", 24_000, 25_000),
+    ]
+    loop, trace = Job(100_000, [compute(99_990)], [host[0], host[2]]).build()
+    (once,) = allocator_churn(memory_of(trace, loop))
+    loop, trace = Job(100_000, [compute(99_990)], host).build()
+    (found,) = allocator_churn(memory_of(trace, loop))
+    assert found.evidence == once.evidence
+    assert (found.evidence["calls_per_iteration"], found.evidence["host_ns_per_iteration"]) == (2, 5 * MS)
+    assert "device memory" not in found.summary
+
+
 def test_the_line_that_calls_for_memory() -> None:
     host = [
         Did("model/train.py(7): grow", 19_000, 26_000, "python"),
