@@ -59,9 +59,15 @@ def _begins_of_later(loop: Loop, trace: Trace) -> Int64s:
 
 
 def _find_calls(trace: Trace, begin: Int64s) -> pl.DataFrame:
-    """Return the calls for memory of the driver from the first to the last of sorted times."""
+    """Return the calls for memory of the driver from the first to the last of sorted times, the outermost ones.
+
+    A recorder of both has the driver's call within the runtime's.
+    """
     calls = trace.host_events.filter((pl.col("category") == "runtime") & pl.col("end_ns").is_not_null())
-    return rows_named(calls, trace.names, ALLOCATOR).filter(pl.col("start_ns").is_between(begin[0], begin[-1] - 1))
+    found = rows_named(calls, trace.names, ALLOCATOR).filter(pl.col("start_ns").is_between(begin[0], begin[-1] - 1))
+    ordered = found.sort("start_ns", "end_ns", descending=[False, True], maintain_order=True)
+    ends = pl.col("end_ns").cum_max().shift(1).over("process", "thread")
+    return ordered.filter((pl.col("start_ns") >= ends).fill_null(value=True))
 
 
 def find_churn_place(memory: DeviceMemory) -> dict[str, object] | None:

@@ -55,7 +55,19 @@ class DeviceMemory:
         """The columns of `BLOCKS` and `OWNERS`, and the `category` of each block."""
         table = self.paired.table
         owned = table.hstack(find_owners(self.known, table, self._stages))
-        return owned.with_columns(categorize(owned, self.begins))
+        category = categorize(owned, self.begins)
+        if self._is_of_driver:
+            category = category.set((category != "before the recording"), "unknown")
+        return owned.with_columns(category)
+
+    @property
+    def _is_of_driver(self) -> bool:
+        """Whether the events are what the process takes from the driver: an allocator puts anything into such blocks.
+
+        Recorders of allocators write totals, or the thread; nsys writes neither.
+        """
+        events = self.known.trace.memory_events
+        return not events.select("thread", "allocated_nbytes").count().sum_horizontal().sum()
 
     @property
     def _stages(self) -> StageSegments | None:

@@ -40,9 +40,18 @@ class FailedAllocation:
 
     @property
     def is_fragmented(self) -> bool | None:
-        """Whether there was enough in all, but no stretch of it was long enough; None where that is not known."""
+        """Whether there was enough in all, but no stretch of it is known to be long enough; None: not known.
+
+        What the driver has left it can give at once: where that is enough, something else was in the way.
+        """
         free = self.free_in_all_nbytes
-        return None if free is None else free >= self.asked_nbytes
+        return None if free is None else self._longest_nbytes < self.asked_nbytes <= free
+
+    @property
+    def _longest_nbytes(self) -> int:
+        """The longest stretch that is known to be free."""
+        held = 0 if self.holding is None else self.holding.largest_nbytes or 0
+        return max(self.free_nbytes or 0, held)
 
 
 def list_failures(memory: DeviceMemory) -> list[FailedAllocation]:

@@ -37,9 +37,9 @@ def allocator_churn(memory: DeviceMemory) -> Iterator[Finding]:
     texts = FindingTexts(
         title="Every iteration asks the driver for memory",
         summary=(
-            f"The host allocates or frees device memory {found.calls:.1f} times per iteration, in {found.affected} of "
-            f"the last {found.iterations}, for {format_ms(found.time_ns)} ({format_percent(share)}); "
-            "the device has other work meanwhile."
+            f"The host asks the driver for memory, or gives it back, {found.calls:.1f} times per iteration, in "
+            f"{found.affected} of the last {found.iterations}, for {format_ms(found.time_ns)} "
+            f"({format_percent(share)}); the device has other work meanwhile."
         ),
         advice=advise(trace_of(memory), KEEP_MEMORY, **KEEP_MEMORY_IN),
     )

@@ -16,6 +16,7 @@ from deepprof.metrics.memory.segments import Fragmentation, measure_fragmentatio
 
 SPLIT = 0.2  # of what the allocator holds at the peak lies between blocks in use
 REFUSED = 0.1  # of what it holds was taken after warm-up although as much was free
+MUCH = 0.5  # of the device's memory: while the allocator holds less, nothing is short
 SAME_SIZES = (
     "Allocate what lives long before what lives short, and give tensors the same sizes in every iteration (pad or "
     "bucket them)."
@@ -37,6 +38,8 @@ def fragmentation(memory: DeviceMemory) -> Iterator[Finding]:
     split, refused = (found.split_nbytes or 0) / found.reserved_nbytes, _measure_refused(memory)
     if failed is None and split < SPLIT and refused < REFUSED * found.reserved_nbytes:
         return
+    if failed is None and _has_room(memory):
+        return
     texts = FindingTexts(
         title="Memory is free in pieces that are too short",
         summary=_describe(found, failed, refused),
@@ -54,6 +57,13 @@ def fragmentation(memory: DeviceMemory) -> Iterator[Finding]:
     yield MemoryClaim(rule="fragmentation", memory=memory).conclude(texts, evidence, place)
 
 
+def _has_room(memory: DeviceMemory) -> bool:
+    """Return whether the allocator never held much of the device's memory: the driver has more for any request."""
+    use, size = memory.use, memory.capacity_nbytes
+    held = None if use is None else use.reserved_nbytes
+    return held is not None and size is not None and int(held.max()) < MUCH * size
+
+
 def _measure_refused(memory: DeviceMemory) -> int:
     """Return what the allocator took after the warm-up although as much was free in all."""
     if memory.use is None or memory.loop is None:
@@ -68,7 +78,7 @@ def _describe(found: Fragmentation, failed: FailedAllocation | None, refused: in
     if failed is not None:
         free = format_nbytes(failed.free_in_all_nbytes or 0)
         return f"An allocation of {format_nbytes(failed.asked_nbytes)} failed although {free} were free in all; {held}."
-    if found.split_nbytes is not None:
+    if found.split_nbytes is not None and found.split_nbytes >= SPLIT * found.reserved_nbytes:
         share = format_percent(found.split_nbytes / found.reserved_nbytes)
         return (
             f"At the peak {held}, {format_nbytes(found.split_nbytes)} ({share}) between blocks in use; the longest "

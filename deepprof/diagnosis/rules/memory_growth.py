@@ -1,8 +1,9 @@
 """Every iteration leaves more memory in use: losses kept with their history, caches without a limit.
 
 A line leaks that leaves something unreleased in nearly all iterations, if that would double what is in use within a
-thousand of them, or fill the device within ten thousand. Where allocations have no addresses, or no single line leaks,
-what iterations leave in use in all must grow (`find_memory_growth`).
+thousand of them (where no totals are recorded: if it is large, too), or fill the device within ten thousand. Where
+allocations have no addresses, or no single line leaks, what iterations leave in use in all must grow
+(`find_memory_growth`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from deepprof.diagnosis.rule import rule
 from deepprof.metrics.contexts.frames import write_line
 from deepprof.metrics.memory.device_memory import DeviceMemory
 from deepprof.metrics.memory.leaks import list_growth
-from deepprof.metrics.series.growth import find_memory_growth
+from deepprof.metrics.series.growth import LEAK_NBYTES, find_memory_growth
 
 DOUBLED, FULL = 1_000, 10_000  # iterations within which memory in use doubles, or the device is full
 KEPT = (
@@ -85,10 +86,14 @@ def _find_leak(memory: DeviceMemory) -> _Leak | None:
 
 
 def _is_much(memory: DeviceMemory, nbytes: float) -> bool:
-    """Return whether so much per iteration matters before a job is over."""
+    """Return whether so much per iteration matters before a job is over.
+
+    Without totals it is not known what is in use beside what the recording shows, and so not when that doubles.
+    """
     use, size = memory.use, memory.capacity_nbytes
     in_use = int(use.allocated_nbytes.max()) if use is not None else 0
-    return nbytes * DOUBLED >= in_use or (size is not None and nbytes * FULL >= size - in_use)
+    least = in_use / DOUBLED if use is not None and use.absolute else max(in_use / DOUBLED, LEAK_NBYTES)
+    return nbytes >= least or (size is not None and nbytes * FULL >= size - in_use >= 0)
 
 
 def _find_rise(memory: DeviceMemory) -> _Leak | None:

@@ -60,8 +60,10 @@ class Hotness(Tool):
                 self._add(rank, memory)
 
     def _add(self, rank: int, memory: DeviceMemory) -> None:
-        """Add the memory of one device."""
+        """Add the memory of one device, of which there may be no event."""
         times = memory.known.trace.memory_events["time_ns"]
+        if times.is_empty():
+            return
         span = (int(times[0]), int(times[-1]))
         found = measure_bands(memory.blocks, span, self.windows)
         self.left_out += found.left_out

@@ -66,7 +66,9 @@ class Memory(Tool):
             for name, rows in (("timeline", self._cut(memory)), ("peak", self._add_up(memory)), ("iterations", peaks)):
                 self.tables[name].append(put_in_place(rows, rank, memory.device))
             where = "the host" if memory.device < 0 else f"device {memory.device}"
-            self.said.append(f"rank {rank}, {where}: {format_bytes(int(use.allocated_nbytes[use.peak]))} at the peak")
+            most = format_bytes(int(use.allocated_nbytes[use.peak]))
+            than = "" if use.absolute else " above the least in the recording, which has no totals"
+            self.said.append(f"rank {rank}, {where}: {most} at the peak{than}")
             if alone := memory.paired.left_out.get("without-place"):
                 self.said.append(f"{counted(alone, 'event')} of it without an address, of which no block is known")
 

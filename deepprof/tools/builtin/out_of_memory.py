@@ -31,6 +31,7 @@ FAILURES = pl.Schema(
         "asked_in": pl.String(),
     }
 )
+BARRED = "it may be of another stream or pool, or the process has a limit"
 
 
 class OutOfMemory(Tool):
@@ -42,13 +43,13 @@ class OutOfMemory(Tool):
 
     details: ClassVar[bool | None] = True
 
-    rows: Annotated[int, Meta(ge=0, description="owners in the table, 0 for all")] = 20
+    rows: Annotated[int, Meta(ge=0, description="owners on each device, 0 for all")] = 20
 
     def begin(self) -> None:
         """Begin with no failure."""
         self.failures = pl.DataFrame(schema=FAILURES)
         self.in_use = pl.DataFrame(schema={**PLACE, **COMPOSITION})
-        self.said = ""
+        self.last: FailedAllocation | None = None
 
     def on_analysis(self, analysis: Analysis) -> None:
         """Examine the failures on each device."""
@@ -57,17 +58,15 @@ class OutOfMemory(Tool):
             if found:
                 rows = pl.DataFrame([_describe(each) for each in found], schema=FAILURES)
                 self.failures.extend(rows.with_columns(rank=pl.lit(rank, I64), device=pl.lit(memory.device, I64)))
-                self.in_use.extend(put_in_place(found[-1].in_use, rank, memory.device))
-                self.said = _say(found[-1])
+                owners = put_in_place(found[-1].in_use, rank, memory.device)
+                self.in_use.extend(owners.head(self.rows) if self.rows else owners)
+                self.last = max(self.last or found[-1], found[-1], key=lambda each: each.time_ns)
 
     def report(self) -> Report:
         """Return the failures, and the last one in a sentence."""
         many = counted(self.failures.height, "allocation")
-        return {
-            "summary": f"{many} failed; of the last one: {self.said}" if self.said else "no allocation failed",
-            "failures": self.failures,
-            "in_use": self.in_use.head(self.rows) if self.rows else self.in_use,
-        }
+        said = "no allocation failed" if self.last is None else f"{many} failed; of the last one: {_say(self.last)}"
+        return {"summary": said, "failures": self.failures, "in_use": self.in_use}
 
 
 def _describe(failed: FailedAllocation) -> dict[str, object]:
@@ -93,9 +92,11 @@ def _write_place(failed: FailedAllocation) -> str | None:
 def _say(failed: FailedAllocation) -> str:
     """Return why an allocation failed."""
     asked = format_bytes(failed.asked_nbytes)
-    if failed.is_fragmented is None:
+    if failed.free_in_all_nbytes is None:
         return f"{asked} were asked for, and what was free is not recorded"
     free = format_bytes(failed.free_in_all_nbytes)
     if failed.is_fragmented:
         return f"{asked} were asked for and {free} free in all, but in shorter pieces: memory is fragmented"
+    if failed.free_in_all_nbytes >= failed.asked_nbytes:
+        return f"{asked} were asked for and {free} free in all, enough of it in one piece: {BARRED}"
     return f"{asked} were asked for, and {free} free in all"

@@ -66,5 +66,7 @@ def _measure_bands(analysis: Analysis, rank: int) -> pl.DataFrame:
     tables = [pl.DataFrame(schema=ADDRESS_BANDS)]
     for memory in memories:
         times = memory.known.trace.memory_events["time_ns"]
+        if times.is_empty():
+            continue
         tables.append(measure_bands(memory.blocks, (int(times[0]), int(times[-1])), 1).bands)
     return pl.concat(tables)

@@ -105,6 +105,22 @@ def test_what_does_not_go_on_is_no_leak(rows: list[tuple[float, int, int]]) -> N
     assert diagnose_memory(memory_of(trace, make_loop([10.0] * 12))) == []
 
 
+@pytest.mark.parametrize(("nbytes", "found"), [(512, 0), (64 * MIB, 1)])
+def test_without_totals_only_a_large_leak_is_one(nbytes: int, found: int) -> None:
+    """What is in use beside what the recording shows is not known: a kept number doubles nothing."""
+    rows = allocate(*((10 * i + 5.0, 1000 + i, nbytes) for i in range(13)))
+    rows = rows.with_columns(allocated_nbytes=pl.lit(None, pl.UInt64))
+    trace = with_rows(make_trace(), memory_events=rows)
+    assert len(list(memory_growth(memory_of(trace, make_loop([10.0] * 12))))) == found
+
+
+def test_a_device_that_holds_more_than_it_has_is_not_filled_by_a_number() -> None:
+    """Managed memory may be more than that of the device."""
+    rows = allocate(*((10 * i + 5.0, 1000 + i, 512) for i in range(13)), base=2 * GB)
+    trace = with_device(with_rows(make_trace(), memory_events=rows), GB)
+    assert list(memory_growth(memory_of(trace, make_loop([10.0] * 12)))) == []
+
+
 @pytest.mark.parametrize("count", [0, 1, 2, 5])
 def test_few_iterations_show_no_growth(count: int) -> None:
     rows = [(10 * i + 5.0, 1000 + i, 4 * MIB) for i in range(13)]
@@ -172,6 +188,26 @@ def test_more_memory_taken_although_as_much_was_free() -> None:
     assert list(fragmentation(memory_of(with_rows(make_trace(), memory_events=needed), loop))) == []
 
 
+def test_pieces_do_not_matter_while_the_device_has_room() -> None:
+    """PyTorch takes 20 MiB for a request of one: a small job holds a few pieces, and nothing is short of memory."""
+    trace = split_trace(spread=True)
+    assert list(fragmentation(memory_of(with_device(trace, 210 * MIB)))) == []
+    assert len(list(fragmentation(memory_of(with_device(trace, 190 * MIB))))) == 1
+
+
+def test_the_summary_tells_what_was_found() -> None:
+    """Where little lies between blocks in use at the peak, what the allocator took in vain is told."""
+    loop = make_loop([10.0] * 12)
+    first, second = 100 * MIB, 200 * MIB
+    base = [(5, first, 60), (15, first, -60), (16, first, 20), (25, second, 30), (26, first + 20 * MIB, 40)]
+    rows = allocate(*((time, place, size * MIB) for time, place, size in base))
+    rows = rows.with_columns(reserved_nbytes=pl.Series([60, 60, 60, 90, 90], dtype=pl.UInt64) * MIB)
+    held = segments((0.0, first, 60 * MIB), (25.0, second, 30 * MIB))
+    (found,) = fragmentation(memory_of(with_rows(make_trace(), memory_events=rows, segments=held), loop))
+    assert (found.evidence["split_nbytes"], found.evidence["refused_nbytes"]) == (0, 30 * MIB)
+    assert "took 31.5 MB more although as much was free" in found.summary
+
+
 def failed_trace(asked: int, left: int) -> Trace:
     """Return a trace in which an allocation fails while the driver has `left`, and 50 MiB are held and not in use."""
     frames = "torch/nn/functional.py(9): linear;model.py(7): forward;train.py(3): main"
@@ -185,6 +221,7 @@ def test_a_failed_allocation_that_would_have_fit_in_all() -> None:
     assert found.location == {"function": "forward", "file": "model.py", "line": 7}
     assert "failed although 65.0 MB were free in all" in found.summary
     assert list(fragmentation(memory_of(failed_trace(80 * MIB, 12 * MIB)))) == []
+    assert list(fragmentation(memory_of(failed_trace(60 * MIB, 70 * MIB)))) == []  # a limit of the process
 
 
 def churning(length: float, *, calls: bool, every: int = 1, busy: float = 99_990) -> tuple[Loop, Trace]:
@@ -203,6 +240,22 @@ def test_calls_for_memory_behind_other_work() -> None:
     assert list(allocator_churn(memory_of(trace, loop))) == []
     loop, trace = churning(600, calls=True)
     assert list(allocator_churn(memory_of(trace, loop))) == []
+
+
+def test_calls_of_the_driver_within_the_runtimes_count_once() -> None:
+    """And memory of the host that is pinned is not called the device's."""
+    host = [
+        Did("cudaHostAlloc", 20_000, 24_000),
+        Did("cuMemHostAlloc", 20_100, 23_900),
+        Did("cudaFree", 24_000, 25_000),
+    ]
+    loop, trace = Job(100_000, [compute(99_990)], [host[0], host[2]]).build()
+    (once,) = allocator_churn(memory_of(trace, loop))
+    loop, trace = Job(100_000, [compute(99_990)], host).build()
+    (found,) = allocator_churn(memory_of(trace, loop))
+    assert found.evidence == once.evidence
+    assert (found.evidence["calls_per_iteration"], found.evidence["host_ns_per_iteration"]) == (2, 5 * MS)
+    assert "device memory" not in found.summary
 
 
 def test_the_line_that_calls_for_memory() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 import deepprof
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.memory.address_bands import BAND_NBYTES
+from deepprof.simulation import simulate, write
 from deepprof.tools import Report, find_tool, run
 from deepprof.tools.options import make_tool
 from tests.metrics.memory.test_floors import with_memory
@@ -44,6 +46,16 @@ def test_the_working_set_on_a_cpu_counts_operators_that_became_kernels() -> None
 
 def allocate(time: int, address: int, nbytes: int) -> Row:
     return {"time_ns": time, "process": 1, "device": 0, "address": address, "nbytes": nbytes}
+
+
+@pytest.mark.parametrize(("name", "said"), [("hotness", "no memory events"), ("prefetch", "no managed memory")])
+def test_a_job_with_iterations_and_no_memory_events(tmp_path: Path, name: str, said: str) -> None:
+    path = tmp_path / "job.json"
+    write(simulate("healthy", iterations=8, seed=0), path)
+    trace = deepprof.read(path)
+    assert trace.memory_events.is_empty()
+    assert deepprof.analyze(trace).loops
+    assert str(measure(name, trace)["summary"]).startswith(said)
 
 
 def test_long_lived_memory_and_bursts() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -15,7 +16,7 @@ from deepprof.tools.tool import Tool
 from deepprof.tools.tool_run import run
 from tests.collectors.test_torch_snapshot import read
 from tests.collectors.torch_snapshots import SEGMENT_NBYTES, SmallAllocator, make_snapshot
-from tests.deepprof.diagnosis.test_memory_rules import MIB, failed_trace, split_trace
+from tests.deepprof.diagnosis.test_memory_rules import MIB, failed_trace, split_trace, with_rows
 from tests.tables import make_trace
 
 
@@ -43,6 +44,30 @@ def test_a_failure_without_enough_is_none() -> None:
     )
 
 
+@pytest.mark.parametrize(("asked", "left"), [(60, 70), (8, 2)], ids=["at the driver", "in a segment"])
+def test_a_failure_with_enough_in_one_piece_is_no_fragmentation(asked: int, left: int) -> None:
+    """Of a process with a limit, or where what is free belongs to another stream."""
+    report = run(OutOfMemory(), failed_trace(asked * MIB, left * MIB))
+    assert f" and {left + 50:.0f}" in str(report["summary"])
+    assert "enough of it in one piece" in str(report["summary"])
+    assert report["failures"]["fragmented"].to_list() == [False]  # type: ignore[index, union-attr]
+
+
+def test_failures_on_two_devices() -> None:
+    """Each has its owners in the table, and the last one in time is told, whatever its device."""
+    trace = failed_trace(60 * MIB, 12 * MIB)
+    tables = {name: getattr(trace, name) for name in ("memory_events", "segments", "failed_allocations")}
+    earlier = trace.failed_allocations.with_columns(pl.col("time_ns") - 1, nbytes=pl.lit(80 * MIB, pl.Int64))
+    other = {**tables, "failed_allocations": earlier}
+    both = {
+        name: pl.concat([rows, other[name].with_columns(device=pl.lit(1, pl.Int32))]) for name, rows in tables.items()
+    }
+    sorted_ = {name: rows.sort("time_ns", maintain_order=True) for name, rows in both.items()}
+    report = run(OutOfMemory(rows=1), with_rows(trace, **sorted_))
+    assert "2 allocations failed; of the last one: 60.0 MiB" in str(report["summary"])
+    assert report["in_use"]["device"].to_list() == [0, 1]  # type: ignore[index, union-attr]
+
+
 def test_memory_without_iterations() -> None:
     report = run(Memory(points=3), split_trace(spread=False))
     timeline, peak = report["timeline"], report["peak"]
@@ -52,6 +77,10 @@ def test_memory_without_iterations() -> None:
     assert timeline["reserved_nbytes"].to_list() == [100 * MIB] * 3
     assert peak.select("category", "nbytes", "share_ratio").rows() == [("unknown", 50 * MIB, 1.0)]
     assert report["summary"] == "rank 0, device 0: 50.0 MiB at the peak"
+    trace = split_trace(spread=False)
+    trace = replace(trace, memory_events=trace.memory_events.with_columns(allocated_nbytes=pl.lit(None, pl.UInt64)))
+    said = "rank 0, device 0: 50.0 MiB at the peak above the least in the recording, which has no totals"
+    assert run(Memory(points=3), trace)["summary"] == said
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from deepprof.metrics.memory.block_lifetimes import BLOCKS
 from deepprof.metrics.memory.composition import add_up_by, categorize, compose
 from deepprof.metrics.memory.device_memory import DeviceMemory
 from deepprof.metrics.memory.owners import OWNERS, name_stacks
+from tests.loops import make_loop
 from tests.metrics.memory.test_floors import mark, with_memory
 from tests.tables import Row, make_trace, table
 
@@ -104,3 +105,15 @@ def test_without_addresses_nothing_is_known_of_what_is_in_use() -> None:
     memory = DeviceMemory(TraceAnnotation(trace, None, TraceStages(nothing, nothing, None), None), 0, None)
     assert memory.paired.left_out == {"without-place": 2}
     assert memory.peak.select("category", "nbytes").rows() == [("unknown", 30)]
+
+
+@pytest.mark.parametrize(("thread", "total", "category"), [(None, None, "unknown"), (1, None, "parameters")])
+def test_what_an_allocator_took_from_the_driver_may_hold_anything(
+    thread: int | None, total: int | None, category: str
+) -> None:
+    """As nsys records it: of no thread, and without totals."""
+    row: Row = {"time_ns": -5, "process": 1, "thread": thread, "device": 0, "address": 4096, "nbytes": 8}
+    trace = with_memory(make_trace(), [row | {"allocated_nbytes": total}])
+    nothing = np.zeros(0, np.int8)
+    known = TraceAnnotation(trace, None, TraceStages(nothing, nothing, None), None)
+    assert DeviceMemory(known, 0, make_loop([10.0] * 6)).blocks["category"].to_list() == [category]
