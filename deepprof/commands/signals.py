@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
+from deepprof.collectors.errors import EndRequest
+
 REQUESTS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]  # Windows has no second
 
 
 @contextmanager
 def tidying() -> Iterator[None]:
-    """Turn a request to end into `SystemExit` with the code that a shell reports, so that every `finally` is run.
+    """Turn a request to end into an `EndRequest` with the code that a shell reports, so that every `finally` is run.
 
     A signal that is ignored, as under nohup, or that has another handler is left alone.
     """
@@ -50,4 +52,4 @@ def noting_interrupt() -> Iterator[Callable[[], bool]]:
 def leave(number: int, _: object) -> NoReturn:
     """End the program; a second request must not interrupt the clean-up."""
     signal.signal(number, signal.SIG_IGN)
-    raise SystemExit(128 + number)
+    raise EndRequest(128 + number)

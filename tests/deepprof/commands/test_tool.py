@@ -116,6 +116,20 @@ def test_a_job_that_has_ended_reports_what_its_file_does(real, recorded, capsys)
     assert json.loads(capsys.readouterr().out) == live
 
 
+class Ended(Tool):
+    """Be asked to end while a hook runs."""
+
+    def on_kernels(self, _) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_a_request_to_end_is_no_failure_of_the_tool(recorded, monkeypatch) -> None:
+    monkeypatch.setattr("deepprof.tools.find_tool", lambda _: Ended)
+    with pytest.raises(SystemExit) as ended:
+        main([*TOOL, str(recorded)])
+    assert ended.value.code == 128 + signal.SIGTERM
+
+
 class LoopsAndIterations(Tool):
     """Count loops, and keep the iterations."""
 
