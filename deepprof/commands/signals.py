@@ -30,15 +30,20 @@ def tidying() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
 
 
+class SecondInterrupt(KeyboardInterrupt):
+    """Ctrl-C was pressed again: the user does not want to wait for what the first one asks for."""
+
+
 @contextmanager
 def noting_interrupt() -> Iterator[Callable[[], bool]]:
-    """Give a function that returns whether Ctrl-C was pressed; a second one raises `KeyboardInterrupt` as usual."""
+    """Give a function that returns whether Ctrl-C was pressed; a second one raises `SecondInterrupt`."""
     pressed = False
 
     def note(_: int, __: object) -> None:
         nonlocal pressed
+        if pressed:
+            raise SecondInterrupt
         pressed = True
-        signal.signal(signal.SIGINT, signal.default_int_handler)
 
     ours = threading.current_thread() is threading.main_thread()
     before = signal.signal(signal.SIGINT, note) if ours else None
