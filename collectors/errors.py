@@ -27,6 +27,10 @@ class UsageError(DeepProfError):
     """Arguments that contradict each other or name nothing."""
 
 
+class EndRequest(SystemExit):
+    """A signal that asks the program to end: no failure of the code that it interrupts, a plug-in's or a tool's."""
+
+
 def escaped(text: str) -> str:
     """Return `text` with escapes such as `\\x1b` for characters that a terminal would interpret or cannot show."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

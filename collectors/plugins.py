@@ -11,7 +11,7 @@ from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
 from typing import TypeVar
 
-from deepprof.collectors.errors import escaped
+from deepprof.collectors.errors import EndRequest, escaped
 
 REPORT_IT = "uninstall or report it to its author"
 FAILURES = (Exception, SystemExit)  # whatever a plug-in can raise; Ctrl-C is the user's
@@ -38,6 +38,8 @@ class PlugIn:
         """Return the result of `work`, or `otherwise` when the plug-in raises in it; warn the first time."""
         try:
             return work()
+        except EndRequest:
+            raise
         except FAILURES as error:
             if not self.reported:
                 self.reported = True

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from deepprof.collectors import plugins
-from deepprof.collectors.errors import DeepProfError, TraceError
+from deepprof.collectors.errors import DeepProfError, EndRequest, TraceError
 from deepprof.collectors.importers.files import read_head
 from deepprof.collectors.importers.generic import explain, read_mapped
 from deepprof.collectors.importers.generic.columns import Mapped, parse_columns
@@ -101,7 +101,7 @@ class FencedImporter:
             trace = self.importer.read(path, details=details)
             if not isinstance(trace, Trace):
                 raise TypeError(f"read returned {type(trace).__name__}, not a Trace")
-        except DeepProfError:
+        except (DeepProfError, EndRequest):
             raise
         except plugins.FAILURES as error:
             raise TraceError(path, self.plugin.blame(error), plugins.REPORT_IT) from error

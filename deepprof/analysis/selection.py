@@ -69,6 +69,13 @@ class Selection:
         words += [] if self.layer is None else [f"layer {shorten(self.layer)!r}"]
         return ", ".join(words)
 
+    def explain_nothing(self) -> str:
+        """Return a line on a selection that is there and has no event in it."""
+        given = sum(part is not None for part in (self.range, self.grid, self.iterations, self.layer))
+        if given > 1:
+            return f"nothing is in all of {self.describe()}; leave one of them out"
+        return f"nothing was launched or called in {self.describe()}; name another"
+
 
 def _write_numbers(numbers: Numbers) -> str:
     """Return numbers as they are given, without the last."""
@@ -121,11 +128,13 @@ def select(  # noqa: PLR0913  options by name
     ranks = list(separate((traces,) if isinstance(traces, Trace) else traces))
     if asked.is_everything:
         return ranks
+    if not ranks:
+        raise UsageError("no trace given; name a file or a directory of ranks")
     analysis = analyze(ranks, counts=counts, stream=stream, same_device=same_device) if asked.needs_analysis else None
     read = [_ReadRank(_choose_trace(trace, analysis, k), analysis, k) for k, trace in enumerate(ranks)]
     marks = [combine(each) for each in zip(*_mark_all(read, asked), strict=True)]
     if not any(each[table].any() for each in marks for table in ("device_events", "host_events")):
-        raise UsageError(f"nothing is in all of {asked.describe()}; leave one of them out")
+        raise UsageError(asked.explain_nothing())
     return [_take(each.trace, kept, asked) for each, kept in zip(read, marks, strict=True)]
 
 

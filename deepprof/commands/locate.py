@@ -104,8 +104,11 @@ def _locate_kernels(trace: Trace, tree: ContextTree, args: argparse.Namespace) -
     kernels = totals if args.what == "most-bytes" else totals.filter(pl.col("activity").is_in(["kernel", "graph"]))
     found = kernels.with_columns(value=_order_by(args.what)).drop_nulls("value")
     if found.is_empty():
+        because = "what it needs is not recorded"
+        if args.what.startswith(OWN):
+            because = f"it divides by zero, or {because}"
         advice = "name other columns, or record shapes (record_shapes=True)"
-        raise TraceError(trace.path, f"{args.what} has no value for any kernel: what it needs is not recorded", advice)
+        raise TraceError(trace.path, f"{args.what} has no value for any kernel: {because}", advice)
     ordered = found.sort("value", "device_ns", "name_id", descending=[True, True, False])
     whole = int(totals["device_ns"].sum())
     blocks = [_describe_kernel(row, whole, calls, tree, trace, args.what) for row in ordered.head(args.top).to_dicts()]

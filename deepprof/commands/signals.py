@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
+from deepprof.collectors.errors import EndRequest
+
 REQUESTS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]  # Windows has no second
 
 
 @contextmanager
 def tidying() -> Iterator[None]:
-    """Turn a request to end into `SystemExit` with the code that a shell reports, so that every `finally` is run.
+    """Turn a request to end into an `EndRequest` with the code that a shell reports, so that every `finally` is run.
 
     A signal that is ignored, as under nohup, or that has another handler is left alone.
     """
@@ -28,15 +30,20 @@ def tidying() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
 
 
+class SecondInterrupt(KeyboardInterrupt):
+    """Ctrl-C was pressed again: the user does not want to wait for what the first one asks for."""
+
+
 @contextmanager
 def noting_interrupt() -> Iterator[Callable[[], bool]]:
-    """Give a function that returns whether Ctrl-C was pressed; a second one raises `KeyboardInterrupt` as usual."""
+    """Give a function that returns whether Ctrl-C was pressed; a second one raises `SecondInterrupt`."""
     pressed = False
 
     def note(_: int, __: object) -> None:
         nonlocal pressed
+        if pressed:
+            raise SecondInterrupt
         pressed = True
-        signal.signal(signal.SIGINT, signal.default_int_handler)
 
     ours = threading.current_thread() is threading.main_thread()
     before = signal.signal(signal.SIGINT, note) if ours else None
@@ -50,4 +57,4 @@ def noting_interrupt() -> Iterator[Callable[[], bool]]:
 def leave(number: int, _: object) -> NoReturn:
     """End the program; a second request must not interrupt the clean-up."""
     signal.signal(number, signal.SIG_IGN)
-    raise SystemExit(128 + number)
+    raise EndRequest(128 + number)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from deepprof.commands.daemons import open_endpoint
 from deepprof.commands.progress import progress
-from deepprof.commands.signals import noting_interrupt
+from deepprof.commands.signals import SecondInterrupt, noting_interrupt
 
 if TYPE_CHECKING:
     import argparse
@@ -60,6 +60,8 @@ class _Following:
         with noting_interrupt() as interrupted:
             try:
                 self.feed_until(lambda: interrupted() or (until is not None and time.monotonic() >= until))
+            except SecondInterrupt:
+                raise
             except KeyboardInterrupt:  # polars raises it by itself while it works
                 self.notes.append(CUT)
         for trace in self.records.rest():

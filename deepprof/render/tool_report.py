@@ -9,6 +9,7 @@ import msgspec
 import polars as pl
 
 from deepprof.plurals import counted
+from deepprof.render.json import readable
 from deepprof.render.rows import TextRow, draw_rows, fit_columns
 from deepprof.render.units import ABSENT, format_bytes, format_duration, format_ratio
 from deepprof.version import read_version
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 SCHEMA = "deepprof.tool/1"
 SHOWN = 50  # rows of a table in text
 CELL_CHARS = 40
+FARTHEST = 1 << 63  # beyond it no unit helps
 UNITS = {"_ns": format_duration, "nbytes": format_bytes, "_ratio": format_ratio}
 
 
@@ -46,14 +48,25 @@ class ToolReport(msgspec.Struct, frozen=True, kw_only=True):
 
 def encode_tool_report(report: ToolReport) -> str:
     """Return the report as JSON, each table as a list of rows; raises `TypeError` for what JSON cannot hold."""
-    tables = {name: _list_rows(value) for name, value in report.report.items()}
-    encoded = msgspec.json.encode(msgspec.structs.replace(report, report=tables))
+    tables = {readable(name): _list_rows(value) for name, value in report.report.items()}
+    records = msgspec.structs.replace(report.records, notes=_clean(report.records.notes))
+    changed = {"report": tables, "options": _clean(report.options), "records": records}
+    encoded = msgspec.json.encode(msgspec.structs.replace(report, **changed))
     return msgspec.json.format(encoded, indent=2).decode() + "\n"
 
 
 def _list_rows(value: Any) -> Any:
     """Return a table as rows, anything else as it is."""
-    return value.to_dicts() if isinstance(value, pl.DataFrame) else value
+    return value.to_dicts() if isinstance(value, pl.DataFrame) else _clean(value)
+
+
+def _clean(value: Any) -> Any:
+    """Return a value with texts that JSON can hold, as those of paths that are not UTF-8 are not."""
+    if isinstance(value, dict):
+        return {_clean(key): _clean(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_clean(each) for each in value]
+    return readable(value) if isinstance(value, str) else value
 
 
 def draw_tool_report(page: TextPage, report: ToolReport) -> None:
@@ -122,6 +135,6 @@ def _format(name: str, value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return str(value)
     write = next((write for unit, write in UNITS.items() if name.endswith(unit)), None)
-    if write is not None and abs(value) < float("inf"):
+    if write is not None and abs(value) < FARTHEST:
         return write(value)
     return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"

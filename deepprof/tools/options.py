@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, get_args, get_origin
 
 import msgspec
@@ -30,11 +30,11 @@ def list_options(kind: type[Tool]) -> list[_ToolOption]:
 
 def make_tool(kind: type[Tool], words: Sequence[str]) -> Tool:
     """Return the tool with the options that words give; raises `UsageError` that lists the options that there are."""
-    fields = {_spell(field): field.encode_name for field in _fields_of(kind)}
+    fields = {_spell(field): field for field in _fields_of(kind)}
 
     def convert() -> Tool:
         try:
-            given = {fields[option]: value for option, value in _pair_words(words, fields).items()}
+            given = {fields[option].encode_name: value for option, value in _pair_words(words, fields).items()}
             return msgspec.convert(given, kind, strict=False)
         except ValueError as error:  # msgspec's own among them
             raise UsageError(_explain(kind, escaped(str(error)))) from error
@@ -52,8 +52,8 @@ def _spell(field: msgspec.structs.FieldInfo) -> str:
     return f"--{field.encode_name.replace('_', '-')}"
 
 
-def _pair_words(words: Sequence[str], known: Collection[str]) -> dict[str, str]:
-    """Return options and their values; an option without a value is true. Raises `ValueError`."""
+def _pair_words(words: Sequence[str], known: Mapping[str, msgspec.structs.FieldInfo]) -> dict[str, str]:
+    """Return options and their values; one that can be true is so without a value. Raises `ValueError`."""
     pairs: dict[str, str] = {}
     at = 0
     while at < len(words):
@@ -65,8 +65,19 @@ def _pair_words(words: Sequence[str], known: Collection[str]) -> dict[str, str]:
             raise ValueError(f"{option} is given twice")
         if not equals and at < len(words) and words[at].partition("=")[0] not in known:
             value, at = words[at], at + 1
-        pairs[option] = value if value or equals else "true"
+        elif not equals:
+            value = _find_implied(option, known[option].type)
+        pairs[option] = value
     return pairs
+
+
+def _find_implied(option: str, kind: Any) -> str:
+    """Return what an option without a value means: true. Raises `ValueError` for one that cannot be true."""
+    try:
+        msgspec.convert(True, kind)
+    except msgspec.ValidationError:
+        raise ValueError(f"{option} needs a value") from None
+    return "true"
 
 
 def _explain(kind: type[Tool], problem: str) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import msgspec
 
-from deepprof.collectors.errors import DeepProfError
+from deepprof.collectors.errors import DeepProfError, EndRequest
 from deepprof.collectors.plugins import FAILURES, describe_error
 from deepprof.tools.hooks import read_rows
 
@@ -27,10 +27,10 @@ class ToolError(DeepProfError):
 
 
 def guard(tool: str, doing: str, work: Callable[[], Result]) -> Result:
-    """Return the result of work in a tool's code; raises `ToolError` for what it raises, Ctrl-C excepted."""
+    """Return the result of work in a tool's code; raises `ToolError` for what it raises, but for Ctrl-C and signals."""
     try:
         return work()
-    except DeepProfError:
+    except (DeepProfError, EndRequest):
         raise
     except FAILURES as error:
         raise ToolError(f"tool {tool}: {doing} {describe_error(error)}") from error

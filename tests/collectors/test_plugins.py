@@ -4,6 +4,7 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from deepprof.collectors import plugins
+from deepprof.collectors.errors import EndRequest
 
 
 @pytest.fixture
@@ -48,3 +49,11 @@ def test_what_fails_to_load_is_one_warning_that_names_it(installed, value):
 def test_a_class_that_cannot_be_made_is_a_warning():
     with pytest.warns(UserWarning, match="datetime:date does not load: TypeError"):
         assert load("datetime:date") == []
+
+
+def test_a_request_to_end_is_no_failure_of_a_plug_in():
+    def work() -> None:
+        raise EndRequest(143)
+
+    with pytest.raises(EndRequest):
+        plugins.PlugIn(EntryPoint("name", "module:Name", "deepprof.test")).attempt(work, None)

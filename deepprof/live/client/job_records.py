@@ -1,16 +1,18 @@
 """The records of a running job as they arrive, each once.
 
 Every call asks only for what comes after the records that are known. Records are given once no earlier one of their
-rank can come, so that they are in order of time.
+rank can come by what its sender has promised, so that they are in order of time; of too many that wait the older half
+is given, and what then comes late is out of order.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+import numpy as np
 import polars as pl
 
 from deepprof.collectors.trace import RECORD_TABLES, TABLES, Accounting, Trace, empty_table
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from deepprof.live.client.daemon import Daemon
 
 PIECE_RECORDS = 1 << 19  # of one answer at a time: what is read is held in memory until it is given
+MOST_WAITING = 1 << 20  # records of a rank, as in the daemon: a sender may never promise that no earlier one comes
 
 
 class JobRecords:
@@ -177,13 +180,12 @@ class _RankRecords:
 
     def release(self, job: str, *, final: bool) -> Trace:
         """Return the records before which no other can come, or all."""
-        new = self.assembly.take_rows()
+        known = {table: _merge(self.waiting[table], rows) for table, rows in self.assembly.take_rows().items()}
+        self._make_room(known)
         ready = {}
-        for table, rows in new.items():
-            known = pl.concat([self.waiting[table], rows])
-            known = known.sort(known.columns[0], maintain_order=True)
-            end = known.height if final else int(known.to_series(0).search_sorted(self.complete_until_ns))
-            ready[table], self.waiting[table] = known.head(end), known.slice(end).rechunk()
+        for table, rows in known.items():
+            end = rows.height if final else int(rows.to_series(0).search_sorted(self.complete_until_ns))
+            ready[table], self.waiting[table] = rows.head(end), rows.slice(end).rechunk()
         if len(self.names) < len(self.assembly.names):
             self.names = pl.Series("name", self.assembly.names, pl.String)
         kept = sum(rows.height for rows in ready.values())
@@ -197,3 +199,15 @@ class _RankRecords:
             clock="unix" if hello.clock == CLOCKS["unix"] else "session",
             **ready,  # type: ignore[arg-type]
         )
+
+    def _make_room(self, known: Mapping[str, pl.DataFrame]) -> None:
+        """Take the older half of the records that wait as complete where there are too many."""
+        starts = np.concatenate([rows.to_series(0).to_numpy() for rows in known.values()])
+        waiting = np.sort(starts[starts >= self.complete_until_ns])
+        if len(waiting) > MOST_WAITING:
+            self.complete_until_ns = int(waiting[-(MOST_WAITING // 2) - 1]) + 1
+
+
+def _merge(waiting: pl.DataFrame, new: pl.DataFrame) -> pl.DataFrame:
+    """Return rows that wait and new ones in order of time."""
+    return pl.concat([waiting, new]).sort(new.columns[0], maintain_order=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import logging
@@ -90,6 +91,29 @@ def test_a_decorated_function_is_a_range_each_time_also_within_itself(written: W
     assert factorial(2) == 2
     assert (factorial.__name__, factorial.__doc__) == ("factorial", "Multiply.")
     assert written.words == ["+factorial"] * 3 + ["-factorial"] * 3
+
+
+def test_coroutines_in_turns_take_each_others_ranges_along(written: Written) -> None:
+    async def work(name: str) -> None:
+        with deepprof.range(name):
+            await asyncio.sleep(0)
+
+    async def both() -> None:
+        await asyncio.gather(work("a"), work("b"))
+
+    asyncio.run(both())
+    assert written.words == ["+a", "+b", "-b", "-a"]
+    assert program_ranges.OPEN.ranges == []
+
+
+def test_a_decorator_of_a_generator_marks_the_call_that_makes_it(written: Written) -> None:
+    @deepprof.range("made")
+    def count() -> Iterator[int]:
+        written.lines.append((0, "works"))
+        yield 1
+
+    assert list(count()) == [1]
+    assert written.words == ["+made", "-made", "works"]
 
 
 def test_an_exception_ends_the_ranges_that_it_leaves_and_goes_on(written: Written) -> None:

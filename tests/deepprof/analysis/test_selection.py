@@ -16,7 +16,7 @@ from deepprof.metrics.operators import is_stand_in
 from deepprof.simulation import simulate, simulate_ranks, write, write_ranks
 from tests.metrics.annotation.test_layers import train
 from tests.metrics.contexts.test_slices import op
-from tests.tables import event, make_trace
+from tests.tables import event, make_trace, span
 
 REAL = ("tb-resnet50-nw0/worker0.pt.trace.json.gz", "tl-resnet-ckpt/resnet_act_checkpoint.json.gz")
 
@@ -121,6 +121,19 @@ def test_what_there_is_not_is_one_line_that_says_what_there_is(trace: Trace) -> 
             deepprof.select(bare, **asked)  # type: ignore[arg-type]
     with pytest.raises(deepprof.UsageError, match="there are none on a device"):
         deepprof.select(make_trace(), grid=(0, 1))
+
+
+def test_a_range_without_work_is_not_said_to_be_one_of_several() -> None:
+    trace = make_trace([event(1, 5, 9)], annotations=[span(0, 1, 2)])
+    name = str(trace.name(0))
+    with pytest.raises(deepprof.UsageError, match=f"nothing was launched or called in range '{name}'; name another"):
+        deepprof.select(trace, range=name)
+
+
+@pytest.mark.parametrize("asked", [{"range": "x"}, {"grid": (0, 1)}, {"iterations": (0, 1)}, {"layer": "x"}])
+def test_without_a_trace_nothing_can_be_selected(asked) -> None:
+    with pytest.raises(deepprof.UsageError, match="no trace given"):
+        deepprof.select([], **asked)
 
 
 def test_without_a_selection_nothing_is_left_out(trace: Trace) -> None:

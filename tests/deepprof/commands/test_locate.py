@@ -105,7 +105,10 @@ def test_memory_at_the_peak_is_told_by_operator_and_size(capsys: pytest.CaptureF
     [
         ("most", "'most' is none of most-called, longest, most-bytes, most-memory and own:EXPRESSION"),
         ("own:calls**2", "calls ** 2 is not allowed; use numbers, + - * / ( ) and the columns calls, device_ns,"),
-        ("own:shared_nbytes/0", "has no value for any kernel"),
+        (
+            "own:calls/0",
+            "own:calls/0 has no value for any kernel: it divides by zero, or what it needs is not recorded;",
+        ),
         ("most-memory", "has no allocations with their addresses"),
     ],
 )

@@ -116,6 +116,20 @@ def test_a_job_that_has_ended_reports_what_its_file_does(real, recorded, capsys)
     assert json.loads(capsys.readouterr().out) == live
 
 
+class Ended(Tool):
+    """Be asked to end while a hook runs."""
+
+    def on_kernels(self, _) -> None:
+        signal.raise_signal(signal.SIGTERM)
+
+
+def test_a_request_to_end_is_no_failure_of_the_tool(recorded, monkeypatch) -> None:
+    monkeypatch.setattr("deepprof.tools.find_tool", lambda _: Ended)
+    with pytest.raises(SystemExit) as ended:
+        main([*TOOL, str(recorded)])
+    assert ended.value.code == 128 + signal.SIGTERM
+
+
 class LoopsAndIterations(Tool):
     """Count loops, and keep the iterations."""
 
@@ -190,6 +204,21 @@ def test_for_a_time_the_report_is_of_what_was_seen(real, recorded, capsys) -> No
         found = json.loads(capsys.readouterr().out)
     assert found["records"]["missed"] == 0
     assert found["report"]["calls"] < deepprof.read(recorded).device_events.height
+
+
+class Interrupted(Tool):
+    """Press Ctrl-C twice in a hook."""
+
+    def on_kernels(self, _) -> None:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_a_second_ctrl_c_ends_the_command(recorded) -> None:
+    following = _Following(Away(deepprof.read(recorded)), ToolRun(Interrupted()))
+    with pytest.raises(KeyboardInterrupt):
+        following.follow(None)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 TOUCHING = """

@@ -7,6 +7,7 @@ import json
 
 import polars as pl
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 
 from deepprof.render.page import TextPage
@@ -118,3 +119,15 @@ def test_json_has_tables_as_rows() -> None:
             "text": "é",
         },
     }
+
+
+def test_numbers_beyond_all_units_are_shown_without_one() -> None:
+    assert draw(build_report(far_ns=10**400, high_ratio=1e300))[1].strip() == "far:"
+    assert "  high: 1e+300" in draw(build_report(high_ratio=1e300))
+
+
+def test_texts_that_are_no_unicode_are_replaced() -> None:
+    """As in a path whose bytes are not UTF-8, given as an option."""
+    report = replace(build_report(said="a\udcff"), options={"path": "b\udcff", "more": ["c\udcff"]})
+    found = json.loads(encode_tool_report(report))
+    assert (found["report"], found["options"]) == ({"said": "a?"}, {"path": "b?", "more": ["c?"]})

@@ -44,7 +44,9 @@ LISTED = (
     ("words", "said"),
     [
         (["--top-rows", "0"], "Expected `int` >= 1 - at `$.top_rows`"),
-        (["--top-rows"], "Expected `int`, got `str` - at `$.top_rows`"),
+        (["--top-rows"], "--top-rows needs a value"),
+        (["--by"], "--by needs a value"),
+        (["--by", "--only"], "--by needs a value"),
         (["--ratio", "much"], "Expected `float`, got `str` - at `$.ratio`"),
         (["--only", "perhaps"], "Expected `bool`, got `str` - at `$.only`"),
         (["--top", "3"], "--top is no option of it"),

@@ -153,6 +153,25 @@ def test_records_wait_for_earlier_ones_that_can_still_come(tmp_path, trace) -> N
     run(tmp_path, body)
 
 
+def test_few_records_wait_where_the_sender_promises_nothing(tmp_path, trace, monkeypatch) -> None:
+    monkeypatch.setattr("deepprof.live.client.job_records.MOST_WAITING", 100)
+
+    async def body(daemon: Inside) -> None:
+        rank = await daemon.attach(trace, "j", object())
+        async with following(daemon) as follower:
+            for message in cut(trace, records=60):
+                message.complete_until_ns = 0
+                await daemon.submit(rank, message)
+                await settle(rank)
+                await follower.read()
+                assert sum(rows.height for rows in follower.records.ranks[0].waiting.values()) <= 100
+            await end(daemon, rank, trace)
+            await follower.read()
+        assert follower.starts == trace.device_events["start_ns"].to_list()
+
+    run(tmp_path, body)
+
+
 def test_what_left_the_window_before_it_was_read_is_counted(tmp_path, trace, monkeypatch) -> None:
     async def body(daemon: Inside) -> None:
         rank = await daemon.attach(trace, "j", object())
