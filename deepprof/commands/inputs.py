@@ -65,17 +65,23 @@ def find_selection(args: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
 
 
+def select_part(traces: Sequence[Trace], args: argparse.Namespace) -> tuple[Sequence[Trace], dict[str, Any]]:
+    """Return the part of a job that `args` selects, all of it without a selection, and the options to analyse it."""
+    options = {"counts": args.iterations, "stream": args.stream, "same_device": args.same_device}
+    selected = find_selection(args)
+    if not selected:
+        return traces, options
+    from deepprof.analysis.selection import select
+
+    return select(traces, **selected, **options), options | {"counts": ()}  # counts are of the whole
+
+
 def analyze_selected(traces: Sequence[Trace], args: argparse.Namespace) -> Analysis:
     """Analyse the part of a job that `args` selects, with the options in `args`; the whole without a selection."""
     from deepprof.analysis import analyze
 
-    options = {"counts": args.iterations, "stream": args.stream, "same_device": args.same_device}
-    if selected := find_selection(args):
-        from deepprof.analysis.selection import select
-
-        traces = select(traces, **selected, **options)
-        options["counts"] = ()  # which are of the whole
-    return analyze(traces, **options)
+    part, options = select_part(traces, args)
+    return analyze(part, **options)
 
 
 def choose_rank(analysis: Analysis, args: argparse.Namespace) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from deepprof.commands.arguments import parse_time
 from deepprof.commands.daemons import add_credentials
-from deepprof.commands.inputs import add_inputs, find_between
+from deepprof.commands.inputs import add_inputs, find_between, find_selection, select_part
 from deepprof.commands.output import add_output, capture, check_output, deliver
 from deepprof.commands.progress import progress, reading
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from deepprof.analysis import Analysis
     from deepprof.collectors.trace import Trace
     from deepprof.render.tool_report import ToolRecords, ToolReport
     from deepprof.tools import Report, Tool
@@ -82,6 +81,10 @@ def _check_source(args: argparse.Namespace) -> None:
         raise UsageError("with --daemon name a job and no file: deepprof tool NAME --daemon ADDRESS --job JOB")
     if find_between(args) is not None or args.columns is not None:
         raise UsageError("--from, --to and --columns are for files; leave them out with --daemon")
+    if find_selection(args):
+        raise UsageError(
+            "--range, --grid, --iterations FIRST:LAST and --layer are for files; leave them out with --daemon"
+        )
 
 
 def _run(tool: Tool, args: argparse.Namespace) -> ToolReport:
@@ -110,17 +113,13 @@ def _run_on_files(tool: Tool, args: argparse.Namespace) -> tuple[Report, ToolRec
         options = {"between": find_between(args), "columns": args.columns, "details": tool.details}
         traces = read_job(args.paths, jobs=args.jobs, watch=watch, **options)
     with progress("measuring"):
+        from deepprof.analysis import analyze
+
+        part, asked = select_part(traces, args)
         run = ToolRun(tool)
-        for trace in traces:
+        for trace in part:
             run.feed(trace)
-        return run.conclude(lambda: analyse(traces, args)), _count_records(traces)
-
-
-def analyse(traces: Sequence[Trace], args: argparse.Namespace) -> Analysis:
-    """Analyse traces with the options in `args`."""
-    from deepprof.analysis import analyze
-
-    return analyze(traces, counts=args.iterations, stream=args.stream, same_device=args.same_device)
+        return run.conclude(lambda: analyze(part, **asked)), _count_records(part)
 
 
 def _count_records(traces: Sequence[Trace]) -> ToolRecords:

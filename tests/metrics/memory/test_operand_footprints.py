@@ -162,4 +162,5 @@ def test_a_real_program(tmp_path: Path) -> None:
     assert rows.row(0, named=True)["kernels"] == 20
     assert rows["footprint_nbytes"][0] == 4 * (64 * 256 + 256 * 512 + 64 * 512)
     [found] = measure_working_sets(rows, standing_in).rows(named=True)
-    assert found["footprint_nbytes"] == 4 * (64 * 256 + 256 * 512 + 64 * 512)  # nothing else is alive
+    assert found["footprint_nbytes"] == recorded.memory_events["allocated_nbytes"].max()  # other tests' tensors too
+    assert found["footprint_nbytes"] >= 4 * (64 * 256 + 256 * 512 + 64 * 512)
