@@ -14,6 +14,8 @@ from deepprof.metrics.memory.segments import Fragmentation, measure_fragmentatio
 
 Line = dict[str, str | int]
 
+MOST_FAILURES = 100  # of a device that are examined
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FailedAllocation:
@@ -55,12 +57,15 @@ class FailedAllocation:
 
 
 def list_failures(memory: DeviceMemory) -> list[FailedAllocation]:
-    """Return the failed allocations of a device in the order of time."""
+    """Return the failed allocations of a device in the order of time, of more than `MOST_FAILURES` the last ones.
+
+    Each is held against all blocks: a program that tries again may fail many times.
+    """
     trace = memory.known.trace
     lines = {row.pop("stack_id"): row for row in name_stacks(trace.stacks).to_dicts()} if trace.stacks.height else {}
     return [
         _examine(memory, row, lines.get(row["stack_id"], {}))
-        for row in trace.failed_allocations.filter(device=memory.device).to_dicts()
+        for row in trace.failed_allocations.filter(device=memory.device).tail(MOST_FAILURES).to_dicts()
     ]
 
 

@@ -19,6 +19,8 @@ from deepprof.metrics.operators import is_stand_in
 
 Int64s = npt.NDArray[np.int64]
 
+MOST = np.iinfo(np.int64).max
+MOST_OF_PROCESS = 1 << 50  # more than any process has: sums of it do not overflow
 HOST_MEMORY = -1  # the device number of memory events that belong to no device
 
 
@@ -41,10 +43,24 @@ def find_floors(loop: Loop, trace: Trace) -> _MemoryFloors | None:
     if not rows.height:
         return None
     absolute = not rows["allocated_nbytes"].null_count()
-    in_use = rows["allocated_nbytes"].cast(pl.Int64) if absolute else rows["nbytes"].cum_sum()
+    in_use = add_up_processes(rows, "allocated_nbytes") if absolute else rows["nbytes"].cum_sum()
     index, begin = begins(loop, trace)
     nbytes, known = floors(rows["time_ns"].to_numpy(), in_use.to_numpy(), begin)
     return _MemoryFloors(index[:-1][known], nbytes[known], absolute)
+
+
+def add_up_processes(rows: pl.DataFrame, column: str) -> pl.Series:
+    """Return the sum of what each process states last in a `column` of `MEMORY_EVENTS`, after each row (Int64).
+
+    Before its first row a process counts with what it states there.
+    """
+    own = rows[column].clip(0, MOST).cast(pl.Int64)
+    if rows["process"].n_unique() <= 1:
+        return own
+    stated = rows.select("process", own=own.clip(0, MOST_OF_PROCESS))
+    first = int(stated.unique("process", keep="first", maintain_order=True)["own"].sum())
+    steps = stated.select(pl.col("own").diff().over("process").fill_null(0)).to_series()
+    return steps.cum_sum() + first
 
 
 def device_of(loop: Loop, trace: Trace) -> int:

@@ -11,11 +11,10 @@ import polars as pl
 from deepprof.collectors.table_schema import TableSchema
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.loop import Loop
-from deepprof.metrics.memory.floors import begins
+from deepprof.metrics.memory.floors import MOST, add_up_processes, begins
 
 Int64s = npt.NDArray[np.int64]
 
-MOST = np.iinfo(np.int64).max
 NEARLY = 0.9  # of what an iteration adds: the time above is its peak, before is ramp-up, after ramp-down
 I64 = pl.Int64()
 
@@ -64,8 +63,9 @@ def read_use(events: pl.DataFrame, device: int) -> MemoryUse | None:
     if known.is_empty():
         return None
     changes = known["nbytes"].fill_null(0).cum_sum()
-    in_use = _as_signed(known["allocated_nbytes"]) if absolute else changes - min(0, int(changes.min() or 0))  # type: ignore[arg-type]
-    held = _as_signed(known["reserved_nbytes"].fill_null(0))
+    least = min(0, int(changes.min() or 0))  # type: ignore[arg-type]
+    in_use = add_up_processes(known, "allocated_nbytes") if absolute else changes - least
+    held = add_up_processes(known.with_columns(pl.col("reserved_nbytes").fill_null(0)), "reserved_nbytes")
     return MemoryUse(
         known["row"].cast(pl.Int64).to_numpy(),
         known["time_ns"].to_numpy(),
@@ -73,11 +73,6 @@ def read_use(events: pl.DataFrame, device: int) -> MemoryUse | None:
         held.to_numpy() if held.max() else None,
         absolute,
     )
-
-
-def _as_signed(nbytes: pl.Series) -> pl.Series:
-    """Return sizes as signed numbers."""
-    return nbytes.clip(0, MOST).cast(pl.Int64)
 
 
 def sum_up(time: Int64s, in_use: Int64s, most: int) -> tuple[Int64s, Int64s, Int64s]:

@@ -38,7 +38,8 @@ class OutOfMemory(Tool):
     """Say of each allocation that failed why it did, and who held the memory at that moment.
 
     `fragmented`: as much as was asked for was free in all, at the driver and in what the allocator held, but no stretch
-    of it was long enough. `in_use` has the largest owners at the last failure of each device.
+    of it was long enough. `in_use` has the largest owners at the last failure of each device. Of many failures on one
+    device the last hundred are examined; the others are only counted (`left_out_failures`).
     """
 
     details: ClassVar[bool | None] = True
@@ -50,11 +51,13 @@ class OutOfMemory(Tool):
         self.failures = pl.DataFrame(schema=FAILURES)
         self.in_use = pl.DataFrame(schema={**PLACE, **COMPOSITION})
         self.last: FailedAllocation | None = None
+        self.many = 0
 
     def on_analysis(self, analysis: Analysis) -> None:
         """Examine the failures on each device."""
         for rank, memory in memories_of(analysis):
             found = list_failures(memory)
+            self.many += memory.known.trace.failed_allocations.filter(device=memory.device).height
             if found:
                 rows = pl.DataFrame([_describe(each) for each in found], schema=FAILURES)
                 self.failures.extend(rows.with_columns(rank=pl.lit(rank, I64), device=pl.lit(memory.device, I64)))
@@ -64,9 +67,10 @@ class OutOfMemory(Tool):
 
     def report(self) -> Report:
         """Return the failures, and the last one in a sentence."""
-        many = counted(self.failures.height, "allocation")
+        many = counted(self.many, "allocation")
         said = "no allocation failed" if self.last is None else f"{many} failed; of the last one: {_say(self.last)}"
-        return {"summary": said, "failures": self.failures, "in_use": self.in_use}
+        left_out = self.many - self.failures.height
+        return {"summary": said, "left_out_failures": left_out, "failures": self.failures, "in_use": self.in_use}
 
 
 def _describe(failed: FailedAllocation) -> dict[str, object]:

@@ -53,6 +53,15 @@ def test_a_failure_with_enough_in_one_piece_is_no_fragmentation(asked: int, left
     assert report["failures"]["fragmented"].to_list() == [False]  # type: ignore[index, union-attr]
 
 
+def test_of_many_failures_the_last_ones_are_examined() -> None:
+    trace = failed_trace(80 * MIB, 12 * MIB)
+    many = pl.concat([trace.failed_allocations] * 150)
+    report = run(OutOfMemory(), with_rows(trace, failed_allocations=many))
+    assert str(report["summary"]).startswith("150 allocations failed; of the last one: 80.0 MiB")
+    assert report["left_out_failures"] == 50
+    assert report["failures"].height == 100  # type: ignore[union-attr]
+
+
 def test_failures_on_two_devices() -> None:
     """Each has its owners in the table, and the last one in time is told, whatever its device."""
     trace = failed_trace(60 * MIB, 12 * MIB)

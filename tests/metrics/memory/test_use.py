@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deepprof.metrics.memory.floors import find_floors
 from deepprof.metrics.memory.use import measure_peaks, read_use, sum_up
 from tests.loops import make_loop
 from tests.metrics.memory.test_floors import mark, with_memory
@@ -56,3 +57,20 @@ def test_no_events_one_event_and_one_iteration() -> None:
     assert (use.allocated_nbytes.tolist(), use.absolute) == ([5], False)
     assert measure_peaks(use, make_loop([10.0]), trace).rows() == [(0, 0, 5, 5, 0, None, 0, 10_000_000, 0)]
     assert measure_peaks(use, make_loop([]), trace).height == 0
+
+
+def test_totals_of_two_processes_on_one_device_add_up() -> None:
+    """Each states its own: what is in use is neither the one nor the other."""
+    stated = [(1, 100), (2, 50), (1, 130), (2, 20), (1, 100)]
+    rows = [
+        mark(k, 1, total) | {"process": process, "reserved_nbytes": 200} for k, (process, total) in enumerate(stated)
+    ]
+    trace = with_memory(make_trace(), rows)
+    use = read_use(trace.memory_events, 0)
+    assert use is not None
+    assert use.allocated_nbytes.tolist() == [150, 150, 180, 150, 120]
+    assert use.reserved_nbytes is not None
+    assert use.reserved_nbytes.tolist() == [400] * 5
+    found = find_floors(make_loop([1.0] * 4), trace)
+    assert found is not None
+    assert found.nbytes.tolist() == [150, 150, 180, 150]
