@@ -31,6 +31,11 @@ class Fragmentation:
     largest_nbytes: int | None = None
 
     @property
+    def pieces_nbytes(self) -> int:
+        """What lies beside blocks in use, without the longest stretch, into which a request may fit; 0 if not known."""
+        return max(0, (self.split_nbytes or 0) - (self.largest_nbytes or 0))
+
+    @property
     def free_nbytes(self) -> int:
         """What is held and not in use."""
         return max(0, self.reserved_nbytes - self.allocated_nbytes)

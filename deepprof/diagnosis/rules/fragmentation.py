@@ -14,7 +14,7 @@ from deepprof.metrics.memory.failures import FailedAllocation, list_failures
 from deepprof.metrics.memory.floors import begins
 from deepprof.metrics.memory.segments import Fragmentation, measure_fragmentation, measure_refused
 
-SPLIT = 0.2  # of what the allocator holds at the peak lies between blocks in use
+SPLIT = 0.2  # of what the allocator holds at the peak lies beside blocks in use, the longest stretch left out
 REFUSED = 0.1  # of what it holds was taken after warm-up although as much was free
 MUCH = 0.5  # of the device's memory: while the allocator holds less, nothing is short
 SAME_SIZES = (
@@ -35,7 +35,7 @@ def fragmentation(memory: DeviceMemory) -> Iterator[Finding]:
     if found is None or not found.reserved_nbytes:
         return
     failed = next((each for each in list_failures(memory) if each.is_fragmented), None)
-    split, refused = (found.split_nbytes or 0) / found.reserved_nbytes, _measure_refused(memory)
+    split, refused = found.pieces_nbytes / found.reserved_nbytes, _measure_refused(memory)
     if failed is None and split < SPLIT and refused < REFUSED * found.reserved_nbytes:
         return
     if failed is None and _has_room(memory):
@@ -78,10 +78,10 @@ def _describe(found: Fragmentation, failed: FailedAllocation | None, refused: in
     if failed is not None:
         free = format_nbytes(failed.free_in_all_nbytes or 0)
         return f"An allocation of {format_nbytes(failed.asked_nbytes)} failed although {free} were free in all; {held}."
-    if found.split_nbytes is not None and found.split_nbytes >= SPLIT * found.reserved_nbytes:
-        share = format_percent(found.split_nbytes / found.reserved_nbytes)
+    if found.pieces_nbytes >= SPLIT * found.reserved_nbytes:
+        share = format_percent(found.pieces_nbytes / found.reserved_nbytes)
         return (
-            f"At the peak {held}, {format_nbytes(found.split_nbytes)} ({share}) between blocks in use; the longest "
-            f"free stretch has {format_nbytes(found.largest_nbytes or 0)}."
+            f"At the peak {held}, {format_nbytes(found.pieces_nbytes)} ({share}) in pieces between blocks in use; the "
+            f"longest free stretch has {format_nbytes(found.largest_nbytes or 0)}."
         )
     return f"The allocator took {format_nbytes(refused)} more although as much was free; at the peak {held}."

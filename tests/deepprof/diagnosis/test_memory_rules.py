@@ -171,6 +171,12 @@ def test_memory_in_pieces_and_memory_that_is_cached() -> None:
     assert list(fragmentation(memory_of(split_trace(spread=False)))) == []
 
 
+def test_one_long_free_stretch_is_no_pieces() -> None:
+    events = allocate((1.0, 10 * MIB, 20 * MIB), held=100 * MIB)
+    trace = with_rows(make_trace(), memory_events=events, segments=segments((0.0, 10 * MIB, 100 * MIB)))
+    assert list(fragmentation(memory_of(trace))) == []
+
+
 def test_gaps_say_nothing_where_blocks_are_from_before_the_recording() -> None:
     trace = split_trace(spread=True)
     more = trace.memory_events.with_columns(pl.col("allocated_nbytes") + 20 * MIB)
