@@ -111,7 +111,8 @@ def cut_bands(blocks: pl.DataFrame, span_ns: tuple[int, int]) -> tuple[pl.DataFr
 def classify_bands(pieces: pl.DataFrame, span_ns: tuple[int, int]) -> pl.DataFrame:
     """Return each stretch of 2 MiB of `cut_bands` with its class, by device and address, as a table `ADDRESS_BANDS`.
 
-    Long-lived: alive for `LONG` of the recording at a stretch. Burst: never for more than `SHORT` of it at a stretch.
+    Long-lived: alive for `LONG` of the recording at a stretch. Burst: never for more than `SHORT` of it at a stretch;
+    what was allocated once, late, and is there at the end may live long, and is mixed.
     """
     length = max(1, span_ns[1] - span_ns[0])
     key = ("device", "address")
@@ -119,17 +120,22 @@ def classify_bands(pieces: pl.DataFrame, span_ns: tuple[int, int]) -> pl.DataFra
     reach = pl.col("end_ns").cum_max().shift(1).over(key)
     periods = ordered.with_columns(period=(pl.col("begin_ns") > reach).fill_null(value=True).cum_sum().over(key))
     alive = periods.group_by(*key, "period", maintain_order=True).agg(
-        alive_ns=pl.col("end_ns").max() - pl.col("begin_ns").min()
+        alive_ns=pl.col("end_ns").max() - pl.col("begin_ns").min(), until_ns=pl.col("end_ns").max()
     )
     times = alive.group_by(key, maintain_order=True).agg(
-        alive_ratio=pl.col("alive_ns").sum() / length, longest_ns=pl.col("alive_ns").max(), periods=pl.len()
+        alive_ratio=pl.col("alive_ns").sum() / length,
+        longest_ns=pl.col("alive_ns").max(),
+        periods=pl.len(),
+        open=(pl.len() == 1) & (pl.col("until_ns").max() >= span_ns[1]),
     )
     held = (pl.col("piece_nbytes") * (pl.col("end_ns") - pl.col("begin_ns")).cast(RATIO)).sum()
     sums = ordered.group_by(key, maintain_order=True).agg(blocks=pl.len(), held_ratio=held / length / BAND_NBYTES)
     found = times.join(sums, on=key, how="left", maintain_order="left")
     found = found.join(_find_operators(ordered), on=key, how="left", maintain_order="left")
     share = pl.col("longest_ns") / length
-    kind = pl.when(share >= LONG).then(pl.lit("long-lived")).when(share <= SHORT).then(pl.lit("burst"))
+    kind = (
+        pl.when(share >= LONG).then(pl.lit("long-lived")).when((share <= SHORT) & ~pl.col("open")).then(pl.lit("burst"))
+    )
     classed = found.with_columns(kind.otherwise(pl.lit("mixed")).alias("lifetime"))
     return classed.select(list(ADDRESS_BANDS)).cast(dict(ADDRESS_BANDS))  # type: ignore[arg-type]
 

@@ -77,6 +77,6 @@ def _remark(history: AllocatorHistory) -> Iterator[str]:
     if history.before:
         what = counted(history.before, "block or segment", "blocks and segments")
         size = f"{history.before_nbytes:,} bytes in use"
-        yield f"{what} ({size}) {verb(history.before)} older than its history, and stand at its beginning"
+        yield f"{what} ({size}) {verb(history.before)} older than its history: placed at its beginning"
     if not history.timed:
         yield UNTIMED

@@ -13,6 +13,7 @@ from deepprof.metrics.memory.composition import add_up_by
 from deepprof.metrics.memory.device_memory import DeviceMemory
 
 NEAR = 0.9  # of the device's memory in use at the peak: libraries, the driver and fragmentation need some of the rest
+BEYOND = "More is in use at the peak than the device's memory holds"  # managed memory lies on the host, too
 LESS = (
     "Where more has to fit: smaller batches with gradient accumulation, recomputed activations, parameters and "
     "optimizer state in fewer bytes or shared among ranks."
@@ -34,7 +35,7 @@ def near_limit(memory: DeviceMemory) -> Iterator[Finding]:
         return
     shares = add_up_by(memory.peak, "category").row(0, named=True)
     texts = FindingTexts(
-        title="Nearly all of the device's memory is in use at the peak",
+        title=BEYOND if peak > size else "Nearly all of the device's memory is in use at the peak",
         summary=(
             f"{format_nbytes(peak)} of {format_nbytes(size)} ({format_percent(peak / size)}) are in use at the peak; "
             f"{format_nbytes(shares['nbytes'])} of that: {shares['category']}."

@@ -40,7 +40,7 @@ class Hotness(Tool):
 
     A trace does not say what kernels access, so this bounds the use of memory from above: what is allocated only in
     bursts is used only in bursts. Long-lived is what is allocated for 80 % of the recording at a stretch, a burst what
-    never is for more than 20 %.
+    never is for more than 20 %, unless it was allocated once and is still there at the end.
     """
 
     windows: Annotated[int, Meta(ge=1, le=1000, description="stretches of time that are told apart")] = 10

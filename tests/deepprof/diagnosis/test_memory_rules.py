@@ -145,6 +145,9 @@ def test_a_peak_near_the_size_of_the_device() -> None:
     assert found.evidence["peak_nbytes"] == 9_500_000_000
     assert found.evidence["headroom_nbytes"] == 500_000_000
     assert list(near_limit(memory_of(with_device(trace, 11 * GB)))) == []
+    (beyond,) = near_limit(memory_of(with_device(trace, 5 * GB)))
+    assert beyond.title == "More is in use at the peak than the device's memory holds"
+    assert beyond.evidence["headroom_nbytes"] == 0
     assert list(near_limit(memory_of(trace))) == []
 
 

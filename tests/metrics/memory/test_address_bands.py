@@ -62,7 +62,8 @@ def test_bands_are_as_a_walk_sees_them(given_blocks: list[Block], windows: int) 
         assert found[band]["alive_ratio"] == pytest.approx(len(moments) / 100)
         assert (found[band]["longest_ns"], found[band]["periods"]) == (max(runs), len(runs))
         assert found[band]["held_ratio"] == pytest.approx(filled[band] / 100 / BAND_NBYTES)
-        kind = "long-lived" if max(runs) >= 80 else "burst" if max(runs) <= 20 else "mixed"
+        open_end = len(runs) == 1 and 199 in moments
+        kind = "long-lived" if max(runs) >= 80 else "burst" if max(runs) <= 20 and not open_end else "mixed"
         assert found[band]["lifetime"] == kind
     spread = spread_over_windows(pieces, SPAN, windows)
     assert {(a // BAND_NBYTES, w): n for _, a, w, n in spread.rows()} == {
@@ -84,6 +85,11 @@ def test_what_was_there_before_and_what_stays_last_as_long_as_the_recording() ->
     pieces, _ = cut_bands(blocks_of(block(0, 5, None, 190), block(BAND_NBYTES, 5, 110, None)), SPAN)
     found = classify_bands(pieces, SPAN)
     assert found.select("longest_ns", "lifetime").rows() == [(90, "long-lived"), (90, "long-lived")]
+
+
+def test_what_was_allocated_late_and_is_not_released_is_no_burst() -> None:
+    pieces, _ = cut_bands(blocks_of(block(0, 5, 190, None), block(BAND_NBYTES, 5, 185, 195)), SPAN)
+    assert classify_bands(pieces, SPAN)["lifetime"].to_list() == ["mixed", "burst"]
 
 
 def test_the_operator_is_the_one_that_allocated_most() -> None:
@@ -117,5 +123,5 @@ def test_nothing_and_a_recording_without_length() -> None:
     assert (left_out, classify_bands(pieces, SPAN).schema) == (0, pl.Schema(ADDRESS_BANDS))
     assert spread_over_windows(pieces, SPAN, 4).schema == pl.Schema(BAND_WINDOWS)
     moment, _ = cut_bands(blocks_of(block(0, 5, 7, 7)), (7, 7))
-    assert classify_bands(moment, (7, 7))["lifetime"].to_list() == ["burst"]
+    assert classify_bands(moment, (7, 7))["lifetime"].to_list() == ["mixed"]
     assert spread_over_windows(moment, (7, 7), 4)["window"].to_list() == [0]
