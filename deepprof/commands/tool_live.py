@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from deepprof.commands.daemons import open_endpoint
+from deepprof.commands.inputs import analyze_selected
 from deepprof.commands.progress import progress
 from deepprof.commands.signals import SecondInterrupt, noting_interrupt
 
@@ -32,7 +33,6 @@ def run_live(tool: Tool, args: argparse.Namespace) -> tuple[Report, ToolRecords]
     It ends with the job, at the time of `--for` or on Ctrl-C; a second Ctrl-C ends the command.
     """
     endpoint = open_endpoint(args.daemon, args)
-    from deepprof.commands.tool import analyse
     from deepprof.live.client.daemon import Daemon
     from deepprof.tools import ToolRun
 
@@ -42,7 +42,9 @@ def run_live(tool: Tool, args: argparse.Namespace) -> tuple[Report, ToolRecords]
         following.follow(args.duration)
         if run.wants_iterations and following.records.ended:
             _wait_settled(daemon, args.job)
-        report = run.conclude(lambda: analyse(daemon.window(args.job), args), lambda: daemon.iterations(args.job))
+        report = run.conclude(
+            lambda: analyze_selected(daemon.window(args.job), args), lambda: daemon.iterations(args.job)
+        )
         return report, following.describe()
 
 
