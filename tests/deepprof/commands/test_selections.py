@@ -44,14 +44,15 @@ def test_every_command_that_analyses_a_job_analyses_the_part(
         raise SelectedError(inputs.find_selection(args))
 
     monkeypatch.setattr(inputs, "analyze_selected", reach)
+    monkeypatch.setattr("deepprof.commands.tool.select_part", reach)
     parser = parser_of(kind)
     words = [str(recorded)] * (2 if kind.__name__ == "Diff" else 1)
     options = {"-o": str(tmp_path / "out"), "--to": "perfetto"}
     for action in parser._actions:
         if action.required and action.option_strings:
             words += [action.option_strings[0], options[action.option_strings[0]]]
-    if kind.__name__ == "Locate":
-        words.insert(0, "longest")
+    first = {"Locate": "longest", "RunTool": "kernel-frequency"}.get(kind.__name__)
+    words = words if first is None else [first, *words]
     with pytest.raises(SelectedError) as found:
         kind().run(parser.parse_args([*words, *GIVEN]))
     assert found.value.args == (SELECTED,)
@@ -119,7 +120,7 @@ def test_other_numbers_are_refused(text: str) -> None:
 
 def test_the_cluster_reads_elsewhere() -> None:
     args = argparse.Namespace(range=None, grid=None, chosen=None, layer=None)
-    inputs._refuse_selection(args)
+    inputs.refuse_selection(args, "traces")
     args.grid = NumberRange(1, 2)
     with pytest.raises(UsageError, match="--grid is for traces"):
-        inputs._refuse_selection(args)
+        inputs.refuse_selection(args, "traces")
