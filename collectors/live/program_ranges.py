@@ -93,8 +93,8 @@ def range(name: str) -> ProgramRange:
     `deepprof run`; with `--range NAME` DeepProf's commands look at what was launched in it. Ranges may lie in each
     other and be open on several threads at once. One that is left by an exception ends there. Of a coroutine or a
     generator a decorator marks only the call that makes it; a range that is open over an `await` or a `yield` holds
-    what its thread does meanwhile, and takes the ranges that were begun in it along when it ends. Where nothing records ranges this costs next to nothing; it
-    never raises.
+    what its thread does meanwhile, and takes the ranges that were begun in it along when it ends. Where nothing
+    records ranges this costs next to nothing; it never raises.
     """
     return ProgramRange(name)
 

@@ -65,23 +65,23 @@ def find_selection(args: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def select_part(traces: Sequence[Trace], args: argparse.Namespace) -> tuple[Sequence[Trace], dict[str, Any]]:
-    """Return the part of a job that `args` selects, all of it without a selection, and the options to analyse it."""
-    options = {"counts": args.iterations, "stream": args.stream, "same_device": args.same_device}
-    selected = find_selection(args)
-    if not selected:
-        return traces, options
-    from deepprof.analysis.selection import select
-
-    return select(traces, **selected, **options), options | {"counts": ()}  # counts are of the whole
-
-
 def analyze_selected(traces: Sequence[Trace], args: argparse.Namespace) -> Analysis:
     """Analyse the part of a job that `args` selects, with the options in `args`; the whole without a selection."""
     from deepprof.analysis import analyze
 
     part, options = select_part(traces, args)
     return analyze(part, **options)
+
+
+def select_part(traces: Sequence[Trace], args: argparse.Namespace) -> tuple[Sequence[Trace], dict[str, Any]]:
+    """Return the part of a job that `args` selects, the whole without a selection, and the options to analyse it."""
+    options = {"counts": args.iterations, "stream": args.stream, "same_device": args.same_device}
+    if selected := find_selection(args):
+        from deepprof.analysis.selection import select
+
+        traces = select(traces, **selected, **options)
+        options["counts"] = ()  # which are of the whole
+    return traces, options
 
 
 def choose_rank(analysis: Analysis, args: argparse.Namespace) -> int:
@@ -113,7 +113,7 @@ def analyze_in_cluster(args: argparse.Namespace) -> Analysis:
         from deepprof.job import find_files
         from deepprof.job.parallel import processors
 
-        _refuse_selection(args)
+        refuse_selection(args, "traces that are read here; leave it out with --cluster")
         check_address(args.cluster, jobs=args.jobs)
         between = find_between(args)
         files = find_files(args.paths)
@@ -123,13 +123,13 @@ def analyze_in_cluster(args: argparse.Namespace) -> Analysis:
             return analyze_on(client, files, between=between, watch=watch, **asked)
 
 
-def _refuse_selection(args: argparse.Namespace) -> None:
-    """Raise `UsageError` for a part of a job, where its traces are read elsewhere."""
+def refuse_selection(args: argparse.Namespace, home: str) -> None:
+    """Raise `UsageError` for a part of a job, where its traces are read elsewhere; `home` says what it is for."""
     from deepprof.collectors.errors import UsageError
 
     for name, value in find_selection(args).items():
         given = f"--{name} {value[0] or ''}:{value[1] or ''}" if name == "iterations" else f"--{name}"
-        raise UsageError(f"{given} is for traces that are read here; leave it out with --cluster")
+        raise UsageError(f"{given} is for {home}")
 
 
 def add_stacks(parser: argparse.ArgumentParser) -> None:

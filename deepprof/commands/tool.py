@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from deepprof.commands.arguments import parse_time
 from deepprof.commands.daemons import add_credentials
-from deepprof.commands.inputs import add_inputs, find_between, find_selection, select_part
+from deepprof.commands.inputs import add_inputs, find_between, refuse_selection, select_part
 from deepprof.commands.output import add_output, capture, check_output, deliver
 from deepprof.commands.progress import progress, reading
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from deepprof.analysis import Analysis
     from deepprof.collectors.trace import Trace
     from deepprof.render.tool_report import ToolRecords, ToolReport
     from deepprof.tools import Report, Tool
@@ -81,10 +82,7 @@ def _check_source(args: argparse.Namespace) -> None:
         raise UsageError("with --daemon name a job and no file: deepprof tool NAME --daemon ADDRESS --job JOB")
     if find_between(args) is not None or args.columns is not None:
         raise UsageError("--from, --to and --columns are for files; leave them out with --daemon")
-    if find_selection(args):
-        raise UsageError(
-            "--range, --grid, --iterations FIRST:LAST and --layer are for files; leave them out with --daemon"
-        )
+    refuse_selection(args, "files; leave it out with --daemon")
 
 
 def _run(tool: Tool, args: argparse.Namespace) -> ToolReport:
@@ -110,16 +108,21 @@ def _run_on_files(tool: Tool, args: argparse.Namespace) -> tuple[Report, ToolRec
         from deepprof.job import read_job
         from deepprof.tools import ToolRun
 
-        options = {"between": find_between(args), "columns": args.columns, "details": tool.details}
-        traces = read_job(args.paths, jobs=args.jobs, watch=watch, **options)
+        asked = {"between": find_between(args), "columns": args.columns, "details": tool.details}
+        traces = read_job(args.paths, jobs=args.jobs, watch=watch, **asked)
     with progress("measuring"):
-        from deepprof.analysis import analyze
-
-        part, asked = select_part(traces, args)
+        part, options = select_part(traces, args)
         run = ToolRun(tool)
         for trace in part:
             run.feed(trace)
-        return run.conclude(lambda: analyze(part, **asked)), _count_records(part)
+        return run.conclude(lambda: _analyse(part, options)), _count_records(part)
+
+
+def _analyse(traces: Sequence[Trace], options: dict[str, Any]) -> Analysis:
+    """Analyse traces; what that needs is imported only for tools that ask for it."""
+    from deepprof.analysis import analyze
+
+    return analyze(traces, **options)
 
 
 def _count_records(traces: Sequence[Trace]) -> ToolRecords:

@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from deepprof.commands.daemons import open_endpoint
+from deepprof.commands.inputs import analyze_selected
 from deepprof.commands.progress import progress
 from deepprof.commands.signals import SecondInterrupt, noting_interrupt
 
@@ -32,7 +33,6 @@ def run_live(tool: Tool, args: argparse.Namespace) -> tuple[Report, ToolRecords]
     It ends with the job, at the time of `--for` or on Ctrl-C; a second Ctrl-C ends the command.
     """
     endpoint = open_endpoint(args.daemon, args)
-    from deepprof.commands.inputs import analyze_selected
     from deepprof.live.client.daemon import Daemon
     from deepprof.tools import ToolRun
 

@@ -124,6 +124,8 @@ class JobRecords:
         ]
         for part, whole in parts:
             trace = part.release(self.job, final=whole)
+            if part in self.former:
+                part.forget_names()
             if trace.accounting.kept:
                 yield trace
 
@@ -199,6 +201,11 @@ class _RankRecords:
             clock="unix" if hello.clock == CLOCKS["unix"] else "session",
             **ready,  # type: ignore[arg-type]
         )
+
+    def forget_names(self) -> None:
+        """Forget the names: no records follow."""
+        self.assembly.names = []
+        self.names = self.names.clear()
 
     def _make_room(self, known: Mapping[str, pl.DataFrame]) -> None:
         """Take the older half of the records that wait as complete where there are too many."""

@@ -15,7 +15,6 @@ from deepprof.commands.arguments import NumberRange, parse_iterations, parse_num
 
 GIVEN = ["--range", "a*", "--grid", "3:", "--iterations", "2:6", "--layer", "fc"]
 SELECTED = {"range": "a*", "grid": (3, None), "iterations": (2, 6), "layer": "fc"}
-FIRST = {"Locate": ["longest"], "RunTool": ["kernel-frequency"]}  # words before the paths
 
 
 class SelectedError(Exception):
@@ -41,18 +40,19 @@ def test_the_commands_are_those_that_analyse() -> None:
 def test_every_command_that_analyses_a_job_analyses_the_part(
     kind: type[Command], recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def reach(args: argparse.Namespace) -> None:
-        raise SelectedError(find_selection(args))
+    def reach(_: object, args: argparse.Namespace) -> None:
+        raise SelectedError(inputs.find_selection(args))
 
-    find_selection = inputs.find_selection
-    monkeypatch.setattr(inputs, "find_selection", reach)
+    monkeypatch.setattr(inputs, "analyze_selected", reach)
+    monkeypatch.setattr("deepprof.commands.tool.select_part", reach)
     parser = parser_of(kind)
     words = [str(recorded)] * (2 if kind.__name__ == "Diff" else 1)
     options = {"-o": str(tmp_path / "out"), "--to": "perfetto"}
     for action in parser._actions:
         if action.required and action.option_strings:
             words += [action.option_strings[0], options[action.option_strings[0]]]
-    words = [*FIRST.get(kind.__name__, ()), *words]
+    first = {"Locate": "longest", "RunTool": "kernel-frequency"}.get(kind.__name__)
+    words = words if first is None else [first, *words]
     with pytest.raises(SelectedError) as found:
         kind().run(parser.parse_args([*words, *GIVEN]))
     assert found.value.args == (SELECTED,)
@@ -120,19 +120,7 @@ def test_other_numbers_are_refused(text: str) -> None:
 
 def test_the_cluster_reads_elsewhere() -> None:
     args = argparse.Namespace(range=None, grid=None, chosen=None, layer=None)
-    inputs._refuse_selection(args)
+    inputs.refuse_selection(args, "traces")
     args.grid = NumberRange(1, 2)
     with pytest.raises(UsageError, match="--grid is for traces"):
-        inputs._refuse_selection(args)
-
-
-def test_a_tool_gets_the_part_alone(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["tool", "kernel-frequency", str(recorded), "--grid", "0:5", "--format", "json"]) == 0
-    written = json.loads(capsys.readouterr().out)
-    assert written["report"]["calls"] == 5
-    assert written["records"]["dropped"]["not-selected"] > 0
-
-
-def test_a_running_job_has_no_parts(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["tool", "kernel-frequency", "--daemon", "unix:/nowhere", "--job", "j", "--layer", "fc"]) == 2
-    assert "--layer are for files; leave them out with --daemon" in capsys.readouterr().err
+        inputs.refuse_selection(args, "traces")

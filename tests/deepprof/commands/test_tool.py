@@ -64,6 +64,26 @@ def test_a_part_of_the_time_is_looked_at(recorded, capsys) -> None:
     assert part["records"]["dropped"]["out-of-range"] > 0
 
 
+def test_a_selected_part_is_looked_at(recorded, capsys) -> None:
+    assert main([*TOOL, str(recorded), "--grid", "10:50", "--format", "json"]) == 0
+    part = json.loads(capsys.readouterr().out)
+    assert part["report"]["calls"] == 40
+    records = part["records"]
+    assert records["read"] == records["kept"] + sum(records["dropped"].values())
+    assert records["notes"][0].startswith("only a part is looked at: kernels 10:50; ")
+
+
+def test_a_part_that_there_is_not_is_one_line(recorded, capsys) -> None:
+    assert main([*TOOL, str(recorded), "--range", "nosuch"]) == 2
+    assert "range 'nosuch': there is none of this name" in capsys.readouterr().err
+
+
+def test_iterations_are_those_of_a_selected_part(recorded, capsys, monkeypatch) -> None:
+    monkeypatch.setattr("deepprof.tools.find_tool", lambda _: LoopsAndIterations)
+    assert main(["tool", "mine", str(recorded), "--iterations", "2:9", "--format", "json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["report"]["iterations"]) == 7
+
+
 def test_the_report_goes_to_a_file(recorded, tmp_path, capsys) -> None:
     assert main([*TOOL, str(recorded), "-o", str(tmp_path / "out.txt")]) == 0
     assert capsys.readouterr().out == ""
@@ -80,6 +100,10 @@ def test_the_report_goes_to_a_file(recorded, tmp_path, capsys) -> None:
         ([*TOOL, "--daemon"], "with --daemon name a job and no file: deepprof tool NAME --daemon ADDRESS --job JOB"),
         ([*TOOL, "x", "--job", "j", "--daemon", "unix:/x"], "with --daemon name a job and no file"),
         ([*TOOL, "--daemon", "unix:/x", "--job", "j", "--from", "1s"], "--from, --to and --columns are for files"),
+        (
+            [*TOOL, "--daemon", "unix:/x", "--job", "j", "--grid", "1:2"],
+            "--grid is for files; leave it out",
+        ),
         ([*TOOL, "--daemon", "unix:/nowhere", "--job", "j"], "there is no such socket"),
         (["tool", "nosuch", "x"], "no tool 'nosuch'; there are: "),
         (["tool", "list", "x"], "deepprof tool list takes no path and no options of a tool"),
