@@ -141,7 +141,7 @@ def _describe_kernel(  # noqa: PLR0913, PLR0917  one row and what it is looked u
 def _locate_memory(trace: Trace, tree: ContextTree, args: argparse.Namespace) -> LocateReport:
     """Return the allocations that hold most memory at the peak; raises `TraceError` where none are recorded."""
     from deepprof.collectors.errors import TraceError
-    from deepprof.metrics.contexts.peak_allocations import find_allocation, find_peak
+    from deepprof.metrics.memory.peak_allocations import find_allocation, find_peak
     from deepprof.render.located import LocatedBlock, LocateReport, list_frames
     from deepprof.render.units import format_bytes
 

@@ -25,6 +25,7 @@ from deepprof.metrics.cost.framework.operator_rules import arranges, cost_of_cal
 from deepprof.metrics.cost.signatures import SIGNATURE, find_element_type, number_signatures
 from deepprof.metrics.cost.trace_costs import TraceCosts, find_costs
 from deepprof.metrics.memory.floors import HOST_MEMORY
+from deepprof.metrics.memory.use import read_use
 from deepprof.metrics.operators import is_stand_in
 
 Int64s = npt.NDArray[np.int64]
@@ -161,11 +162,15 @@ def measure_working_sets(footprints: pl.DataFrame, trace: Trace) -> pl.DataFrame
     return pl.DataFrame(rows, schema=WORKING_SETS)
 
 
-def _summarize(device: object, rows: pl.DataFrame, trace: Trace) -> dict[str, object]:
+def _summarize(device: int, rows: pl.DataFrame, trace: Trace) -> dict[str, object]:
     """Return a row of `WORKING_SETS`; `rows` are those of one device, the largest first."""
     known = rows.drop_nulls("footprint_nbytes").sort("footprint_nbytes", descending=True, maintain_order=True)
     kernels = int(known["kernels"].sum())
-    counts = {"device": device, "kernels": kernels, "unknown_kernels": int(rows["kernels"].sum()) - kernels}
+    counts: dict[str, object] = {
+        "device": device,
+        "kernels": kernels,
+        "unknown_kernels": int(rows["kernels"].sum()) - kernels,
+    }
     if not kernels:
         return counts
     sizes, weights = known["footprint_nbytes"].to_numpy(), known["kernels"].to_numpy()
@@ -188,8 +193,8 @@ def _find_quantile(sizes: Int64s, weights: Int64s, share: float) -> int:
     return int(sizes[::-1][np.argmax(reached)])
 
 
-def _find_peak(trace: Trace, device: object) -> int | None:
+def _find_peak(trace: Trace, device: int) -> int | None:
     """Return the most memory in use on a device, None where the recording has no totals."""
     place = HOST_MEMORY if is_stand_in(trace) or not trace.device_events.height else device
-    peak = trace.memory_events.filter(pl.col("device") == pl.lit(place))["allocated_nbytes"].max()
-    return None if peak is None else int(str(peak))
+    use = read_use(trace.memory_events, place)
+    return None if use is None or not use.absolute else int(use.allocated_nbytes.max())

@@ -15,6 +15,8 @@ from deepprof.metrics.contexts.paths import find_nearest, measure_depths
 from deepprof.metrics.contexts.slices import find_open
 from deepprof.metrics.contexts.stacks import kinds_of
 from deepprof.metrics.contexts.tree import ContextTree
+from deepprof.metrics.memory.block_lifetimes import find_alive, pair_blocks
+from deepprof.metrics.memory.use import read_use
 
 I64 = pl.Int64()
 
@@ -46,26 +48,18 @@ class _PeakMemory:
 
 
 def find_peak(trace: Trace, tree: ContextTree) -> _PeakMemory | None:
-    """Return what is in use at the peak of the device with the highest one; None without recorded addresses."""
-    rows = trace.memory_events.with_row_index("event").drop_nulls("address")
-    peaks = [_find_highest(part) for part in rows.partition_by("device", maintain_order=True)]
-    if not peaks:
+    """Return what is in use at the peak of the device with the highest one; None where nothing was recorded."""
+    events = trace.memory_events
+    numbers = events["device"].drop_nulls().unique().sort().to_list()
+    uses = [(device, use) for device in numbers if (use := read_use(events, device)) is not None]
+    if not uses:
         return None
-    _, until, in_use = max(peaks, key=lambda peak: peak[0])
-    device, time_ns = until["device"][-1], int(until["time_ns"][-1])
-    last = until.unique("address", keep="last", maintain_order=True)
-    live = last.filter(pl.col("nbytes") > 0)
+    device, use = max(uses, key=lambda each: int(each[1].allocated_nbytes.max()))
+    time_ns, in_use = int(use.time_ns[use.peak]), int(use.allocated_nbytes[use.peak])
+    alive = pair_blocks(events, device).table.filter(find_alive(int(use.rows[use.peak]), time_ns))
+    live = events.with_row_index("event")[alive["allocation"].drop_nulls()]
     held = _group(live, trace, tree)
-    return _PeakMemory(-1 if device is None else int(device), time_ns, in_use, int(live["nbytes"].sum()), held)
-
-
-def _find_highest(rows: pl.DataFrame) -> tuple[int, pl.DataFrame, int | None]:
-    """Return how much is in use at the peak of one device's memory, the rows until then, and the recorded total."""
-    recorded = not rows["allocated_nbytes"].null_count()
-    in_use = rows["allocated_nbytes"].cast(I64) if recorded else rows["nbytes"].cum_sum()
-    highest = int(in_use.arg_max() or 0)
-    value = int(in_use[highest])
-    return value, rows.head(highest + 1), value if recorded else None
+    return _PeakMemory(device, time_ns, in_use if use.absolute else None, int(live["nbytes"].sum()), held)
 
 
 def _group(live: pl.DataFrame, trace: Trace, tree: ContextTree) -> pl.DataFrame:
