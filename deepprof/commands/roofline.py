@@ -16,6 +16,11 @@ BACKENDS = ("onnxruntime", "openvino", "tensorrt")
 TYPES = ("float32", "float16", "bfloat16")
 RUNS, WARMUP = 20, 5
 MODEL = ".onnx"  # how the name of a model ends; anything else is a trace
+OF_TRACES = {  # what only traces have, by where it is kept
+    **{name: f"--{name}" for name in ("by", "rank", "top", "format", "layers", "iterations", "stream")},
+    **{name: f"--{name}" for name in ("range", "grid", "layer", "jobs", "columns")},
+    **{"chosen": "--iterations", "start": "--from", "end": "--to", "same_device": "--same-device"},
+}
 
 
 class Roofline:
@@ -72,12 +77,17 @@ def _run_model(args: argparse.Namespace) -> int:
         raise UsageError(f"{args.paths[1]}: one model at a time; leave out all but one path")
     if args.output is not None and not args.output.lower().endswith(SUFFIXES):
         raise UsageError(f"-o {args.output}: end its name with one of {', '.join(SUFFIXES)}")
-    given = next((name for name in ("by", "rank", "top", "format") if getattr(args, name) is not None), None)
+    given = next((option for name, option in OF_TRACES.items() if _is_given(getattr(args, name))), None)
     if given is not None:
         kinds = ", ".join(SUFFIXES)
-        raise UsageError(f"--{given}: is of traces; leave it out, or write all layers with -o FILE ({kinds})")
+        raise UsageError(f"{given}: is of traces; leave it out, or write all layers with -o FILE ({kinds})")
     (args.source,) = args.paths
     return show_model_roofline(args)
+
+
+def _is_given(value: object) -> bool:
+    """Return whether an option has another value than one that is left out."""
+    return value is not None and value is not False and value != ()
 
 
 def _refuse_model_options(args: argparse.Namespace) -> None:

@@ -142,6 +142,12 @@ def test_recorded_files_of_trtexec_need_no_tensorrt(folder: Path, capsys: pytest
         (("--backend", "onnxruntime", "--top", "3"), "--top: is of traces; leave it out"),
         (("--backend", "onnxruntime", "--by", "layer"), "--by: is of traces; leave it out"),
         (("--backend", "onnxruntime", "--by", "operator"), "--by: is of traces; leave it out"),
+        (("--backend", "onnxruntime", "--rank", "0"), "--rank: is of traces; leave it out"),
+        (("--backend", "onnxruntime", "--from", "0s"), "--from: is of traces; leave it out"),
+        (("--backend", "onnxruntime", "--iterations", "3"), "--iterations: is of traces; leave it out"),
+        (("--backend", "onnxruntime", "--iterations", ":3"), "--iterations: is of traces; leave it out"),
+        (("--backend", "onnxruntime", "--layer", "fc"), "--layer: is of traces; leave it out"),
+        (("--backend", "onnxruntime", "--same-device"), "--same-device: is of traces; leave it out"),
         (("--backend", "onnxruntime", "-o", "out.png"), "end its name with one of .svg, .html, .json, .csv"),
     ],
 )
