@@ -12,13 +12,14 @@ from enum import IntEnum
 
 import numpy as np
 
-VERSION = 2
+VERSION = 3
 MAGIC = 0x31505044  # "DPP1"
 PAYLOAD_NBYTES = 4 << 20  # the largest payload that an agent takes
 NO_TIME = -(2**63)
 NO_COPY = 255
 ANNOTATION, BY_NAME = 254, 255  # categories of a range beside those of host events
-RECORD_KINDS = ("kernel", "memcpy", "memset", "graph", "sync", "range")  # what is counted: activities, and ranges
+# What is counted: activities, ranges, changes of memory, sums of contexts.
+RECORD_KINDS = ("kernel", "memcpy", "memset", "graph", "sync", "range", "memory", "context")
 
 
 class Kind(IntEnum):
@@ -31,6 +32,10 @@ class Kind(IntEnum):
     TICK = 5  # one TICK, a few times a second
     NOTICE = 6  # NOTICE_HEAD, then a line of text for people
     END = 7  # RECORDS_HEAD without records: the job ends here
+    CONTEXTS = 8  # CONTEXT, repeated; ids from 1 without missing ones, all of them again on each connection
+    CONTEXT_SUMS = 9  # RECORDS_HEAD, then `count` CONTEXT_SUM
+    LAUNCHES = 10  # LAUNCH, repeated
+    MEMORY_CHANGES = 11  # RECORDS_HEAD, then `count` changes of memory
     WELCOME = 16  # two uint32: version, level
     LEVEL = 17  # one uint32: the level from now on
     ASK = 32  # empty
@@ -100,6 +105,26 @@ RANGE = np.dtype(
         ("correlation", "<u8"),  # 0: none
     ]
 )
+CONTEXT = np.dtype(  # a parent comes before its children
+    [
+        ("id", "<u4"),
+        ("parent", "<u4"),  # 0: the root
+        ("name", "<u4"),
+        ("line", "<u4"),  # that is running in a frame of Python; 0: not known
+        ("kind", "<u4"),  # 0 a frame of Python, 1 an operator, 2 a native frame
+    ]
+)
+CONTEXT_SUM = np.dtype(  # what a context did in a window of time
+    [
+        ("start_ns", "<i8"),  # of the window, CLOCK_MONOTONIC
+        ("end_ns", "<i8"),
+        ("host_ns", "<i8"),  # on the host, including what it called
+        ("count", "<u8"),  # how often it began
+        ("context", "<u4"),
+        ("zero", "<u4"),
+    ]
+)
+LAUNCH = np.dtype([("correlation", "<u4"), ("context", "<u4")])
 TICK = np.dtype(
     [
         ("device_ns", "<i8"),  # NO_TIME: there is no device clock

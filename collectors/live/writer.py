@@ -45,6 +45,8 @@ FINISH_S = 3.0  # how long a job that ends may wait for its last records
 
 Counts = npt.NDArray[np.int64]
 """Number of records of each of `RECORD_KINDS`."""
+
+_RANGE = RECORD_KINDS.index("range")  # the activities are before it
 Reached = tuple[int, Counts, Reason]
 """The number of the next record, the counts before it, and why records are missing that no packet has reported."""
 
@@ -396,8 +398,8 @@ def _count_kinds(events: npt.NDArray[Any] | None = None, ranges: npt.NDArray[Any
     """Return how many records there are of each of `RECORD_KINDS`; an unknown activity is not counted."""
     counts = _no_counts()
     if events is not None and len(events):
-        counts[:-1] = np.bincount(events["activity"], minlength=len(counts))[: len(counts) - 1]
-    counts[-1] = 0 if ranges is None else len(ranges)
+        counts[:_RANGE] = np.bincount(events["activity"], minlength=_RANGE)[:_RANGE]
+    counts[_RANGE] = 0 if ranges is None else len(ranges)
     return counts
 
 

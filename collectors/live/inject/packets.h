@@ -3,9 +3,10 @@
 #define DEEPPROF_PACKETS_H
 #include <stdint.h>
 
-enum { DP_VERSION = 2, DP_MAGIC = 0x31505044, DP_PAYLOAD_NBYTES = 4 << 20 };
+enum { DP_VERSION = 3, DP_MAGIC = 0x31505044, DP_PAYLOAD_NBYTES = 4 << 20 };
 enum dp_kind {
     DP_HELLO = 1, DP_NAMES = 2, DP_EVENTS = 3, DP_RANGES = 4, DP_TICK = 5, DP_NOTICE = 6, DP_END = 7,
+    DP_CONTEXTS = 8, DP_CONTEXT_SUMS = 9, DP_LAUNCHES = 10, DP_MEMORY_CHANGES = 11,
     DP_WELCOME = 16, DP_LEVEL = 17
 };
 enum dp_reason {
@@ -13,7 +14,9 @@ enum dp_reason {
 };
 enum dp_level { DP_OFF = 0, DP_ON = 1 };
 enum dp_activity { DP_KERNEL = 0, DP_MEMCPY = 1, DP_MEMSET = 2, DP_GRAPH = 3, DP_SYNC = 4 };
-enum { DP_RANGE = 5, DP_RECORD_KINDS = 6 }; /* what is counted by kind: activities, and ranges of whatever category */
+/* What is counted by kind: activities, ranges of whatever category, changes of memory, sums of contexts. */
+enum { DP_RANGE = 5, DP_MEMORY = 6, DP_CONTEXT = 7, DP_RECORD_KINDS = 8 };
+enum dp_context_kind { DP_PYTHON_FRAME = 0, DP_OPERATOR = 1, DP_NATIVE_FRAME = 2 };
 enum { DP_HTOD = 0, DP_DTOH = 1, DP_DTOD = 2, DP_PTOP = 3, DP_HTOH = 4, DP_NO_COPY = 255 };
 enum { DP_ANNOTATION = 254, DP_BY_NAME = 255 };
 enum dp_range_source { DP_FROM_ITT = 0, DP_FROM_NVTX = 1, DP_FROM_HOOK = 2, DP_FROM_TORCH = 3, DP_FROM_ROCTX = 4 };
@@ -54,6 +57,17 @@ struct dp_tick {
     uint64_t made[DP_RECORD_KINDS];     /* before `next` */
 };
 
-_Static_assert(sizeof(struct dp_head) == 16 && sizeof(struct dp_records_head) == 64, "heads");
-_Static_assert(sizeof(struct dp_event) == 64 && sizeof(struct dp_range) == 40 && sizeof(struct dp_tick) == 136, "records");
+/* A node of the tree of calling contexts. Ids count from 1 without missing ones, all of them again on each connection;
+ * a parent comes before its children, 0 is the root. */
+struct dp_context { uint32_t id, parent, name, line, kind; };
+
+/* What one context did in a window of time: how often it began, and its time on the host, its children's with it. */
+struct dp_context_sum { int64_t start_ns, end_ns, host_ns; uint64_t count; uint32_t context, zero; };
+
+/* Which context launched what: of the latest window, for records of the device that come later or came before. */
+struct dp_launch { uint32_t correlation, context; };
+
+_Static_assert(sizeof(struct dp_head) == 16 && sizeof(struct dp_records_head) == 80, "heads");
+_Static_assert(sizeof(struct dp_event) == 64 && sizeof(struct dp_range) == 40 && sizeof(struct dp_tick) == 152, "records");
+_Static_assert(sizeof(struct dp_context) == 20 && sizeof(struct dp_context_sum) == 40 && sizeof(struct dp_launch) == 8, "contexts");
 #endif

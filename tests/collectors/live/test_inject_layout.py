@@ -17,6 +17,9 @@ STRUCTS = {
     "dp_event": packets.EVENT,
     "dp_range": packets.RANGE,
     "dp_tick": packets.TICK,
+    "dp_context": packets.CONTEXT,
+    "dp_context_sum": packets.CONTEXT_SUM,
+    "dp_launch": packets.LAUNCH,
 }
 NUMBERS = {
     "DP_VERSION": packets.VERSION,

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deepprof.collectors.live.packets import RANGE, RECORD_KINDS, Kind, Reason
+from deepprof.collectors.trace import ACTIVITIES
 from deepprof.live.agent import accounting, process_decoder, uplink
 from deepprof.live.agent.accounting import ProcessAccount, count_rows, describe_account
 from deepprof.live.agent.answers import RecordAccount
@@ -308,7 +309,7 @@ def test_kinds_add_up_over_any_stretches(steps: list[tuple]) -> None:
     say(decoder, (Kind.TICK, made.tick(now_ns)))
     for lost, sent, reason, age_ns in steps:
         truth.update(lost)
-        events = mixed({kind: count for kind, count in sent.items() if kind != "range"}, now_ns + age_ns)
+        events = mixed({kind: count for kind, count in sent.items() if kind in ACTIVITIES}, now_ns + age_ns)
         say(decoder, (Kind.EVENTS, made.events(truth.total(), events, reason, **truth)))
         truth.update(count_rows(events))
         rows = np.zeros(sent.get("range", 0), RANGE)
