@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from deepprof.collectors.trace import Trace
+from deepprof.metrics.breakdown.costs import held_back_in
 from deepprof.metrics.breakdown.parts import IDLE_PARTS
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.operators import is_stand_in
@@ -128,6 +129,8 @@ def _causes_unknown(loop: Loop, trace: Trace) -> Iterator[_MissingEvidence]:
     idle, unknown = (
         float(rows.select(pl.sum_horizontal(p).sum()).item() or 0) for p in (IDLE_PARTS, ["idle_unknown_ns"])
     )
+    waits = held_back_in(loop)  # which are seen, though not what they are for
+    unknown -= min(unknown, float((waits.ends - waits.starts).sum()))
     if unknown >= max(NAMED * whole, UNKNOWN * idle):
         yield _MissingEvidence(
             "unknown_idle_ratio",

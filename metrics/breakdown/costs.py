@@ -87,6 +87,12 @@ def spans_of_parts(loop: Loop, parts: Sequence[str]) -> Spans:
     return NOTHING if loop.timeline is None else intersect(loop.timeline.spans(parts), windows_of(loop))
 
 
+def held_back_in(loop: Loop) -> Spans:
+    """Return when queued work waits for nothing that the traces show, within the loop's usual iterations."""
+    held = NOTHING if loop.timeline is None else loop.timeline.held_back
+    return intersect(held, spans_of_parts(loop, ["idle_unknown_ns"])) if held else held
+
+
 def threads_of(loop: Loop) -> pl.DataFrame | None:
     """Return process and thread of the threads that launch the loop's kernels, None if they are not recorded."""
     host = None if loop.timeline is None else loop.timeline.host

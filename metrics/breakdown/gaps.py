@@ -24,6 +24,7 @@ LATENCY_NS = 10_000  # from a launch call to its kernel on an idle device, where
 MOST_LATENCY_NS = 20_000  # longer ones are waits in a queue that is never empty
 STARTUP_NS = 20_000  # to begin a kernel behind another on its stream: NVIDIA 1 µs, AMD up to 10 µs, at most twice that
 STREAM_WAIT = "Wait Event"  # a stream waits for another one; in other synchronisations the host waits
+HELD_BACK_NS = 100_000  # work that is queued on an idle device so long is not late by the device's own slowness
 HANDOFF_NS = 50_000  # from the end of work on one stream to the begin of work on another that waited for it
 
 
@@ -55,6 +56,7 @@ class Gaps:
     startup: Spans
     unknown: Spans
     held: tuple[Spans, Spans] = (NOTHING, NOTHING)  # when kernels, and when copies, wait for what other processes use
+    held_back: Spans = NOTHING  # the parts of `unknown` in which queued work waits for nothing that the trace shows
 
 
 NO_GAPS = Gaps(NOTHING, NOTHING, NOTHING, NOTHING)
@@ -111,7 +113,19 @@ def judge_gaps(trace: Trace, device: int, gaps: Endings) -> Gaps:
         dependency=_select(held, gaps.end, dependency),
         startup=_select(held, gaps.end, startup),
         unknown=_select(held, gaps.end, unknown),
+        held_back=_select(held, gaps.end, unknown & _is_held_back(gaps, rest)),
     )
+
+
+def _is_held_back(gaps: Endings, rest: Int64s) -> Bools:
+    """Return where the work that ends a gap was ready long before, though only its own stream is used.
+
+    With several streams it may have waited for an event whose record is missing; where no work begins soon after its
+    launch, the clocks of host and device may be apart.
+    """
+    prompt = gaps.linked & (gaps.end - gaps.launch_ns <= MOST_LATENCY_NS)
+    alone = prompt.any() and len(np.unique(gaps.stream)) == 1
+    return alone & gaps.linked & gaps.same & (rest > HELD_BACK_NS)
 
 
 def _ready_ns(gaps: Endings) -> Int64s:

@@ -33,7 +33,8 @@ class Timeline:
 
     `parts[i]` indexes `PART_NAMES`. `host` is what the threads that feed the device were doing, None if the trace does
     not record it. `held` is when kernels, and when copies, may have waited for other processes; without `host` that is
-    uncertain, and no part of its own.
+    uncertain, and no part of its own. `held_back` is when queued work waits for nothing that the trace shows, in the
+    idle time of unknown cause or of other processes.
     """
 
     device: int
@@ -41,6 +42,7 @@ class Timeline:
     parts: npt.NDArray[np.int16]
     host: HostStates | None
     held: tuple[Spans, Spans] = (NOTHING, NOTHING)
+    held_back: Spans = NOTHING
 
     def __repr__(self) -> str:
         segments, span = counted(len(self.parts), "segment"), int(np.diff(self.bounds).sum())
@@ -189,7 +191,7 @@ def _paint_parts(
     layers.append((rest, union(*np.array(bounds, np.int64)[:, None])))
     numbers = np.array([PART_NAMES.index(name) for name, _ in layers], np.int16)
     painted = _clip(paint([spans for _, spans in layers]), *bounds)
-    return Timeline(device, painted.bounds, numbers[painted.colours], host, gaps.held)
+    return Timeline(device, painted.bounds, numbers[painted.colours], host, gaps.held, gaps.held_back)
 
 
 def _submitted_late(unknown: Spans, waiting: Spans) -> Spans:

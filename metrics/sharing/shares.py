@@ -25,6 +25,9 @@ Manner = Literal["in turn", "at once", "not visible"]
 CONTENDED = 0.01  # of the time beside others: with less contention the manner is not visible
 TOUCHING = 0.05  # of the contended time: overlap below it is the hand-over between turns
 EDGE_NS = 20_000  # of overlap: a shorter one does not show which kernel stood still
+TURN_NS = (
+    500_000  # shorter than turns, of some 2 ms: kernels as long as those stand still and go on in turn, both of them
+)
 STOOD_STILL, WENT_ON = 0.8, 0.2  # extra time of a kernel as a share of the overlap
 IN_BETWEEN = 0.3  # of the overlap: the most for kernels that neither stood still nor went on
 
@@ -158,9 +161,14 @@ def judge_manner(kernels: Repeated, losses: pl.DataFrame, others: OtherWork, own
 
 
 def _stands_still(kernels: Repeated, others: Spans) -> bool:
-    """Return whether some kernels stand still beside those of others, while the rest go on as if alone."""
+    """Return whether some kernels stand still beside those of others, while the rest go on as if alone.
+
+    That is seen on kernels that are short for a turn; where all are long, on these.
+    """
     beside = look_beside(kernels, others)
     counted = beside.overlap_ns > EDGE_NS
+    short = counted & (kernels.end_ns - kernels.start_ns - beside.extra_ns < TURN_NS)
+    counted = short if short.any() else counted
     weight, ratio = beside.overlap_ns[counted], beside.extra_ns[counted] / np.maximum(1, beside.overlap_ns[counted])
     between = (ratio > WENT_ON) & (ratio < STOOD_STILL)
     return bool((ratio >= STOOD_STILL).any()) and int(weight[between].sum()) <= IN_BETWEEN * int(weight.sum())

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import polars as pl
@@ -118,9 +119,12 @@ def at_pace(begin_us: int, until_us: int) -> Iterator[Kernel]:
         at += length
 
 
-def judge(own: list[Kernel], other: list[Kernel], waits: Spans = NOTHING) -> str:
+def judge(
+    own: list[Kernel], other: list[Kernel], waits: Spans = NOTHING, kinds: Iterable[int] = itertools.repeat(0)
+) -> str:
     start, end = (np.array([kernel[i] for kernel in own], np.int64) for i in (0, 1))
-    kernels = Repeated(start, end, np.zeros(len(own), np.int64), np.zeros(len(own), np.int64), end - start)
+    keys = np.fromiter(kinds, np.int64, len(own))
+    kernels = Repeated(start, end, np.zeros(len(own), np.int64), keys, end - start)
     rows = pl.DataFrame({"index": [0], "start_ns": [0], "iteration_ns": [int(end.max()) if len(end) else 1]})
     mine, theirs = DeviceWork(0, 0, spans(own), NOTHING), OtherWork.of([DeviceWork(1, 0, spans(other), NOTHING)])
     empty = Repeated(*(np.zeros(0, np.int64) for _ in range(5)))
@@ -136,6 +140,16 @@ def test_kernels_that_never_meet_take_turns() -> None:
 def test_a_kernel_that_is_put_aside_takes_turns_though_it_seems_to_run() -> None:
     a, b = take_turns(2_000, aside=True)
     assert judge(a, b) == judge(b, a) == "in turn"
+
+
+def test_kernels_longer_than_a_turn_stand_still_in_turn_both_of_them() -> None:
+    # As seen on an H200: turns of 2 ms, and kernels of 4 ms in both processes, each of which takes 6 to 8 ms.
+    alone = [(at * US, (at + 100) * US) for at in (0, 100, 200)] + [
+        (at * US, (at + 4_000) * US) for at in (1_000, 5_000, 9_000)
+    ]
+    together = [(20_000 * US, 26_000 * US), (26_000 * US, 34_000 * US), (40_000 * US, 42_100 * US)]
+    theirs = [(22_000 * US, 28_000 * US), (28_000 * US, 34_000 * US), (40_050 * US, 42_050 * US)]
+    assert judge([*alone, *together], theirs, kinds=[0, 0, 0, 1, 1, 1, 1, 1, 0]) == "in turn"
 
 
 def test_kernels_that_slow_each_other_down_run_at_once() -> None:
