@@ -14,6 +14,11 @@ from deepprof.metrics.spans import Spans, covered, union
 MIN_NAMED_SHARE = 0.5  # least share of the spans' time that lies in the named place
 ALL = 0.9  # of the time between the spans: a name that is open all the time is no place
 LIKELY = 12  # names examined closely
+# Frames in which a thread waits for others: of a thread that does not feed the device they explain nothing.
+AT_REST = (
+    r"\b(threading|queue|selectors|synchronize|connection|popen_fork)\.py\(\d+\): "
+    r"|<(built-in )?(method|function) '?(acquire|wait|poll|select|recv|sleep)\b"
+)
 KINDS = {"operator": "op", "frame": "python"}  # word in a place: category of host events
 Place = dict[str, int | str]
 
@@ -21,17 +26,25 @@ Place = dict[str, int | str]
 def find_place(trace: Trace, spans: Spans, threads: pl.DataFrame | None = None) -> Place | None:
     """Return the range, the operator and the Python frame that most of `spans` lies in, None where there is none.
 
-    Of nested ones the shortest wins. Those on `threads` (process, thread) are preferred to the rest.
+    Of nested ones the shortest wins. Those on `threads` (process, thread) are preferred to the rest, of which those
+    that wait do not count.
     """
     if not spans.total_ns:
         return None
     place: Place = {}
     for word, rows in _kinds_of_places(trace):
         own = None if threads is None else _narrowest(on_threads(rows, threads), spans)
-        name = _narrowest(rows, spans) if own is None else own
+        name = _narrowest(rows if threads is None else _without_waits(rows, trace), spans) if own is None else own
         if name is not None:
             place[word] = trace.name(name)
     return place or None
+
+
+def _without_waits(rows: pl.DataFrame, trace: Trace) -> pl.DataFrame:
+    """Return the rows whose names are not those of frames in which a thread waits."""
+    ids = rows["name_id"].unique()
+    waits = ids.filter(trace.names.gather(ids).str.contains(AT_REST).fill_null(value=False))
+    return rows.filter(~pl.col("name_id").is_in(waits.implode()))
 
 
 def _kinds_of_places(trace: Trace) -> Iterator[tuple[str, pl.DataFrame]]:

@@ -1,7 +1,7 @@
 """Every iteration leaves more memory in use: losses kept with their history, caches without a limit.
 
 A line leaks that leaves something unreleased in nearly all iterations, if that would double what is in use within a
-thousand of them (where no totals are recorded: if it is large, too), or fill the device within ten thousand. Where
+thousand of them (where no totals are recorded: if it is large, too), or fill the device within a hundred thousand: jobs are as long. Where
 allocations have no addresses, or no single line leaks, what iterations leave in use in all must grow
 (`find_memory_growth`).
 """
@@ -21,7 +21,7 @@ from deepprof.metrics.memory.device_memory import DeviceMemory
 from deepprof.metrics.memory.leaks import list_growth
 from deepprof.metrics.series.growth import LEAK_NBYTES, find_memory_growth
 
-DOUBLED, FULL = 1_000, 10_000  # iterations within which memory in use doubles, or the device is full
+DOUBLED, FULL = 1_000, 100_000  # iterations within which memory in use doubles, or the device is full
 KEPT = (
     "Find what is kept from every iteration: losses or outputs stored with their autograd history (store "
     ".item() or .detach()), lists of tensors for statistics, caches without a limit."

@@ -127,3 +127,15 @@ def test_a_watchdog_that_waits_all_day_is_not_the_call() -> None:
 @pytest.mark.parametrize("name", ["x" * 2**20, ""])
 def test_any_name_may_be_a_place(name: str) -> None:
     assert place([name], every(0, 0, 45)) == {"range": name}
+
+
+@pytest.mark.parametrize(
+    "name", ["threading.py(355): wait", "queue.py(154): get", "<method 'acquire' of '_thread.lock'>"]
+)
+def test_a_thread_that_waits_explains_nothing_unless_it_feeds_the_device(name: str) -> None:
+    elsewhere = make_trace([], [frame(0, at, at + 50, thread=9) for at in range(0, 1_000, 100)], [], [name])
+    assert find_place(elsewhere, SPANS, MAIN) is None
+    own = make_trace([], [frame(0, at, at + 50) for at in range(0, 1_000, 100)], [], [name])
+    assert find_place(own, SPANS, MAIN) == {"frame": name}
+    at_work = make_trace([], [frame(0, at, at + 50, thread=9) for at in range(0, 1_000, 100)], [], ["io.py(3): save"])
+    assert find_place(at_work, SPANS, MAIN) == {"frame": "io.py(3): save"}
