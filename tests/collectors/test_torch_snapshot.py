@@ -358,3 +358,10 @@ def test_reading_imports_nothing_of_torch_and_unpickles_nothing() -> None:
 def test_a_history_of_segments_alone_is_on_the_unix_clock(tmp_path: Path) -> None:
     trace = read(tmp_path / "s.pickle", history(entry("segment_alloc", time_us=BEGIN_US)))
     assert (trace.clock, trace.segments["time_ns"].to_list()) == ("unix", [BEGIN_NS])
+
+
+@pytest.mark.parametrize("size", [2**50, 2**62])
+def test_a_request_for_an_absurd_size_is_kept(size: int, tmp_path: Path) -> None:
+    trace = read(tmp_path / "s.pickle", history(entry("alloc"), entry("oom", size=size, device_free=5)))
+    assert trace.failed_allocations["nbytes"].to_list() == [size]
+    assert not trace.accounting.dropped

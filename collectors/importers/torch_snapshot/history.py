@@ -83,7 +83,8 @@ def _sound(entries: pl.DataFrame, tally: Tally) -> pl.DataFrame:
     entries = tally.keep(entries, pl.col("device") < DEVICES, "invalid-place")
     placed = pl.col("addr").is_not_null() | (pl.col("action") == FAILED)
     entries = tally.keep(entries, placed, "invalid-place")
-    return tally.keep(entries, pl.col("size").is_between(0, NBYTES_LIMIT), "invalid-bytes")
+    sound = pl.when(pl.col("action") == FAILED).then(pl.col("size") >= 0)  # absurd sizes fail, and that is the news
+    return tally.keep(entries, sound.otherwise(pl.col("size").is_between(0, NBYTES_LIMIT)), "invalid-bytes")
 
 
 def _bounded(rows: pl.DataFrame, tally: Tally) -> pl.DataFrame:
