@@ -14,17 +14,30 @@ static __device__ unsigned lane()
     return number;
 }
 
+// Tables lie in global memory: the compiler, which does not know, would make code for shared and local memory too, and
+// have more registers to save around each access of the program.
+static __device__ void increase(access_count *counter, access_count by)
+{
+    asm volatile("red.global.add.u64 [%0], %1;" ::"l"(__cvta_generic_to_global(counter)), "l"(by) : "memory");
+}
+
+// Returns what is in a slot's `block`: `key` from now on where it was free.
+static __device__ access_count claim(access_count *block, access_count key)
+{
+    access_count found, place = __cvta_generic_to_global(block);
+    asm volatile("ld.volatile.global.u64 %0, [%1];" : "=l"(found) : "l"(place) : "memory");
+    if (!found)
+        asm volatile("atom.global.cas.b64 %0, [%1], 0, %2;" : "=l"(found) : "l"(place), "l"(key) : "memory");
+    return found ? found : key;
+}
+
 static __device__ struct access_slot *find_slot(struct access_table *table, access_count block)
 {
     struct access_slot *slots = (struct access_slot *)(table + 1);
-    access_count key = block + 1, at = block * 0x9E3779B97F4A7C15ull >> 24;
-    access_count probes = table->mask + 1 < MAX_PROBES ? table->mask + 1 : MAX_PROBES;
-    for (access_count i = 0; i < probes; i++) {
-        struct access_slot *slot = &slots[(at + i) & table->mask];
-        access_count found = *(volatile access_count *)&slot->block;
-        if (!found)
-            found = atomicCAS(&slot->block, 0ull, key);
-        if (!found || found == key)
+    unsigned mask = (unsigned)table->mask, at = (unsigned)(block * 0x9E3779B97F4A7C15ull >> 32);
+    for (unsigned i = 0; i < MAX_PROBES && i <= mask; i++) {
+        struct access_slot *slot = &slots[(at + i) & mask];
+        if (claim(&slot->block, block + 1) == block + 1)
             return slot;
     }
     return &table->full;
@@ -35,12 +48,12 @@ static __device__ void add(struct access_table *table, access_count block, unsig
 {
     struct access_slot *slot = find_slot(table, block);
     if (flags & READ) {
-        atomicAdd(&slot->reads, accesses);
-        atomicAdd(&slot->read_nbytes, nbytes);
+        increase(&slot->reads, accesses);
+        increase(&slot->read_nbytes, nbytes);
     }
     if (flags & WRITE) {
-        atomicAdd(&slot->writes, accesses);
-        atomicAdd(&slot->write_nbytes, nbytes);
+        increase(&slot->writes, accesses);
+        increase(&slot->write_nbytes, nbytes);
     }
 }
 
@@ -111,6 +124,6 @@ PATCH deepprof_tensor_copy(void *userdata, uint64_t pc)
 {
     struct access_table *table = (struct access_table *)userdata;
     if (table && lane() == __ffs(__activemask()) - 1)
-        atomicAdd(&table->tensor_copies, 1ull);
+        increase(&table->tensor_copies, 1);
     return SANITIZER_PATCH_SUCCESS;
 }
