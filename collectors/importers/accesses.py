@@ -1,8 +1,8 @@
 """Recordings of `deepprof accesses`: what each kernel accessed of each block of device memory, counted on the device.
 
 A recording is a line of JSON per launch, allocation and release, as the classes here declare them; the first line is
-`RecordingStart`. `collectors/live/accesses/recording.c` writes it, line by line: the last line of a job that was killed
-may be cut off, and `RecordingEnd`, which counts what was not counted, may be missing.
+`_StartLine`. `collectors/live/accesses/recording.c` writes it, line by line: the last line of a job that was killed
+may be cut off, and `_EndLine`, which counts what was not counted, may be missing.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Time = Annotated[int, Meta(ge=-SUM_LIMIT, le=SUM_LIMIT)]
 Small = Annotated[int, Meta(ge=0, le=2**16 - 1)]
 
 
-class RecordingStart(msgspec.Struct, tag_field="kind", tag="start"):
+class _StartLine(msgspec.Struct, tag_field="kind", tag="start"):
     """The first line: of which process of the job, and how accesses were counted. `rank` is -1 where there is none."""
 
     format: str
@@ -56,7 +56,7 @@ class RecordingStart(msgspec.Struct, tag_field="kind", tag="start"):
     sees_tensor_copies: bool
 
 
-class RecordedLaunch(msgspec.Struct, tag_field="kind", tag="launch"):
+class _LaunchLine(msgspec.Struct, tag_field="kind", tag="launch"):
     """One launch whose accesses were counted: in `full` those of blocks that had no room."""
 
     launch: Count
@@ -73,7 +73,7 @@ class RecordedLaunch(msgspec.Struct, tag_field="kind", tag="launch"):
     blocks: list[Count]
 
 
-class RecordedMemory(msgspec.Struct, tag_field="kind", tag="memory"):
+class _MemoryLine(msgspec.Struct, tag_field="kind", tag="memory"):
     """One allocation of the driver, or a release, whose `nbytes` is negative."""
 
     time_ns: Time
@@ -82,59 +82,59 @@ class RecordedMemory(msgspec.Struct, tag_field="kind", tag="memory"):
     nbytes: Annotated[int, Meta(ge=-NBYTES_LIMIT, le=NBYTES_LIMIT)]
 
 
-class RecordingProblem(msgspec.Struct, tag_field="kind", tag="problem"):
+class _ProblemLine(msgspec.Struct, tag_field="kind", tag="problem"):
     """A call of the sanitizer that failed."""
 
     what: str
     why: str
 
 
-class RecordingEnd(msgspec.Struct, tag_field="kind", tag="end"):
+class _EndLine(msgspec.Struct, tag_field="kind", tag="end"):
     """The last line: how many launches and others were not counted, by reason."""
 
     problems: Count
     lost: dict[str, Count]
 
 
-RecordingLine = RecordingStart | RecordedLaunch | RecordedMemory | RecordingProblem | RecordingEnd
+_Line = _StartLine | _LaunchLine | _MemoryLine | _ProblemLine | _EndLine
 
 
 @dataclass(slots=True)
 class _Lines:
     """What was read of a recording."""
 
-    start: RecordingStart | None = None
-    end: RecordingEnd | None = None
-    launches: list[RecordedLaunch] = field(default_factory=list)
+    start: _StartLine | None = None
+    end: _EndLine | None = None
+    launches: list[_LaunchLine] = field(default_factory=list)
     blocks: list[npt.NDArray[np.uint64]] = field(default_factory=list)  # of each launch, a row each
-    memory: list[RecordedMemory] = field(default_factory=list)
-    problems: list[RecordingProblem] = field(default_factory=list)
+    memory: list[_MemoryLine] = field(default_factory=list)
+    problems: list[_ProblemLine] = field(default_factory=list)
     rows: int = 0
     tally: Tally = field(default_factory=Tally)
 
-    def add(self, text: bytes, decoder: msgspec.json.Decoder[RecordingLine]) -> None:
+    def add(self, text: bytes, decoder: msgspec.json.Decoder[_Line]) -> None:
         """Take one line; what is no line of a recording is counted."""
         try:
             line = decoder.decode(text)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             self.tally.dropped["invalid" if text.endswith(b"\n") else "truncated"] += 1
             return
-        if isinstance(line, RecordedLaunch | RecordedMemory) and len(self.launches) + len(self.memory) >= RECORDS_LIMIT:
+        if isinstance(line, _LaunchLine | _MemoryLine) and len(self.launches) + len(self.memory) >= RECORDS_LIMIT:
             self.tally.dropped["too-many"] += 1
             return
         match line:
-            case RecordedLaunch():
+            case _LaunchLine():
                 self._add_launch(line)
-            case RecordedMemory():
+            case _MemoryLine():
                 self.memory.append(line)
-            case RecordingProblem():
+            case _ProblemLine():
                 self.problems.append(line)
-            case RecordingEnd():
+            case _EndLine():
                 self.end = line
-            case RecordingStart():
+            case _StartLine():
                 self.start = self.start or line
 
-    def _add_launch(self, line: RecordedLaunch) -> None:
+    def _add_launch(self, line: _LaunchLine) -> None:
         """Take a launch, its blocks as an array: as objects they would take ten times the memory."""
         if len(line.blocks) % COLUMNS:
             self.tally.dropped["invalid"] += 1
@@ -172,7 +172,7 @@ class AccessRecording:
 
 def _read_lines(path: Path) -> _Lines:
     """Return the lines of the file."""
-    lines, decoder = _Lines(), msgspec.json.Decoder(RecordingLine)
+    lines, decoder = _Lines(), msgspec.json.Decoder(_Line)
     with open_file(path) as file:
         read_nbytes = 0
         while text := file.readline(LINE_LIMIT_NBYTES + 1):
@@ -197,7 +197,7 @@ def _find_accesses(lines: _Lines, block_nbytes: int) -> pl.DataFrame:
     return rows.select(list(ACCESSES)).cast(dict(ACCESSES)).sort("event", maintain_order=True)  # type: ignore[arg-type]
 
 
-def _assemble(path: Path, lines: _Lines, accesses: pl.DataFrame, start: RecordingStart) -> Trace:
+def _assemble(path: Path, lines: _Lines, accesses: pl.DataFrame, start: _StartLine) -> Trace:
     """Return the trace, whose kernels stand in another order than the launches if these overlap."""
     tally = lines.tally
     for reason, many in (lines.end.lost if lines.end is not None else {}).items():
@@ -217,7 +217,7 @@ def _assemble(path: Path, lines: _Lines, accesses: pl.DataFrame, start: Recordin
     return replace(trace, accesses=placed, device_events=bare)
 
 
-def _list_kernels(launches: list[RecordedLaunch]) -> pl.DataFrame:
+def _list_kernels(launches: list[_LaunchLine]) -> pl.DataFrame:
     """Return the kernels, streams numbered in order of their first launch, and the launch in `correlation`."""
     if not launches:
         return pl.DataFrame()
@@ -237,7 +237,7 @@ def _list_kernels(launches: list[RecordedLaunch]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema_overrides={"name": pl.String, "grid": pl.UInt64}).with_columns(**shapes)
 
 
-def _list_memory(memory: list[RecordedMemory], start: RecordingStart) -> pl.DataFrame:
+def _list_memory(memory: list[_MemoryLine], start: _StartLine) -> pl.DataFrame:
     """Return allocations and releases; the recording begins before all of them, so that they add up to all in use."""
     if not memory:
         return pl.DataFrame()
