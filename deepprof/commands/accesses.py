@@ -55,11 +55,12 @@ class Accesses:
         from deepprof.commands.run import read_command
         from deepprof.live.agent.running import CannotRunError
 
-        command, output = read_command(args.command), Path(args.output).absolute()
+        command, output = read_command(args.command, "accesses"), Path(args.output).absolute()
         _check(args)
         toolkit = find_toolkit(os.environ)
         with tempfile.TemporaryDirectory(prefix="deepprof-accesses-") as folder:
             compiled = compile_accesses(toolkit, Path(folder))
+            output.unlink(missing_ok=True)  # the library takes another name where a file is
             try:
                 return _run(command, _make_environment(args, output, compiled), output)
             except CannotRunError as error:
@@ -68,10 +69,7 @@ class Accesses:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Raise `UsageError` for options that cannot be, and for a machine without NVIDIA's driver.
-
-    A recording that is there is removed: the library takes another name for a file that exists.
-    """
+    """Raise `UsageError` for options that cannot be, and for a machine without NVIDIA's driver."""
     from deepprof.files import check_target
 
     check_target(args.output)
@@ -89,7 +87,6 @@ def _check(args: argparse.Namespace) -> None:
         raise UsageError(
             f"accesses cannot be counted here: {DRIVER} of NVIDIA's driver is not found; run it where a GPU is"
         ) from error
-    Path(args.output).unlink(missing_ok=True)
 
 
 def _make_environment(args: argparse.Namespace, output: Path, compiled: CompiledAccesses) -> dict[str, str]:

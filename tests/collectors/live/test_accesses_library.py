@@ -46,7 +46,7 @@ def record(built: AccessesJob, tmp_path_factory: pytest.TempPathFactory) -> obje
     def do(words: str, *, status: int = 0, **variables: str) -> Trace:
         path = tmp_path_factory.mktemp("recorded") / "job.accesses"
         told = {name if name in OTHERS else f"DEEPPROF_ACCESSES_{name}": text for name, text in variables.items()}
-        told |= {"DEEPPROF_ACCESSES_OUTPUT": str(path), "DEEPPROF_ACCESSES_PATCHES": "patches.fatbin"}
+        told |= {"DEEPPROF_ACCESSES_OUTPUT": str(path), "DEEPPROF_ACCESSES_PATCHES": __file__}
         environ = {"PATH": os.environ["PATH"], "ASAN_OPTIONS": "detect_leaks=0", **told}  # tables go with the context
         command = [str(built.job), str(built.library), *words.split()]
         done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=60)

@@ -1,6 +1,6 @@
 /* A job, its driver and the made-up sanitizer in one: does what its words say, with the library that it is given.
  *
- * job LIBRARY WORD…: module, bad-module (cannot be patched), unload, launch NAME BLOCKS, graph, copy, memset,
+ * job LIBRARY WORD…, where LIBRARY may be - for that of CUDA_INJECTION64_PATH. The words are: module, bad-module (cannot be patched), unload, launch NAME BLOCKS, graph, copy, memset,
  * alloc ADDRESS NBYTES, free ADDRESS NBYTES, threads COUNT LAUNCHES, destroy, fork, kill. MOCK_FAIL names a function
  * of the sanitizer that fails. A kernel touches BLOCKS blocks from the 16th on: reads 4 bytes of each, writes 8. */
 #define _GNU_SOURCE
@@ -60,7 +60,7 @@ SanitizerResult sanitizerAddPatchesFromFile(const char *path, CUcontext of)
 {
     Sanitizer_ResourceModuleData data = {.module = (CUmodule)BAD, .context = of};
     tell(SANITIZER_CB_DOMAIN_RESOURCE, SANITIZER_CBID_RESOURCE_MODULE_LOADED, &data);
-    if (strcmp(path, "patches.fatbin") || has_patches[(uintptr_t)of])
+    if (access(path, R_OK) || has_patches[(uintptr_t)of])
         return SANITIZER_ERROR_MOCK;
     has_patches[(uintptr_t)of] = 1;
     return JUDGE;
@@ -241,7 +241,8 @@ static int obey(char **word)
 
 int main(int count, char **words)
 {
-    void *library = count > 1 ? dlopen(words[1], RTLD_NOW) : NULL;
+    const char *path = count > 1 && strcmp(words[1], "-") ? words[1] : getenv("CUDA_INJECTION64_PATH");
+    void *library = path ? dlopen(path, RTLD_NOW) : NULL;
     int (*start)(void) = library ? (int (*)(void))dlsym(library, "InitializeInjection") : NULL;
     if (!start)
         return 4;
