@@ -73,6 +73,8 @@ def _check(args: argparse.Namespace) -> None:
     from deepprof.files import check_target
 
     check_target(args.output)
+    if os.path.exists(args.output) and not os.path.isfile(args.output):
+        raise UsageError(f"{args.output}: is there and no file; choose another -o")
     if args.launches < 1 or args.skip < 0:
         raise UsageError("--launches is 1 at least, and --skip 0")
     for name, number, low, high in (

@@ -44,11 +44,17 @@ index = torch.arange({LOOKUPS}, device="cuda") * 10_000
 x[: x.numel() // 3].add_(1)
 found = table.index_select(0, index)
 y = x + 1
-left = torch.randn(2048, 2048, device="cuda", dtype=torch.bfloat16)
-product = left @ left
 torch.cuda.synchronize()
-places = {{"x": x, "table": table, "index": index, "found": found, "y": y, "left": left, "product": product}}
+places = {{"x": x, "table": table, "index": index, "found": found, "y": y}}
 print(json.dumps({{name: [each.data_ptr(), each.nbytes] for name, each in places.items()}}))
+"""
+PRODUCT = """
+import json, torch
+left, right = (torch.randn(2048, 2048, device="cuda", dtype=getattr(torch, "DTYPE")) for _ in range(2))
+product = left @ right
+torch.cuda.synchronize()
+places = {"left": left, "right": right, "product": product}
+print(json.dumps({name: [each.data_ptr(), each.nbytes] for name, each in places.items()}))
 """
 
 
@@ -241,6 +247,22 @@ def test_an_embedding_touches_less_than_its_operands(torch_job: Recorded) -> Non
     assert sums["read_nbytes"] == LOOKUPS * LOOKUP_WIDTH * 4
     assert LOOKUPS <= sums["blocks"] <= 2 * LOOKUPS
     assert sums["blocks"] * BLOCK_NBYTES < torch_job.said["table"][1] / 10
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_matrix_product_touches_all_of_its_operands(toolkit: SanitizerToolkit, tmp_path: Path, dtype: str) -> None:
+    """Or copies by tensors maps, whose bytes are not known: then that is said."""
+    found = record(tmp_path, [sys.executable, "-c", PRODUCT.replace("DTYPE", dtype)])
+    notes = " ".join(found.trace.notes)
+    is_partial = "tensor memory accelerator" in notes or "tensor-copies" in found.trace.accounting.flagged
+    for place, (column, nth) in {"left": ("read_nbytes", 0), "product": ("write_nbytes", -1)}.items():
+        first, nbytes = found.said[place]
+        inside = pl.col("address").is_between(first // BLOCK_NBYTES * BLOCK_NBYTES, first + nbytes - 1)
+        sums = found.trace.accesses.filter(inside).group_by("event").agg(pl.col(column).sum()).sort("event")
+        sums = sums.filter(pl.col(column) > 0)
+        moved = int(sums[column][nth]) if sums.height else 0
+        sys.stdout.write(f"{dtype} {place}: {moved:,} bytes of {nbytes:,} {notes}\n")
+        assert moved >= nbytes or (is_partial and dtype != "float32")
 
 
 @pytest.mark.parametrize("name", ["hotness", "working-set"])

@@ -108,6 +108,7 @@ def test_a_command_without_a_gpu_is_named(machine: MadeUpMachine, tmp_path: Path
         (["--skip", "-1", "true"], "--skip 0"),
         (["--block", "1000", "true"], "--block is a power of two from 512 to 2097152"),
         (["--slots", "0", "true"], "--slots is a power of two from 1 to 262144"),
+        (["-o", os.devnull, "true"], "is there and no file"),
         ([], "no command to run; see deepprof accesses --help"),
     ],
 )
