@@ -1,6 +1,6 @@
 """Headers and libraries of NVIDIA that tests compile against or load, fetched as wheels from the package index.
 
-`python -m tests.collectors.live.vendor_wheels` fetches all of them: 127 MB once; 106 MB stay, unpacked. They are kept in
+`python -m tests.collectors.live.vendor_wheels` fetches all of them: 127 MB once; 106 MB stay, unpacked. They are in
 DEEPPROF_HEADERS, else in the cache directory of the user; nothing of them is part of this repository.
 """
 
