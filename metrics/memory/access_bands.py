@@ -18,6 +18,7 @@ from deepprof.metrics.memory.address_bands import BAND_NBYTES, LONG, MAX_ROWS, S
 I64, RATIO = pl.Int64(), pl.Float64()
 HEATS = ("steady", "burst", "mixed")
 COUNTS = ("reads", "read_nbytes", "writes", "write_nbytes")
+MAX_COUNT = 1 << 44  # of one block by one kernel: a stored table may say anything, and sums are to fit
 ACCESSED_BANDS = TableSchema.of(
     "One stretch of 2 MiB of a device's memory that kernels access, as counted.",
     {
@@ -55,6 +56,12 @@ class AccessBands:
     bands: pl.DataFrame
     windows: pl.DataFrame
     unplaced_nbytes: int
+
+
+def read_accesses(trace: Trace) -> pl.DataFrame:
+    """Return the rows of `accesses` with sizes and counts as Int64, none above `MAX_COUNT`, 0 where they are null."""
+    numbers = pl.col("nbytes", *COUNTS).clip(upper_bound=MAX_COUNT).cast(I64).fill_null(0)
+    return trace.accesses.with_columns(numbers)
 
 
 def measure_access_bands(trace: Trace, windows: int) -> AccessBands:
@@ -98,5 +105,4 @@ def _place_accesses(trace: Trace, windows: int) -> pl.DataFrame:
     of_windows = pl.min_horizontal(many, windows).cast(I64)
     place = pl.int_range(pl.len()).over("device").cast(I64)
     timed = kernels.with_columns(of_windows=of_windows, window=place * of_windows // many)
-    counts = trace.accesses.with_columns(pl.col(COUNTS).cast(I64), event=pl.col("event").cast(pl.UInt32))
-    return counts.join(timed, on="event", how="inner")
+    return read_accesses(trace).join(timed, on="event", how="inner")

@@ -10,6 +10,7 @@ import polars as pl
 
 from deepprof.collectors.table_schema import TableSchema
 from deepprof.collectors.trace import Trace
+from deepprof.metrics.memory.access_bands import read_accesses
 from deepprof.metrics.memory.use import read_use
 
 I64, TEXT, RATIO = pl.Int64(), pl.String(), pl.Float64()
@@ -68,7 +69,7 @@ def measure_access_working_sets(trace: Trace) -> pl.DataFrame:
         _find_quantile(9).alias("p90_nbytes"),
         pl.col("kernel").first(),
     )
-    block = trace.accesses["nbytes"].max() if trace.accesses.height else None
+    block = read_accesses(trace)["nbytes"].max()
     peaks = pl.Series([_find_peak(trace, device) for device in sets["device"]], dtype=I64)
     known = sets.with_columns(footprint_nbytes=peaks, block_nbytes=pl.lit(block, I64)).sort("device")
     ratio = pl.when(pl.col("working_set_nbytes") > 0).then(pl.col("footprint_nbytes") / pl.col("working_set_nbytes"))
@@ -81,11 +82,15 @@ def _sum_launches(trace: Trace) -> pl.DataFrame:
     events = trace.device_events.select("device", "name_id", "activity").with_row_index("event")
     named = events.with_columns(kernel=trace.names.gather(events["name_id"]).cast(TEXT))
     unplaced = pl.col("address").is_null()
-    counts = trace.accesses.group_by("event").agg(
-        touched_nbytes=pl.col("nbytes").filter(~unplaced).sum(),
-        read_nbytes=pl.col("read_nbytes").sum(),
-        write_nbytes=pl.col("write_nbytes").sum(),
-        unplaced_nbytes=(pl.col("read_nbytes") + pl.col("write_nbytes")).filter(unplaced).sum(),
+    counts = (
+        read_accesses(trace)
+        .group_by("event")
+        .agg(
+            touched_nbytes=pl.col("nbytes").filter(~unplaced).sum(),
+            read_nbytes=pl.col("read_nbytes").sum(),
+            write_nbytes=pl.col("write_nbytes").sum(),
+            unplaced_nbytes=(pl.col("read_nbytes") + pl.col("write_nbytes")).filter(unplaced).sum(),
+        )
     )
     kernels = named.filter(pl.col("activity") == "kernel")
     joined = kernels.join(counts, on="event", how="left", maintain_order="left")

@@ -92,6 +92,17 @@ def test_nothing_was_accessed(kernels: list[Row]) -> None:
     assert footprints.height == sets.height == len(kernels)
 
 
+def test_a_stored_table_may_say_anything() -> None:
+    trace = make_accesses([event(0, 0, 1)], [(0, 1, 8, 8)])
+    for value in (2**64 - 1, None):
+        odd = trace.accesses.with_columns(pl.lit(value, pl.UInt64).alias(name) for name in trace.accesses.columns[1:])
+        changed = replace(trace, accesses=odd)
+        assert measure_access_bands(changed, 3).bands.height == (value is not None)
+        (row,) = measure_access_working_sets(changed).rows(named=True)
+        assert row["working_set_nbytes"] == (0 if value is None else 1 << 44)
+        assert measure_access_footprints(changed)["read_nbytes"].to_list() == [0 if value is None else 1 << 44]
+
+
 @given(
     st.integers(1, 30),
     st.integers(1, 12),
