@@ -359,24 +359,26 @@ static void read_settings(void)
     settings.shift = (unsigned)__builtin_ctzll(settings.block_nbytes);
 }
 
-/* The driver calls it when it has loaded us. */
-__attribute__((visibility("default"))) int InitializeInjection(void)
+static void subscribe(void)
 {
     static const Sanitizer_CallbackDomain DOMAINS[] = {SANITIZER_CB_DOMAIN_RESOURCE, SANITIZER_CB_DOMAIN_LAUNCH,
                                                        SANITIZER_CB_DOMAIN_GRAPHS, SANITIZER_CB_DOMAIN_MEMCPY,
                                                        SANITIZER_CB_DOMAIN_MEMSET};
-    if (a.subscriber)
-        return 1;
-    read_settings();
-    if (!settings.path || !settings.patches)
-        return 0;
     recording_open(&settings, SEES_TENSOR_COPIES);
-    if (!WELL(sanitizerSubscribe, &a.subscriber, on_event, NULL))
-        return 0;
-    for (size_t i = 0; i < sizeof DOMAINS / sizeof *DOMAINS; i++)
-        if (!WELL(sanitizerEnableDomain, 1, a.subscriber, DOMAINS[i]))
-            return 0;
-    return 1;
+    int is_on = WELL(sanitizerSubscribe, &a.subscriber, on_event, NULL);
+    for (size_t i = 0; is_on && i < sizeof DOMAINS / sizeof *DOMAINS; i++)
+        is_on = WELL(sanitizerEnableDomain, 1, a.subscriber, DOMAINS[i]);
+}
+
+/* The driver calls it when it has loaded us. */
+__attribute__((visibility("default"))) int InitializeInjection(void)
+{
+    if (!settings.path) {
+        read_settings();
+        if (settings.path && settings.patches)
+            subscribe();
+    }
+    return 1; /* whatever came of it, the job goes on */
 }
 
 __attribute__((destructor)) static void finish(void) { recording_close(); }
