@@ -19,6 +19,7 @@ SIDE_TABLES = {
     "operands": "host_events",
     "event_stacks": "device_events",
     "allocations": "memory_events",
+    "accesses": "device_events",
 }
 POINTS = ("memory_events", "segments", "failed_allocations")  # record tables whose rows have one time, `time_ns`
 ROW, PLACE = "row", "place"

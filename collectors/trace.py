@@ -174,6 +174,18 @@ EVENT_STACKS = TableSchema.of(
     "On whose behalf a device event ran, where the recorder knows more than its launch; read with `details`.",
     {"event": (U32, "the row of `device_events`"), "stack_id": (U32, "the call stack")},
 )
+ACCESSES = TableSchema.of(
+    "What one kernel accessed of one block of device memory, counted by patched instructions; stored, not sent.",
+    {
+        "event": (U32, "the row of `device_events`"),
+        "address": (U64, "where the block begins; null: of all blocks for which there was no room"),
+        "nbytes": (U64, "the size of the block"),
+        "reads": (U64, "accesses that read, one for each thread"),
+        "read_nbytes": (U64, "what they read, each byte as often as it was read"),
+        "writes": (U64, "accesses that write; an atomic operation may be both"),
+        "write_nbytes": (U64, "what they write, each byte as often as it was written"),
+    },
+)
 LAYERS = TableSchema.of(
     "One operator of a forward pass of the model, in order; stored, not sent.",
     {
@@ -208,6 +220,7 @@ TABLES: Mapping[str, TableSchema] = MappingProxyType(
         "stacks": STACKS,
         "event_stacks": EVENT_STACKS,
         "allocations": ALLOCATIONS,
+        "accesses": ACCESSES,
     }
 )
 GIVEN_TABLES: Mapping[str, TableSchema] = MappingProxyType({"layers": LAYERS, "stalls": STALLS})  # not recorded
@@ -230,6 +243,7 @@ TRACE_JOINS = (
     TableJoin("operands", "host_events", (("event", ROW),), "the operator whose operands they are"),
     TableJoin("collectives", "device_events", (("event", ROW),), "the kernel of the collective"),
     TableJoin("launch_shapes", "device_events", (("event", ROW),), "the kernel that was launched"),
+    TableJoin("accesses", "device_events", (("event", ROW),), "the kernel that accessed it"),
     TableJoin("stalls", "names", NAME, "the name of the kernel"),
 )
 # Each row of them is one record read.
@@ -303,6 +317,7 @@ class Trace:
     stacks: pl.DataFrame = field(default_factory=lambda: empty_table(STACKS))
     event_stacks: pl.DataFrame = field(default_factory=lambda: empty_table(EVENT_STACKS))
     allocations: pl.DataFrame = field(default_factory=lambda: empty_table(ALLOCATIONS))
+    accesses: pl.DataFrame = field(default_factory=lambda: empty_table(ACCESSES))
     layers: pl.DataFrame = field(default_factory=lambda: empty_table(LAYERS))
     stalls: pl.DataFrame = field(default_factory=lambda: empty_table(STALLS))
     clock: Literal["unix", "session"] = "unix"

@@ -29,6 +29,7 @@ WITHOUT_ROWS = {  # in simulated traces
     "context_shapes",
     "stalls",
     "layers",
+    "accesses",
     "allocations",
     "failed_allocations",
     "segments",

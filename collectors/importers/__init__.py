@@ -39,6 +39,7 @@ BUILTINS = (
     "deepprof.collectors.importers.nvprof:Nvprof",
     "deepprof.collectors.importers.nvprof.csv_files:NvprofCsv",
     "deepprof.collectors.importers.torch_snapshot:TorchSnapshot",
+    "deepprof.collectors.importers.accesses:AccessRecording",
     "deepprof.collectors.importers.generic:Csv",
     "deepprof.collectors.importers.generic:Parquet",
 )

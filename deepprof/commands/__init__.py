@@ -14,6 +14,7 @@ import warnings
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from deepprof.collectors.errors import DeepProfError, UsageError
+from deepprof.commands.accesses import Accesses
 from deepprof.commands.agent import Agent
 from deepprof.commands.convert import Convert
 from deepprof.commands.diagnose import Diagnose
@@ -84,6 +85,7 @@ COMMANDS: tuple[type[Command], ...] = (
     Jobs,
     Fsck,
     Run,
+    Accesses,
     Doctor,
     Agent,
 )

@@ -229,11 +229,11 @@ def _sum_up(
         )
 
 
-def read_command(words: list[str]) -> list[str]:
+def read_command(words: list[str], by: str = "run") -> list[str]:
     """Return the command without the `--` before it."""
     command = words[1:] if words[:1] == ["--"] else words
     if not command or not command[0]:
-        raise UsageError("no command to run; see deepprof run --help")
+        raise UsageError(f"no command to run; see deepprof {by} --help")
     return command
 
 

@@ -21,6 +21,7 @@ from deepprof.collectors.store.manifest import MANIFEST
 from deepprof.collectors.store.rank import open_rank, write_rank
 from deepprof.collectors.time_range import SIDE_TABLES, cut
 from deepprof.collectors.trace import (
+    ACCESSES,
     ALLOCATIONS,
     COLLECTIVES,
     EVENT_STACKS,
@@ -53,6 +54,7 @@ def make_full_trace(times=range(0, 100, 10)):
         "stacks": table([{"stack_id": 0, "frames": "train.py(7): step"}], STACKS),
         "event_stacks": table([{"event": i, "stack_id": 0} for i in (3, 7)], EVENT_STACKS),
         "allocations": table([{"event": i, "stream": 7, "stack_id": 0} for i in (0, 3)], ALLOCATIONS),
+        "accesses": table([{"event": i, "address": 2**21 * i, "reads": 4} for i in (0, 0, 4)], ACCESSES),
         "segments": table([{"time_ns": t, "device": 0, "nbytes": t - 30, "stream": 7} for t in (25, 45)], SEGMENTS),
         "failed_allocations": table([{"time_ns": 40, "device": 0, "nbytes": 9, "stack_id": 0}], FAILED_ALLOCATIONS),
     }

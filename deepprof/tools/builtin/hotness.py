@@ -1,4 +1,7 @@
-"""Which stretches of 2 MiB of memory hold something all the time, and which in bursts (after PASTA's hotness)."""
+"""Which stretches of 2 MiB of memory are used all the time, and which in bursts (after PASTA's hotness).
+
+By the accesses of kernels where a recording counted them (`deepprof accesses`), else by the lifetime of allocations.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import polars as pl
 from msgspec import Meta
 
 from deepprof.analysis import Analysis
+from deepprof.metrics.memory.access_bands import ACCESSED_BANDS, HEATS, AccessBands, measure_access_bands
 from deepprof.metrics.memory.address_bands import ADDRESS_BANDS, BAND_NBYTES, LIFETIMES, AddressBands, measure_bands
 from deepprof.metrics.memory.device_memory import DeviceMemory, list_memory
 from deepprof.plurals import counted
@@ -29,18 +33,25 @@ OVER_TIME = pl.Schema(
     {"rank": I64, "device": pl.Int32(), "since_ns": I64, **{f"{kind}_nbytes": I64 for kind in LIFETIMES}}
 )
 BANDS = pl.Schema({"rank": I64, **ADDRESS_BANDS})
+HOT_BANDS = pl.Schema({"rank": I64, **ACCESSED_BANDS})
+HOT_WINDOWS = pl.Schema(
+    {"rank": I64, "device": pl.Int32(), "window": I64, **{f"{kind}_accessed_nbytes": I64 for kind in HEATS}}
+)
 ADVICE = {
     "long-lived": "prefetch once and pin",
+    "steady": "prefetch once and pin",
     "burst": "may be evicted in between",
 }
 
 
 class Hotness(Tool):
-    """Show which stretches of 2 MiB of memory are long-lived and which are short bursts, by lifetime of allocations.
+    """Show which stretches of 2 MiB of memory are used for long and which in short bursts.
 
-    A trace does not say what kernels access, so this bounds the use of memory from above: what is allocated only in
-    bursts is used only in bursts. Long-lived is what is allocated for 80 % of the recording at a stretch, a burst what
-    never is for more than 20 %, unless it was allocated once and is still there at the end.
+    A recording of `deepprof accesses` has counted what kernels access: steady is what is accessed in 80 % of the
+    windows, a burst what is in no more than 20 %; a window is a number of kernels. Other traces do not say what kernels
+    access, and lifetimes of allocations bound the use of memory from above: what is allocated only in bursts is used
+    only in bursts. Long-lived is what is allocated for 80 % of the recording at a stretch, a burst what never is for
+    more than 20 %, unless it was allocated once and is still there at the end.
     """
 
     windows: Annotated[int, Meta(ge=1, le=1000, description="stretches of time that are told apart")] = 10
@@ -51,9 +62,17 @@ class Hotness(Tool):
         self.classes, self.over_time = pl.DataFrame(schema=CLASSES), pl.DataFrame(schema=OVER_TIME)
         self.bands = pl.DataFrame(schema=BANDS)
         self.left_out = 0
+        self.hot_bands, self.hot_windows = pl.DataFrame(schema=HOT_BANDS), pl.DataFrame(schema=HOT_WINDOWS)
+        self.counted_kernels = self.unplaced_nbytes = 0
 
     def on_analysis(self, analysis: Analysis) -> None:
-        """Measure each device that has memory events, and the host's memory."""
+        """Measure counted accesses, or else each device that has memory events, and the host's memory."""
+        counting = [trace for trace in analysis.traces if trace.accesses.height]
+        for trace in counting:
+            self.counted_kernels += trace.accesses["event"].n_unique()
+            self._add_accesses(trace.rank or 0, measure_access_bands(trace, self.windows))
+        if counting:
+            return
         for rank, known in analysis.annotated.items():
             loops = [loop for loop in analysis.loops if loop.rank == rank]
             for memory in list_memory(known, loops):
@@ -72,21 +91,45 @@ class Hotness(Tool):
         self.classes = pl.concat([self.classes, _count_classes(bands)])
         self.over_time = pl.concat([self.over_time, _sum_windows(found, rank)])
 
+    def _add_accesses(self, rank: int, found: AccessBands) -> None:
+        """Add what the kernels of a rank access."""
+        bands = found.bands.with_columns(rank=pl.lit(rank, I64)).select(list(HOT_BANDS))
+        self.hot_bands = pl.concat([self.hot_bands, bands])
+        self.hot_windows = pl.concat([self.hot_windows, _sum_hot_windows(found, rank)])
+        self.unplaced_nbytes += found.unplaced_nbytes
+
     def report(self) -> Report:
-        """Return what there is of each class, in all and over time, and the stretches that hold most."""
+        """Return what there is of each class, in all and over time, and the stretches that are used most."""
+        return self._report_accesses() if self.counted_kernels else self._report_lifetimes()
+
+    def _report_accesses(self) -> Report:
+        """Return the report by counted accesses."""
+        moved = pl.col("read_nbytes") + pl.col("write_nbytes")
+        order = self.hot_bands.sort(moved, descending=True, maintain_order=True)
+        rows = order.head(self.rows) if self.rows else order
+        return {
+            "summary": _summarise_accesses(self.hot_bands, self.counted_kernels, self.unplaced_nbytes),
+            "unplaced_nbytes": self.unplaced_nbytes,
+            "classes": _count_heats(self.hot_bands),
+            "stretches": _write_addresses(rows, "heat"),
+            "over_time": self.hot_windows,
+        }
+
+    def _report_lifetimes(self) -> Report:
+        """Return the report by lifetime of allocations."""
         order = self.bands.sort("held_ratio", descending=True, maintain_order=True)
         return {
             "summary": _summarise(self.classes),
             "left_out_blocks": self.left_out,
-            "classes": self.classes.with_columns(advice=_advise()),
-            "stretches": _write_addresses(order.head(self.rows) if self.rows else order),
+            "classes": self.classes.with_columns(advice=_advise("lifetime")),
+            "stretches": _write_addresses(order.head(self.rows) if self.rows else order, "lifetime"),
             "over_time": self.over_time,
         }
 
 
-def _advise() -> pl.Expr:
+def _advise(kind: str) -> pl.Expr:
     """Return what to do with the memory of a class, of devices; null for the host's own."""
-    advice = pl.col("lifetime").replace_strict(ADVICE, default=None, return_dtype=pl.String)
+    advice = pl.col(kind).replace_strict(ADVICE, default=None, return_dtype=pl.String)
     return pl.when(pl.col("device") >= 0).then(advice)
 
 
@@ -107,10 +150,35 @@ def _sum_windows(found: AddressBands, rank: int) -> pl.DataFrame:
     return placed.select(list(OVER_TIME)).cast(dict(OVER_TIME))  # type: ignore[arg-type]
 
 
-def _write_addresses(rows: pl.DataFrame) -> pl.DataFrame:
+def _write_addresses(rows: pl.DataFrame, kind: str) -> pl.DataFrame:
     """Return the rows with addresses as programs write them, first."""
     addresses = pl.Series("address", [hex(address) for address in rows["address"]], dtype=pl.String)
-    return rows.with_columns(addresses, pl.col("lifetime").cast(pl.String)).select("address", pl.exclude("address"))
+    return rows.with_columns(addresses, pl.col(kind).cast(pl.String)).select("address", pl.exclude("address"))
+
+
+def _count_heats(bands: pl.DataFrame) -> pl.DataFrame:
+    """Return the stretches of each class by access, and what kernels read and write of them."""
+    moved = (pl.col("read_nbytes") + pl.col("write_nbytes")).sum()
+    groups = bands.group_by("rank", "device", heat=pl.col("heat").cast(pl.String))
+    sums = groups.agg(stretches=pl.len().cast(I64), span_nbytes=pl.len().cast(I64) * BAND_NBYTES, accessed_nbytes=moved)
+    return sums.sort("rank", "device", "heat").with_columns(advice=_advise("heat"))
+
+
+def _sum_hot_windows(found: AccessBands, rank: int) -> pl.DataFrame:
+    """Return what kernels read and write of the stretches of each class in each window."""
+    rows = found.windows.join(found.bands.select("device", "address", "heat"), on=["device", "address"])
+    of_kind = [pl.col("accessed_nbytes").filter(heat=kind).sum().alias(f"{kind}_accessed_nbytes") for kind in HEATS]
+    sums = rows.group_by("device", "window").agg(of_kind).sort("device", "window")
+    return sums.with_columns(rank=pl.lit(rank, I64)).select(list(HOT_WINDOWS)).cast(dict(HOT_WINDOWS))  # type: ignore[arg-type]
+
+
+def _summarise_accesses(bands: pl.DataFrame, kernels: int, unplaced_nbytes: int) -> str:
+    """Return the result by counted accesses in a sentence."""
+    many = dict(bands.group_by(pl.col("heat").cast(pl.String)).len().rows())
+    parts = [f"{format_bytes(many[kind] * BAND_NBYTES)} {kind}" for kind in HEATS if kind in many]
+    stretches = f"{counted(bands.height, 'stretch', 'stretches')} of 2 MiB"
+    rest = f"; of {format_bytes(unplaced_nbytes)} it is not known where" if unplaced_nbytes else ""
+    return f"by counted accesses of {counted(kernels, 'kernel')}: {stretches}: {', '.join(parts) or 'none'}{rest}"
 
 
 def _summarise(classes: pl.DataFrame) -> str:

@@ -1,4 +1,7 @@
-"""What the kernel that needs most memory needs (PASTA, Table V), by the operands of its operator."""
+"""What the kernel that needs most memory needs (PASTA, Table V).
+
+By its accesses where a recording counted them (`deepprof accesses`), else by the operands of its operator.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,12 @@ import polars as pl
 from msgspec import Meta
 
 from deepprof.analysis import Analysis
+from deepprof.metrics.memory.access_footprints import (
+    ACCESS_FOOTPRINTS,
+    ACCESS_WORKING_SETS,
+    measure_access_footprints,
+    measure_access_working_sets,
+)
 from deepprof.metrics.memory.operand_footprints import (
     FOOTPRINTS,
     WORKING_SETS,
@@ -26,6 +35,7 @@ LAST = ("kernels", "operand_nbytes", "result_nbytes", "unknown_kernels", "dims",
 class WorkingSet(Tool):
     """Measure the operand footprint of each kernel, and the working set: the largest one.
 
+    A recording of `deepprof accesses` has counted what kernels access: there it is the blocks that a kernel touches.
     The operand footprint is what the operands of the kernel's operator hold and what it writes: by recorded shapes, not
     by accesses. Without a device the operators that do the work count. Beside the working set stands the footprint of
     the program: the most memory in use.
@@ -37,18 +47,32 @@ class WorkingSet(Tool):
 
     def begin(self) -> None:
         """Begin with no kernel."""
+        self.touched, self.touched_sets = (
+            _rank(pl.DataFrame(schema=each), 0) for each in (ACCESS_FOOTPRINTS, ACCESS_WORKING_SETS)
+        )
         self.footprints, self.sets = (_place(pl.DataFrame(schema=each), 0) for each in (FOOTPRINTS, WORKING_SETS))
 
     def on_analysis(self, analysis: Analysis) -> None:
         """Measure each rank."""
         for trace in analysis.traces:
             rank = trace.rank or 0
+            if trace.accesses.height:
+                self.touched = pl.concat([self.touched, _rank(measure_access_footprints(trace), rank)])
+                self.touched_sets = pl.concat([self.touched_sets, _rank(measure_access_working_sets(trace), rank)])
+                continue
             found = measure_footprints(trace, analysis.recorded.get(rank))
             self.footprints = pl.concat([self.footprints, _place(found, rank)])
             self.sets = pl.concat([self.sets, _place(measure_working_sets(found, trace), rank)])
 
     def report(self) -> Report:
-        """Return the working set of each device, and the kernels with the largest operand footprints."""
+        """Return the working set of each device, and the kernels with the largest footprints."""
+        if self.touched_sets.height:
+            order = self.touched.sort("touched_nbytes", descending=True, maintain_order=True)
+            return {
+                "summary": _summarise_accesses(self.touched_sets, int(self.touched["unplaced_nbytes"].sum())),
+                "working_sets": self.touched_sets,
+                "access_footprints": order.head(self.rows) if self.rows else order,
+            }
         order = self.footprints.sort("footprint_nbytes", descending=True, nulls_last=True, maintain_order=True)
         return {
             "summary": _summarise(self.sets),
@@ -62,6 +86,22 @@ def _place(rows: pl.DataFrame, rank: int) -> pl.DataFrame:
     dims = pl.col("dims").str.replace_all(r"\s+", " ")
     ranked = rows.with_columns(dims, rank=pl.lit(rank, pl.Int64()))
     return ranked.select(*FIRST, pl.exclude(*FIRST, *LAST), *(name for name in LAST if name in rows.columns))
+
+
+def _rank(rows: pl.DataFrame, rank: int) -> pl.DataFrame:
+    """Return the rows of a rank."""
+    return rows.select(pl.lit(rank, pl.Int64()).alias("rank"), pl.all())
+
+
+def _summarise_accesses(sets: pl.DataFrame, unplaced_nbytes: int) -> str:
+    """Return the result by counted accesses in a sentence, of the device with the largest working set."""
+    row = sets.sort("working_set_nbytes", descending=True, maintain_order=True).row(0, named=True)
+    whole = ""
+    if row["footprint_nbytes"] is not None:
+        whole = f", of {format_bytes(row['footprint_nbytes'])} taken from the driver at most"
+    rest = f"; of {format_bytes(unplaced_nbytes)} it is not known where" if unplaced_nbytes else ""
+    size, block = format_bytes(row["working_set_nbytes"]), format_bytes(row["block_nbytes"])
+    return f"working set by counted accesses, in blocks of {block}: {size} ({row['kernel']}){whole}{rest}"
 
 
 def _summarise(sets: pl.DataFrame) -> str:

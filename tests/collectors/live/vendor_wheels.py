@@ -1,6 +1,6 @@
 """Headers and libraries of NVIDIA that tests compile against or load, fetched as wheels from the package index.
 
-`python -m tests.collectors.live.vendor_wheels` fetches all of them: 95 MB once; 104 MB stay, unpacked. They are kept in
+`python -m tests.collectors.live.vendor_wheels` fetches all of them: 127 MB once; 106 MB stay, unpacked. They are in
 DEEPPROF_HEADERS, else in the cache directory of the user; nothing of them is part of this repository.
 """
 
@@ -21,7 +21,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-PIP_S = 300  # of one wheel; the largest has 14 MB
+PIP_S = 300  # of one wheel; the largest has 18 MB
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +91,12 @@ NVTX = {
 }
 
 
+SANITIZER = {  # its headers
+    "13.0": VendorWheel("nvidia-cuda-sanitizer-api", "13.0.85", 14.0),
+    "13.5": VendorWheel("nvidia-cuda-sanitizer-api", "13.5.25", 18.2),
+}
+
+
 class FetchError(Exception):
     """A wheel is not there and cannot be had; the message is one line."""
 
@@ -104,7 +110,7 @@ def cache_folder() -> Path:
 
 def all_wheels() -> list[VendorWheel]:
     cuda = [wheel for each in CUDA.values() for wheel in (each.cupti, each.runtime, each.crt)]
-    return list(dict.fromkeys([*cuda, CUPTI_HOST, CUPTI_13_2, *NVTX.values()]))
+    return list(dict.fromkeys([*cuda, CUPTI_HOST, CUPTI_13_2, *NVTX.values(), *SANITIZER.values()]))
 
 
 @contextmanager

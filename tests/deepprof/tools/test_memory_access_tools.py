@@ -9,10 +9,12 @@ import pytest
 
 import deepprof
 from deepprof.collectors.trace import Trace
+from deepprof.commands import main
 from deepprof.metrics.memory.address_bands import BAND_NBYTES
 from deepprof.simulation import simulate, write
 from deepprof.tools import Report, find_tool, run
 from deepprof.tools.options import make_tool
+from tests.collectors.access_files import END, START, encode, launch, memory
 from tests.metrics.memory.test_floors import with_memory
 from tests.metrics.memory.test_operand_footprints import IN_PLACE, MATRICES, NO_TYPE, record
 from tests.tables import Row, event, make_trace, span
@@ -74,6 +76,48 @@ def test_long_lived_memory_and_bursts() -> None:
     ]
     assert found["over_time"].drop("rank", "device").rows() == [(0, 100, 50, 0), (500, 100, 50, 0)]  # type: ignore[union-attr]
     assert found["stretches"]["address"].to_list() == ["0x0"]  # type: ignore[index, union-attr]
+
+
+def write_accesses(path: Path) -> Trace:
+    """Return a recording of five kernels: all read one stretch, one of them another, and some bytes had no room."""
+    kernels = [launch(at, 100 * at, [(BAND_NBYTES, 4, 16, 0, 0)]) for at in range(5)]
+    kernels[2] = launch(2, 200, [(BAND_NBYTES, 4, 16, 0, 0), (8 * BAND_NBYTES, 0, 0, 5, 20)], full=[1, 4, 0, 0])
+    path.write_bytes(encode([START, memory(0, BAND_NBYTES, 64 << 20), *kernels, END]))
+    return deepprof.read(path)
+
+
+def test_hotness_by_counted_accesses(tmp_path: Path) -> None:
+    found = measure("hotness", write_accesses(tmp_path / "x.accesses"), "--windows", "5", "--rows", "1")
+    assert found["summary"] == (
+        "by counted accesses of 5 kernels: 2 stretches of 2 MiB: 2.00 MiB steady, 2.00 MiB burst; "
+        "of 4 B it is not known where"
+    )
+    assert found["classes"].drop("rank", "device").rows() == [  # type: ignore[union-attr]
+        ("burst", 1, 2 << 20, 20, "may be evicted in between"),
+        ("steady", 1, 2 << 20, 80, "prefetch once and pin"),
+    ]
+    assert found["stretches"]["address"].to_list() == [hex(BAND_NBYTES)]  # type: ignore[index, union-attr]
+    assert found["over_time"].filter(window=2).drop("rank", "device").rows() == [(2, 16, 20, 0)]  # type: ignore[union-attr]
+
+
+def test_the_working_set_by_counted_accesses(tmp_path: Path) -> None:
+    found = measure("working-set", write_accesses(tmp_path / "x.accesses"))
+    assert found["summary"] == (
+        "working set by counted accesses, in blocks of 2.00 MiB: 4.00 MiB (kernel), of 64.0 MiB taken from the driver "
+        "at most; of 4 B it is not known where"
+    )
+    assert found["working_sets"]["working_set_nbytes"].to_list() == [4 << 20]  # type: ignore[index, union-attr]
+    assert found["access_footprints"]["kernels"].to_list() == [5]  # type: ignore[index, union-attr]
+
+
+@pytest.mark.parametrize("name", ["hotness", "working-set"])
+def test_a_report_of_counted_accesses_is_text_and_json(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "x.accesses"
+    write_accesses(path)
+    for form in ("text", "json"):
+        output = tmp_path / form
+        assert main(["tool", name, str(path), "--format", form, "-o", str(output)]) == 0
+        assert "counted accesses" in output.read_text()
 
 
 def make_job(iterations: int = 12) -> Trace:
