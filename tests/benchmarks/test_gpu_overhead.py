@@ -30,6 +30,7 @@ from benchmarks.gpu.sharing import Configuration
 from benchmarks.gpu_overhead import CHECKS, main, run_checks
 from deepprof.collectors.live.packets import EVENT, NO_TIME, TICK, CollectionLevel
 from tests.collectors.live.building import build
+from tests.collectors.live.reader import Agent, finish_job, start_job
 
 MS = 10**6
 
@@ -111,6 +112,28 @@ def test_a_session_that_nobody_steps_aside_for_fails(plan: Callable[[str], Plan]
     rows = list(CHECKS["coexistence"](plan("quiet")))
     assert "our iterations after its session" in failed(rows)
     assert "launch-bound 0/8" in rows[2].figure
+    assert "it said: another profiler has taken CUPTI's records (its clock is another one)" in rows[2].figure
+
+
+def test_without_the_hook_records_come_again_after_a_while(plan: Callable[[str], Plan]) -> None:
+    (row,) = CHECKS["without-hook"](plan("plain"))
+    assert row.figure.count("8/8 (at most") == 3
+
+
+def test_calls_of_cupti_are_written_down_with_what_it_answers(tmp_path: Path) -> None:
+    """The collector calls what writes them down; the mock of torch.profiler calls the mock itself."""
+    built, written = build("plain"), tmp_path / "calls.txt"
+    calls = programs.build_calls(tmp_path)
+    with Agent(tmp_path / "socket") as agent:
+        settings = {"DEEPPROF_SOCKET": agent.path, "DEEPPROF_CUPTI": calls, "JOB_CUPTI": built.mock}
+        settings |= {"CUPTI_REAL": built.mock, "CUPTI_CALLS": written}
+        kept, _, _ = finish_job(start_job(built, ["profiled", 20], settings, "training"))
+        assert kept == agent.only().count + agent.only().lost
+    lines = [line.split(" inject.so: ")[1] for line in written.read_text().splitlines()]
+    assert lines[:4] == ["GetVersion: 28 = 0", "Subscribe = 0", "Unsubscribe = 0", "SetAttribute(9) = 0"]
+    again = lines.index("Subscribe = 39")
+    assert "RegisterCallbacks = 0" in lines[again : again + 5]
+    assert "Disable(10) = 0" in lines[:again]
 
 
 def test_a_gap_of_which_nobody_speaks_is_no_gap() -> None:
