@@ -106,8 +106,8 @@ def read_options(arguments: list[str] | None) -> argparse.Namespace:
     """Return the options."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=list(CHECKS), metavar="CHECK", help=f"of {', '.join(CHECKS)}")
-    parser.add_argument("--rounds", type=int, default=5, help="of the overhead, at most")
-    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=9, help="of the overhead, at most")
+    parser.add_argument("--repeats", type=int, default=3, help="of a loop in a turn")
     parser.add_argument("--budget", type=float, metavar="S", default=BUDGET_S, help="for all of it")
     parser.add_argument("--graph-records", type=float, metavar="M", default=30.0, help="million, of graph kernels")
     parser.add_argument("--graph-seconds", type=float, metavar="S", default=110.0, help="for them, at most")

@@ -43,7 +43,7 @@ __all__ = [
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ROOT / "collectors/live/inject"
 LOOPS = ("launch", "compute", "graph")
-ITERATIONS = {"launch": 300, "compute": 150, "graph": 1000}
+ITERATIONS = {"launch": 40, "compute": 50, "graph": 800}  # some 80 ms
 GOALS = {"launch": 0.03, "compute": 0.01, "graph": 0.03}  # of the time; the host has less to spare where it is late
 OURS = ("DEEPPROF_", "CUDA_INJECTION", "NVTX_INJECTION", "INTEL_LIBITT", "KINETO_")
 
@@ -68,8 +68,8 @@ class Plan:
     calls: Path | None = None  # the library that writes down the calls of CUPTI
     until_s: float = float("inf")
     checks: int = 50  # iterations of a check
-    rounds: int = 5
-    repeats: int = 7
+    rounds: int = 9
+    repeats: int = 3
     graphs: str = "nodes"
     graph_records: int = 30_000_000
     graph_s: float = 110.0
@@ -186,12 +186,20 @@ class Program:
         if said.get("step") != step:
             raise Failed(f"{self.name}: it was to reach {step!r} and said {str(said)[:200]}")
 
-    def go(self) -> None:
+    def go(self, word: str = "") -> None:
         """Let it go on."""
         assert self.popen.stdin is not None
         with suppress(BrokenPipeError):  # it is gone, which reading tells
-            self.popen.stdin.write("\n")
+            self.popen.stdin.write(f"{word}\n")
             self.popen.stdin.flush()
+
+    def take_turn(self, loop: str) -> list[float]:
+        """Let it time one loop, and return the seconds of each repetition."""
+        self.go(loop)
+        said = self.read()
+        if said.get("step") != "timed":
+            raise Failed(f"{self.name}: it was to time {loop!r} and said {str(said)[:200]}")
+        return list(said["seconds"])
 
     def result(self) -> dict[str, Any]:
         """Return what it printed at its end, once it has ended well."""

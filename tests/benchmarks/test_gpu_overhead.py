@@ -205,9 +205,18 @@ def test_a_device_that_collects_or_says_several_lines_where_there_is_none_fails(
     assert no_device.judge_silence("", [Session(notices=["no device"], events=3)]).verdict is Verdict.FAILED
 
 
+TAKEN = {
+    "nothing": [1.0, 2.0, 1.0],
+    "again": [1.0, 2.0, 1.0],
+    "off": [1.0, 2.0, 1.0],
+    "deepprof": [1.02, 2.04, 9.0],
+    "launches": [],
+    "torch": [2.0, 4.0, 2],
+}
+
+
 def test_goals_are_held_against_the_median() -> None:
-    taken = {"nothing": [1.0, 2.0, 1.0], "off": [1.0, 2.0, 1.0], "deepprof": [1.02, 2.04, 9.0], "torch": [2.0, 4.0, 2]}
-    costs = cost.Costs(dict.fromkeys(programs.LOOPS, taken), rounds=3, records=10)
+    costs = cost.Costs(dict.fromkeys(programs.LOOPS, TAKEN), rounds=3, records=10)
     rows = list(cost.judge_costs(Plan(Path(), Path()), costs))
     assert [(row.check, row.verdict.value) for row in rows] == [
         ("overhead: launch-bound", "ok"),
@@ -215,8 +224,46 @@ def test_goals_are_held_against_the_median() -> None:
         ("overhead: CUDA graph", "ok"),
         ("records lost while it was measured", "ok"),
     ]
-    assert rows[0].figure.startswith("+2.00% (+2.0%…+800.0%)")
+    assert rows[0].figure.startswith(
+        "+2.00% (+2.0%…+800.0%) of 25,000.0 µs an iteration, +2,500 ns a kernel; off +0.00%"
+    )
     assert "torch.profiler +100.00%" in rows[0].figure
+    assert "--graphs launches" not in rows[0].figure
+
+
+@pytest.mark.parametrize(
+    ("again", "taken", "verdict"), [(1.0, 1.04, "FAILED"), (1.02, 1.04, "measured"), (1.02, 1.6, "FAILED")]
+)
+def test_what_differs_less_from_the_goal_than_from_itself_is_not_decided(
+    again: float, taken: float, verdict: str
+) -> None:
+    seconds = TAKEN | {"nothing": [1.0] * 3, "again": [again] * 3, "deepprof": [taken] * 3}
+    row = cost.judge_loop(cost.Costs({"launch": seconds}, rounds=3), "launch", 40, 0.03)
+    assert row.verdict == verdict
+    assert row.figure.endswith("too uneven to tell") == (verdict == "measured")
+    assert f"nothing against nothing {again - 1:+.2%}" in row.figure
+
+
+def test_each_round_has_the_opposite_order_of_the_one_before(plan: Callable[[str], Plan]) -> None:
+    turns: list[tuple[str, str]] = []
+
+    class Timed:
+        def __init__(self, mode: str) -> None:
+            self.mode = mode
+
+        def take_turn(self, loop: str) -> list[float]:
+            turns.append((self.mode, loop))
+            return [3.0, 1.0, 2.0]
+
+    costs = cost.Costs()
+    cost.take_turns(replace(plan("plain"), rounds=2), {mode: Timed(mode) for mode in cost.MODES}, costs)  # type: ignore[misc]
+    without = [mode for mode in cost.MODES if mode != "launches"]
+    assert [mode for mode, loop in turns if loop == "launch"] == [*without, *reversed(without)]
+    assert [mode for mode, loop in turns if loop == "graph"] == [*cost.MODES, *reversed(cost.MODES)]
+    assert costs.seconds["compute"]["torch"] == [2.0, 2.0]
+    assert costs.rounds == 2
+    cost.take_turns(replace(plan("plain"), rounds=9, until_s=time.monotonic()), {}, costs)
+    assert costs.rounds == 2, "there is no time for another"
 
 
 @pytest.mark.parametrize(("slower", "said"), [(1.6, "as the paper"), (1.0, "unlike the paper")])
