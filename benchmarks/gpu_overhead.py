@@ -27,7 +27,7 @@ from benchmarks.gpu.devices import find_gpu
 from benchmarks.gpu.graphs import check_launches, check_replays, check_windows
 from benchmarks.gpu.mock import KINDS
 from benchmarks.gpu.no_device import check_no_device
-from benchmarks.gpu.programs import LOOPS, OutOfTime, Plan, build, build_mock
+from benchmarks.gpu.programs import LOOPS, OutOfTime, Plan, build, build_calls, build_mock
 from benchmarks.gpu.rows import Row, Verdict, draw_table
 from benchmarks.gpu.sharing import check_sharing
 
@@ -106,21 +106,28 @@ def read_options(arguments: list[str] | None) -> argparse.Namespace:
     """Return the options."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=list(CHECKS), metavar="CHECK", help=f"of {', '.join(CHECKS)}")
-    parser.add_argument("--rounds", type=int, default=5, help="of the overhead, at most")
-    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=9, help="of the overhead, at most")
+    parser.add_argument("--repeats", type=int, default=3, help="of a loop in a turn")
     parser.add_argument("--budget", type=float, metavar="S", default=BUDGET_S, help="for all of it")
     parser.add_argument("--graph-records", type=float, metavar="M", default=30.0, help="million, of graph kernels")
     parser.add_argument("--graph-seconds", type=float, metavar="S", default=110.0, help="for them, at most")
+    parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help="variables of what is collected")
+    parser.add_argument("--calls", type=Path, metavar="FILE", help="write down who calls CUPTI, and its answers")
     parser.add_argument("--mock", nargs="?", const="plain", default="", choices=list(KINDS), metavar="KIND")
     return parser.parse_args(arguments)
 
 
 def make_plan(folder: Path, options: argparse.Namespace) -> Plan:
     """Return what to run. Raises `Failed` where the library does not compile."""
+    variables = dict(pair.split("=", 1) for pair in options.set)
+    if options.calls is not None:
+        variables["CUPTI_CALLS"] = str(options.calls.resolve())
     plan = Plan(
         folder,
         build(folder),
         mock=options.mock,
+        variables=variables,
+        calls=build_calls(folder) if options.calls is not None and not options.mock else None,
         rounds=options.rounds,
         repeats=options.repeats,
         graph_records=int(options.graph_records * 1e6),
@@ -133,7 +140,7 @@ def shrink(plan: Plan, cupti: Path) -> Plan:
     """Return a plan for the stand-in: its times mean nothing, so that a goal is only set where they are its fault."""
     few, goals = dict.fromkeys(LOOPS, 10), dict.fromkeys(LOOPS, 0.5 if plan.mock == "slow" else float("inf"))
     plan = replace(plan, cupti=cupti, iterations=few, goals=goals, checks=8, rounds=min(plan.rounds, 1), repeats=2)
-    return replace(plan, graph_records=2000, graph_s=30.0, share_s=0.5, shares=(0.25, 1.0), hidden_s=30.0)
+    return replace(plan, graph_records=2000, graph_s=30.0, share_s=0.5, shares=(0.25, 1.0), hidden_s=30.0, retry_ms=50)
 
 
 if __name__ == "__main__":

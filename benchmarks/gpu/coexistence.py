@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from time import sleep
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ __all__ = ["check_coexistence", "check_without_hook"]
 
 SESSION_LOOPS = ("launch", "graph", "train")
 SLACK_NS = 5_000_000  # that a record may lie outside of its iteration: what two clocks are apart at the worst
+COMES_BACK = 8  # times the longest pause: it stays away from another profiler for six of them
 PACE_RATIO = 0.01  # that a phase may last longer by its records than by the program's clock
 
 
@@ -59,10 +61,11 @@ def check_coexistence(plan: Plan) -> Iterator[Row]:
 
 def check_without_hook(plan: Plan) -> Iterator[Row]:
     """Do the same without the hook (`python -I`): nothing tells us of the session then, and the job has to live."""
-    beside = run_beside(plan, hook=False)
+    slow = plan.variables | {"DEEPPROF_RETRY_MS": str(plan.retry_ms)}
+    beside = run_beside(replace(plan, variables=slow), hook=False)
     parts = [describe_times(times) for times in compare_phase(beside, "after", {}).values()]
     seen = sum(add_up(beside.counts).values())
-    figure = f"torch.profiler saw {seen:,}; after it {', '.join(parts)}; {describe_gap(beside.session) or 'not a word'}"
+    figure = f"torch.profiler saw {seen:,}; after it {', '.join(parts)}; {describe_session(beside.session)}"
     yield Row("beside torch.profiler without the hook", figure, Verdict.MEASURED, "the job dies")
 
 
@@ -79,6 +82,8 @@ def run_beside(plan: Plan, *, hook: bool) -> ProfiledRun:
         program.reach("profiled")
         with suppress(Failed):  # where it does not come back, the rows say so
             await_level(plan, reader, program, CollectionLevel.ON)
+        if not hook:
+            sleep(COMES_BACK * plan.retry_ms / 1000)
         assert isinstance(session.consumer, EventLog)
         pieces = session.consumer.pieces
         border = len(pieces)
@@ -108,11 +113,13 @@ def judge_phase(beside: ProfiledRun, phase: str, expected: dict[str, int]) -> Ro
     pace, slack = compare_pace(since(beside.events[phase], marks[0]), marks)
     mined, wanted = mine(of_loop(beside, phase, "train")), len(beside.marks[phase]["train"])
     in_time = all(each.whole == each.iterations and each.outside_ns <= SLACK_NS for each in times.values())
+    is_right = in_time and abs(pace - 1) <= PACE_RATIO + slack and wanted - 1 <= mined <= wanted
     parts = [f"{TITLES[loop]} {describe_times(each)}" for loop, each in times.items()]
+    why = "" if is_right else f"; {len(beside.events[phase]):,} records; {describe_session(beside.session)}"
     return judge(
         f"our iterations {phase} its session",
-        in_time and abs(pace - 1) <= PACE_RATIO + slack and wanted - 1 <= mined <= wanted,
-        f"{', '.join(parts)}; times x {pace:.4f} of the program's; {mined} of {wanted} mined",
+        is_right,
+        f"{', '.join(parts)}; times x {pace:.4f} of the program's; {mined} of {wanted} mined{why}",
         f"a record missing, or {SLACK_NS / 1e6:g} ms outside of its iteration; times over {PACE_RATIO:.0%} apart",
     )
 
@@ -152,3 +159,9 @@ def describe_gap(session: Session) -> str:
     """Return what the library said of another profiler: in a gap's reason, or in words."""
     marked = f"a gap, reason BUSY, {session.reasons['BUSY']} x" if session.reasons["BUSY"] else ""
     return marked or (session.notices[-1] if session.notices else "")
+
+
+def describe_session(session: Session) -> str:
+    """Return all that the library said, and for which reasons records are missing."""
+    gaps = ", ".join(f"{reason} {count} x" for reason, count in session.reasons.items() if reason != "NONE")
+    return f"gaps: {gaps or 'none'}; {session.lost:,} lost; it said: {' | '.join(session.notices) or 'nothing'}"

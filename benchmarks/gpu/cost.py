@@ -1,22 +1,36 @@
-"""What collecting costs: three loops under nothing, the library switched off and on, and torch.profiler, in turns."""
+"""What collecting costs: processes that differ in nothing but what collects from them take turns on one device.
+
+All of them are started before, so that a turn of some tenths of a second follows the other, and each round has all of
+them in the opposite order of the one before: a machine that becomes slower does so for all. Two of them are without
+anything: what these two are apart is what the measurement cannot tell.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from statistics import median
 
 from benchmarks.gpu.counting import TITLES
-from benchmarks.gpu.programs import LOOPS, Plan, run
+from benchmarks.gpu.devices import GRAPH_NODES, TINY_KERNELS
+from benchmarks.gpu.programs import LOOPS, Plan, Program, await_level, environment, start
 from benchmarks.gpu.reader import Reader
-from benchmarks.gpu.rows import Row, judge
+from benchmarks.gpu.rows import Row, Verdict, judge
 from deepprof.collectors.live.packets import CollectionLevel
 
 __all__ = ["MODES", "Costs", "check_cost", "judge_costs"]
 
-MODES = ("nothing", "off", "deepprof", "torch")
-TORCH_REPEATS = 2  # what torch.profiler records it keeps in memory
+MODES = ("nothing", "again", "off", "deepprof", "launches", "torch")  # the second is the first once more
+COLLECTED = {"off": CollectionLevel.OFF, "deepprof": CollectionLevel.ON, "launches": CollectionLevel.ON}
+SAID = {
+    "off": "off",
+    "launches": "--graphs launches",
+    "torch": "torch.profiler",
+    "again": "nothing against nothing",
+}
+KERNELS = {"launch": TINY_KERNELS, "graph": GRAPH_NODES}  # of an iteration
 LAST_S = 5.0  # what the table needs at the end
 
 
@@ -32,7 +46,7 @@ class Costs:
     lost: int = 0
 
     def overhead(self, loop: str, mode: str) -> list[float]:
-        """Return what `mode` cost in each whole round, as a share of the time under nothing."""
+        """Return what `mode` cost in each whole round, as a share of the time under nothing in the same round."""
         pairs = list(zip(self.seconds[loop][mode], self.seconds[loop]["nothing"], strict=False))[: self.rounds]
         return [taken / bare - 1 for taken, bare in pairs]
 
@@ -40,48 +54,74 @@ class Costs:
 def check_cost(plan: Plan) -> Iterator[Row]:
     """Measure as many rounds as there is time for, at least one."""
     costs = Costs()
-    while costs.rounds < plan.rounds:
-        began = time.monotonic()
-        at = costs.rounds % len(MODES)
-        for mode in MODES[at:] + MODES[:at]:  # none is always the first
-            measure(plan, mode, costs)
-        costs.rounds += 1
-        if plan.left_s < time.monotonic() - began + LAST_S:
-            break
+    with ExitStack() as stack:
+        readers = {mode: stack.enter_context(Reader(plan.folder / mode, level)) for mode, level in COLLECTED.items()}
+        with ExitStack() as running:
+            programs = start_all(plan, readers, running)
+            take_turns(plan, programs, costs)
+            for program in programs.values():
+                program.go()
+                program.result()
+    for mode in ("deepprof", "launches"):
+        costs.lost += readers[mode].main.lost
+        costs.records += readers[mode].main.next
     yield from judge_costs(plan, costs)
 
 
-def measure(plan: Plan, mode: str, costs: Costs) -> None:
-    """Run all loops once under a mode."""
-    repeats = min(plan.repeats, TORCH_REPEATS) if mode == "torch" else plan.repeats
-    arguments = ["loops", *(f"{loop}={count}" for loop, count in plan.iterations.items()), "--repeats", str(repeats)]
-    if mode in ("nothing", "torch"):
-        found = run(plan, [*arguments, *(["--profile", "time"] if mode == "torch" else [])])["found"]
-    else:
-        with Reader(plan.folder / "a.sock", CollectionLevel.OFF if mode == "off" else CollectionLevel.ON) as reader:
-            found = run(plan, arguments, reader=reader)["found"]
-        costs.lost += reader.main.lost
-        costs.records += reader.main.next
-    for loop in LOOPS:
-        costs.seconds[loop][mode].append(median(found[loop]["seconds"]))
+def start_all(plan: Plan, readers: dict[str, Reader], running: ExitStack) -> dict[str, Program]:
+    """Return a program for each mode, ready to be told whose turn it is."""
+    loops = [f"{loop}={count}" for loop, count in plan.iterations.items()]
+    arguments = ["turns", *loops, "--repeats", str(plan.repeats)]
+    programs = {}
+    for mode in MODES:
+        own = replace(plan, graphs="launches" if mode == "launches" else plan.graphs)
+        variables = environment(own, readers[mode].path if mode in readers else None)
+        profile = ["--profile", "time"] if mode == "torch" else []
+        programs[mode] = running.enter_context(start(own, [*arguments, *profile], variables))
+    for mode, program in programs.items():
+        program.reach("started")
+        if mode in readers:
+            await_level(plan, readers[mode], program, readers[mode].level)
+        program.go()
+        program.reach("ready")
+    return programs
+
+
+def take_turns(plan: Plan, programs: dict[str, Program], costs: Costs) -> None:
+    """Time all loops under all modes, round by round."""
+    longest_s = 0.0
+    while costs.rounds < plan.rounds and (not costs.rounds or plan.left_s > longest_s + LAST_S):
+        began = time.monotonic()
+        modes = MODES[:: -1 if costs.rounds % 2 else 1]
+        for loop in LOOPS:
+            for mode in modes:
+                if mode != "launches" or loop == "graph":
+                    costs.seconds[loop][mode].append(median(programs[mode].take_turn(loop)))
+        costs.rounds += 1
+        longest_s = max(longest_s, time.monotonic() - began)
 
 
 def judge_costs(plan: Plan, costs: Costs) -> Iterator[Row]:
     """Hold the median over the rounds against the goals."""
     for loop in LOOPS:
-        each_us = median(costs.seconds[loop]["nothing"]) / plan.iterations[loop] * 1e6
-        off, ours, theirs = (costs.overhead(loop, mode) for mode in MODES[1:])
-        figure = (
-            f"{percent(ours)} of {each_us:,.1f} µs an iteration; off {percent(off)}; torch.profiler {percent(theirs)}; "
-            f"rounds: {costs.rounds}"
-        )
-        goal = plan.goals[loop]
-        disproof = f"a median over {goal:.0%} of the time" if goal < float("inf") else "nothing: a stand-in's time"
-        yield judge(f"overhead: {TITLES[loop]}", median(ours) <= goal, figure, disproof)
+        yield judge_loop(costs, loop, plan.iterations[loop], plan.goals[loop])
     figure = f"{costs.lost:,} of {costs.records:,}"
     yield judge(
         "records lost while it was measured", costs.lost == 0 < costs.records, figure, "a jump in their numbers"
     )
+
+
+def judge_loop(costs: Costs, loop: str, iterations: int, goal: float) -> Row:
+    """Return what a loop costs. If it is no farther from the goal than one without anything from another: undecided."""
+    bare_us = median(costs.seconds[loop]["nothing"]) / iterations * 1e6
+    ours = costs.overhead(loop, "deepprof")
+    others = [f"{SAID[mode]} {percent(costs.overhead(loop, mode))}" for mode in SAID if costs.seconds[loop][mode]]
+    each = f", {median(ours) * bare_us / KERNELS[loop] * 1e3:+,.0f} ns a kernel" if loop in KERNELS else ""
+    figure = f"{percent(ours)} of {bare_us:,.1f} µs an iteration{each}; {'; '.join(others)}; rounds: {costs.rounds}"
+    disproof = f"a median over {goal:.0%} of the time" if goal < float("inf") else "nothing: a stand-in's time"
+    if abs(median(ours) - goal) < abs(median(costs.overhead(loop, "again"))):
+        return Row(f"overhead: {TITLES[loop]}", f"{figure}; too uneven to tell", Verdict.MEASURED, disproof)
+    return judge(f"overhead: {TITLES[loop]}", median(ours) <= goal, figure, disproof)
 
 
 def percent(costs: list[float]) -> str:

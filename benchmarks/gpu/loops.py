@@ -47,16 +47,23 @@ def measure(device: Device, iterate: Callable[[], object], iterations: int, repe
     """Return the seconds of each repetition, and the Unix times between which they all lie."""
     device.synchronize()
     time.sleep(device.rest_s)
-    began_ns, seconds = time.time_ns(), []
+    began_ns = time.time_ns()
+    seconds = time_repeats(device, iterate, iterations, repeats)
+    ended_ns = time.time_ns()
+    time.sleep(device.rest_s)
+    return {"seconds": seconds, "window_ns": [began_ns, ended_ns]}
+
+
+def time_repeats(device: Device, iterate: Callable[[], object], iterations: int, repeats: int) -> list[float]:
+    """Return the seconds of each repetition; between two of them the device does nothing."""
+    seconds = []
     for _ in range(repeats):
         began = time.perf_counter()
         for _ in range(iterations):
             iterate()
         device.synchronize()
         seconds.append(time.perf_counter() - began)
-    ended_ns = time.time_ns()
-    time.sleep(device.rest_s)
-    return {"seconds": seconds, "window_ns": [began_ns, ended_ns]}
+    return seconds
 
 
 def mark(device: Device, iterate: Callable[[], object], iterations: int) -> list[list[int]]:
@@ -102,6 +109,29 @@ def run_loop(device: Device, loop: str, iterations: int, options: argparse.Names
     else:
         run()
     return result
+
+
+def run_turns(device: Device, loops: Loops, options: argparse.Namespace) -> dict[str, Any]:
+    """Time one loop whenever we are told its name, with a profiler that begins and ends each time if it is wanted.
+
+    Under a profiler once: it keeps in memory what it records.
+    """
+    repeats = 1 if options.profile else options.repeats
+    iterates = {loop: warm_up(device, device.prepare(loop), count) for loop, count in loops.items()}
+    print_json(step="ready")
+    while loop := sys.stdin.readline().strip():
+        seconds: list[float] = []
+
+        def run(loop: str = loop, seconds: list[float] = seconds) -> None:
+            warm_up(device, iterates[loop], max(WARM, loops[loop] // 2))  # the others had the device before
+            seconds += time_repeats(device, iterates[loop], loops[loop], repeats)
+
+        if options.profile:
+            device.profile(run, count=False)
+        else:
+            run()
+        print_json(step="timed", seconds=seconds)
+    return {}
 
 
 def run_session(device: Device, loops: Loops, _: argparse.Namespace) -> dict[str, Any]:
@@ -175,6 +205,7 @@ def run_shares(device: Device, loops: Loops, options: argparse.Namespace) -> dic
 
 SCENARIOS = {
     "loops": run_loops,
+    "turns": run_turns,
     "session": run_session,
     "windows": run_windows,
     "replays": run_replays,

@@ -31,6 +31,7 @@ __all__ = [
     "Program",
     "await_level",
     "build",
+    "build_calls",
     "build_mock",
     "environment",
     "run",
@@ -42,7 +43,7 @@ __all__ = [
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ROOT / "collectors/live/inject"
 LOOPS = ("launch", "compute", "graph")
-ITERATIONS = {"launch": 300, "compute": 150, "graph": 1000}
+ITERATIONS = {"launch": 40, "compute": 50, "graph": 800}  # some 80 ms
 GOALS = {"launch": 0.03, "compute": 0.01, "graph": 0.03}  # of the time; the host has less to spare where it is late
 OURS = ("DEEPPROF_", "CUDA_INJECTION", "NVTX_INJECTION", "INTEL_LIBITT", "KINETO_")
 
@@ -63,10 +64,12 @@ class Plan:
     library: Path
     cupti: Path | None = None  # the stand-in's
     mock: str = ""
+    variables: dict[str, str] = field(default_factory=dict)  # of the collected programs, beside those of `deepprof run`
+    calls: Path | None = None  # the library that writes down the calls of CUPTI
     until_s: float = float("inf")
     checks: int = 50  # iterations of a check
-    rounds: int = 5
-    repeats: int = 7
+    rounds: int = 9
+    repeats: int = 3
     graphs: str = "nodes"
     graph_records: int = 30_000_000
     graph_s: float = 110.0
@@ -74,6 +77,7 @@ class Plan:
     shares: tuple[float, ...] = (0.1, 0.25, 0.5, 1.0)
     patience_s: float = 20.0  # for collecting to begin
     hidden_s: float = 3.0
+    retry_ms: int = 1000  # the longest pause between two tries beside a profiler that nobody tells of
     timeout_s: float = 180.0  # of one program
     iterations: dict[str, int] = field(default_factory=lambda: dict(ITERATIONS))
     goals: dict[str, float] = field(default_factory=lambda: dict(GOALS))
@@ -93,6 +97,11 @@ def build_mock(folder: Path) -> Path:
     """Compile the tests' mock of CUPTI, which is the driver too."""
     sources = [ROOT / "tests/collectors/live/mock_cupti.c"]
     return compile_library(sources, folder / "libcupti_mock.so", "-Wl,-soname,libcuda.so.1")
+
+
+def build_calls(folder: Path) -> Path:
+    """Compile what writes down the calls of CUPTI; raises `Failed`."""
+    return compile_library([Path(__file__).with_name("calls.c")], folder / "libcalls.so")
 
 
 def compile_library(sources: list[Path], library: Path, *flags: str) -> Path:
@@ -116,7 +125,9 @@ def environment(plan: Plan, socket: Path | None, *, hook: bool = True) -> dict[s
         return variables
     told, _ = inject(variables, InjectionPlan(plan.library, find_hook(), socket, "gpu-overhead", graphs=plan.graphs))
     told["PYTHONPATH"] = told["PYTHONPATH"] if hook else variables["PYTHONPATH"]
-    return told | ({"DEEPPROF_CUPTI": str(plan.cupti)} if plan.cupti is not None else {})
+    if plan.calls is not None:
+        told |= {"DEEPPROF_CUPTI": str(plan.calls), "LD_PRELOAD": str(plan.calls)}
+    return told | ({"DEEPPROF_CUPTI": str(plan.cupti)} if plan.cupti is not None else {}) | plan.variables
 
 
 class Program:
@@ -175,12 +186,20 @@ class Program:
         if said.get("step") != step:
             raise Failed(f"{self.name}: it was to reach {step!r} and said {str(said)[:200]}")
 
-    def go(self) -> None:
+    def go(self, word: str = "") -> None:
         """Let it go on."""
         assert self.popen.stdin is not None
         with suppress(BrokenPipeError):  # it is gone, which reading tells
-            self.popen.stdin.write("\n")
+            self.popen.stdin.write(f"{word}\n")
             self.popen.stdin.flush()
+
+    def take_turn(self, loop: str) -> list[float]:
+        """Let it time one loop, and return the seconds of each repetition."""
+        self.go(loop)
+        said = self.read()
+        if said.get("step") != "timed":
+            raise Failed(f"{self.name}: it was to time {loop!r} and said {str(said)[:200]}")
+        return list(said["seconds"])
 
     def result(self) -> dict[str, Any]:
         """Return what it printed at its end, once it has ended well."""

@@ -43,6 +43,7 @@ class RangeProfiler:
         cupti.call("ProfilerInitialize")
         held.callback(cupti.release, "ProfilerDeInitialize")
         self._check_device()
+        self._kept: list[Any] = []  # what CUPTI's host object has the addresses of, as long as it lives
         self._host = {"pHostObject": self._open_host()}
         held.callback(cupti.release, "ProfilerHostDeinitialize", **self._host)
         self._config = self._schedule()
@@ -91,6 +92,7 @@ class RangeProfiler:
         size = self._cupti.call(name, **context).counterAvailabilityImageSize
         image = _make_bytes(size)
         self._cupti.call(name, **context, counterAvailabilityImageSize=size, pCounterAvailabilityImage=image)
+        self._kept = [chip, image]
         asked = {"profilerType": RANGE_PROFILER, "pChipName": chip, "pCounterAvailabilityImage": image}
         return self._cupti.call("ProfilerHostInitialize", **asked).pHostObject
 

@@ -30,6 +30,7 @@ from benchmarks.gpu.sharing import Configuration
 from benchmarks.gpu_overhead import CHECKS, main, run_checks
 from deepprof.collectors.live.packets import EVENT, NO_TIME, TICK, CollectionLevel
 from tests.collectors.live.building import build
+from tests.collectors.live.reader import Agent, finish_job, start_job
 
 MS = 10**6
 
@@ -111,6 +112,28 @@ def test_a_session_that_nobody_steps_aside_for_fails(plan: Callable[[str], Plan]
     rows = list(CHECKS["coexistence"](plan("quiet")))
     assert "our iterations after its session" in failed(rows)
     assert "launch-bound 0/8" in rows[2].figure
+    assert "it said: another profiler has taken CUPTI's records (its clock is another one)" in rows[2].figure
+
+
+def test_without_the_hook_records_come_again_after_a_while(plan: Callable[[str], Plan]) -> None:
+    (row,) = CHECKS["without-hook"](plan("plain"))
+    assert row.figure.count("8/8 (at most") == 3
+
+
+def test_calls_of_cupti_are_written_down_with_what_it_answers(tmp_path: Path) -> None:
+    """The collector calls what writes them down; the mock of torch.profiler calls the mock itself."""
+    built, written = build("plain"), tmp_path / "calls.txt"
+    calls = programs.build_calls(tmp_path)
+    with Agent(tmp_path / "socket") as agent:
+        settings = {"DEEPPROF_SOCKET": agent.path, "DEEPPROF_CUPTI": calls, "JOB_CUPTI": built.mock}
+        settings |= {"CUPTI_REAL": built.mock, "CUPTI_CALLS": written}
+        kept, _, _ = finish_job(start_job(built, ["profiled", 20], settings, "training"))
+        assert kept == agent.only().count + agent.only().lost
+    lines = [line.split(" inject.so: ")[1] for line in written.read_text().splitlines()]
+    assert lines[:4] == ["GetVersion: 28 = 0", "Subscribe = 0", "Unsubscribe = 0", "SetAttribute(9) = 0"]
+    again = lines.index("Subscribe = 39")
+    assert "RegisterCallbacks = 0" in lines[again : again + 5]
+    assert "Disable(10) = 0" in lines[:again]
 
 
 def test_a_gap_of_which_nobody_speaks_is_no_gap() -> None:
@@ -182,9 +205,18 @@ def test_a_device_that_collects_or_says_several_lines_where_there_is_none_fails(
     assert no_device.judge_silence("", [Session(notices=["no device"], events=3)]).verdict is Verdict.FAILED
 
 
+TAKEN = {
+    "nothing": [1.0, 2.0, 1.0],
+    "again": [1.0, 2.0, 1.0],
+    "off": [1.0, 2.0, 1.0],
+    "deepprof": [1.02, 2.04, 9.0],
+    "launches": [],
+    "torch": [2.0, 4.0, 2],
+}
+
+
 def test_goals_are_held_against_the_median() -> None:
-    taken = {"nothing": [1.0, 2.0, 1.0], "off": [1.0, 2.0, 1.0], "deepprof": [1.02, 2.04, 9.0], "torch": [2.0, 4.0, 2]}
-    costs = cost.Costs(dict.fromkeys(programs.LOOPS, taken), rounds=3, records=10)
+    costs = cost.Costs(dict.fromkeys(programs.LOOPS, TAKEN), rounds=3, records=10)
     rows = list(cost.judge_costs(Plan(Path(), Path()), costs))
     assert [(row.check, row.verdict.value) for row in rows] == [
         ("overhead: launch-bound", "ok"),
@@ -192,8 +224,46 @@ def test_goals_are_held_against_the_median() -> None:
         ("overhead: CUDA graph", "ok"),
         ("records lost while it was measured", "ok"),
     ]
-    assert rows[0].figure.startswith("+2.00% (+2.0%…+800.0%)")
+    assert rows[0].figure.startswith(
+        "+2.00% (+2.0%…+800.0%) of 25,000.0 µs an iteration, +2,500 ns a kernel; off +0.00%"
+    )
     assert "torch.profiler +100.00%" in rows[0].figure
+    assert "--graphs launches" not in rows[0].figure
+
+
+@pytest.mark.parametrize(
+    ("again", "taken", "verdict"), [(1.0, 1.04, "FAILED"), (1.02, 1.04, "measured"), (1.02, 1.6, "FAILED")]
+)
+def test_what_differs_less_from_the_goal_than_from_itself_is_not_decided(
+    again: float, taken: float, verdict: str
+) -> None:
+    seconds = TAKEN | {"nothing": [1.0] * 3, "again": [again] * 3, "deepprof": [taken] * 3}
+    row = cost.judge_loop(cost.Costs({"launch": seconds}, rounds=3), "launch", 40, 0.03)
+    assert row.verdict == verdict
+    assert row.figure.endswith("too uneven to tell") == (verdict == "measured")
+    assert f"nothing against nothing {again - 1:+.2%}" in row.figure
+
+
+def test_each_round_has_the_opposite_order_of_the_one_before(plan: Callable[[str], Plan]) -> None:
+    turns: list[tuple[str, str]] = []
+
+    class Timed:
+        def __init__(self, mode: str) -> None:
+            self.mode = mode
+
+        def take_turn(self, loop: str) -> list[float]:
+            turns.append((self.mode, loop))
+            return [3.0, 1.0, 2.0]
+
+    costs = cost.Costs()
+    cost.take_turns(replace(plan("plain"), rounds=2), {mode: Timed(mode) for mode in cost.MODES}, costs)  # type: ignore[misc]
+    without = [mode for mode in cost.MODES if mode != "launches"]
+    assert [mode for mode, loop in turns if loop == "launch"] == [*without, *reversed(without)]
+    assert [mode for mode, loop in turns if loop == "graph"] == [*cost.MODES, *reversed(cost.MODES)]
+    assert costs.seconds["compute"]["torch"] == [2.0, 2.0]
+    assert costs.rounds == 2
+    cost.take_turns(replace(plan("plain"), rounds=9, until_s=time.monotonic()), {}, costs)
+    assert costs.rounds == 2, "there is no time for another"
 
 
 @pytest.mark.parametrize(("slower", "said"), [(1.6, "as the paper"), (1.0, "unlike the paper")])

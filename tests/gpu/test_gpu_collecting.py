@@ -16,6 +16,8 @@ from benchmarks.gpu.programs import Plan
 from benchmarks.gpu.reader import EventLog, Reader, Session
 from benchmarks.gpu.rows import Verdict
 from benchmarks.gpu_overhead import CHECKS
+from deepprof.collectors.errors import UsageError
+from deepprof.collectors.live import cupti_python
 
 pytestmark = pytest.mark.gpu
 find_gpu = cache(devices.find_gpu)
@@ -74,7 +76,8 @@ def test_no_check_of_the_benchmark_fails(plan: Plan, name: str) -> None:
 
 def collect(code: str, folder: Path) -> Session:
     with Reader(folder / "a.sock", make_consumer=EventLog) as reader:
-        variables = {**os.environ, "DEEPPROF_SOCKET": str(folder / "a.sock"), "PYTHONPATH": str(programs.ROOT)}
+        path = os.pathsep.join([str(programs.ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+        variables = {**os.environ, "DEEPPROF_SOCKET": str(folder / "a.sock"), "PYTHONPATH": path}
         done = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert reader.main.ended
@@ -98,7 +101,10 @@ def test_attach_sends_kernels_and_copies(tmp_path: Path) -> None:
 
 
 def test_cupti_python_sends_kernels_and_copies(tmp_path: Path) -> None:
-    pytest.importorskip("cupti", reason='cupti-python is not installed (pip install "deepprof[cupti]")')
+    try:
+        cupti_python.load()
+    except UsageError as error:  # it says what is missing: the package itself, or what it needs
+        pytest.skip(str(error))
     found = kinds(collect(CUPTI, tmp_path))
     assert found["memcpy"] == ITERATIONS
     assert found["kernel"] >= ITERATIONS * KERNELS

@@ -23,7 +23,8 @@ static pthread_cond_t woken, changed; /* on CLOCK_MONOTONIC; the second tells of
 static const struct dp_source *_Atomic sources[MOST_SOURCES];
 static atomic_uint source_count;
 static atomic_int on, wake_wanted, finishing;
-static int running, finished, paused; /* these and the next under the lock */
+static int running, finished, paused; /* these and the next two under the lock */
+static unsigned pauses;                /* so many have been asked for */
 static int stopped = 1;                /* no source collects */
 static uint64_t queue_limit, early_ms, finish_ms; /* the second: for the agent's first answer; the third: at the end */
 
@@ -107,6 +108,14 @@ int core_is_paused(void)
     int is = paused > 0;
     pthread_mutex_unlock(&lock);
     return is;
+}
+
+unsigned core_pauses(void)
+{
+    pthread_mutex_lock(&lock);
+    unsigned count = pauses;
+    pthread_mutex_unlock(&lock);
+    return count;
 }
 
 /* Under the lock together with `paused`: whoever pauses sees that something runs, or it does not begin. What began
@@ -320,6 +329,7 @@ static void in_child(void)
     memset(&w, 0, sizeof w);
     on = wake_wanted = finishing = 0;
     running = finished = paused = 0;
+    pauses = 0;
     stopped = 1;
     make_conditions(); /* the parent's worker may wait on the old ones */
     after_fork();
@@ -379,6 +389,7 @@ void dp_pause(void)
     int64_t until_ns = finish_by_ns(10);
     pthread_mutex_lock(&lock);
     paused++;
+    pauses++;
     atomic_store(&wake_wanted, 1);
     if (running)
         pthread_cond_signal(&woken);

@@ -4,8 +4,8 @@
  * only starts the worker: nothing is asked of CUPTI before an agent wants records and the driver is ready.
  *
  * The user's own profiler goes first: cupti_session.c asks before each beginning whether one is there. One that comes
- * later and does not ask (torch.profiler) takes our place unsaid. Whoever knows that it starts calls dp_pause; else its
- * clock betrays it, or its subscription once nothing comes any more. Then we leave alone what is enabled, for it is its. */
+ * later and does not ask for us (torch.profiler) takes our place unsaid. Whoever knows that it starts calls dp_pause; else
+ * its clock betrays it, or its subscription once nothing comes any more. Then we leave alone what is enabled, for it is its. */
 #define _GNU_SOURCE
 #include <stdatomic.h>
 #include <stdio.h>
@@ -31,6 +31,7 @@ enum { BUFFER_NBYTES = 512 << 10, FRAGILE_NBYTES = 32 << 10 };
 static struct {
     unsigned most_buffers;
     int graphs_as_launches;   /* one record for a launched graph instead of one for each of its nodes */
+    int is_beside;            /* whoever else has subscribed, we collect */
     int64_t longest_pause_ns; /* between two tries */
     atomic_int driver_was_here; /* in this process: a forked child has no driver before it starts its own */
 } settings;
@@ -55,6 +56,7 @@ static void take_settings(void)
 {
     const char *graphs = getenv("DEEPPROF_GRAPHS");
     settings.graphs_as_launches = graphs && !strcmp(graphs, "launches");
+    settings.is_beside = (int)setting("DEEPPROF_BESIDE", 0, 0, 1);
     settings.most_buffers = (unsigned)setting("DEEPPROF_BUFFERS", 128, 2, 4096);
     settings.longest_pause_ns = (int64_t)setting("DEEPPROF_RETRY_MS", 10000, 1, 1000000) * 1000000;
     cupti_library_prepare();
@@ -227,6 +229,11 @@ static void refuse(int result)
         tell_refusal(result);
 }
 
+static struct torch_signs torch_signs(void)
+{
+    return (struct torch_signs){core_pauses(), clock_cycles(), settings.is_beside};
+}
+
 static void try_to_collect(void)
 {
     if (!is_driver_ready())
@@ -236,7 +243,7 @@ static void try_to_collect(void)
         return;
     buffers_begin();
     clock_look(); /* whatever clock there is by now, nobody has changed it under us */
-    int result = session_begin(settings.graphs_as_launches);
+    int result = session_begin(settings.graphs_as_launches, torch_signs());
     s.active = !result;
     s.since_ns = s.came_ns = s.asked_ns = dp_now_ns();
     if (result)
@@ -255,14 +262,31 @@ static void give_way(const char *how)
     dp_notice(DP_CUPTI_TAKEN, text);
 }
 
+/* Beside torch.profiler nobody else can subscribe. Where nobody tells of its sessions but silence, and one has switched off
+ * what we had enabled, we begin anew; a job that rests has lost nothing then. */
+static void look_for_torch(int64_t silent_ns)
+{
+    int64_t patience_ns = STAYS_AWAY * settings.longest_pause_ns;
+    if (core_pauses() || silent_ns < patience_ns || silent_ns < 2 * BUSY_FLUSH_NS)
+        return;
+    session_abandon();
+    s.active = 0;
+    s.was_busy = 1;
+    s.retry_ns = 0;
+}
+
 static void look_for_others(void)
 {
     int64_t now = dp_now_ns();
     int64_t silent_ns = settings.longest_pause_ns / 2; /* a job that launches is heard */
-    if (session_is_joined() || now - s.came_ns < silent_ns || now - s.asked_ns < settings.longest_pause_ns)
+    if (session_is_beside_torch()) {
+        look_for_torch(now - s.came_ns);
+        return;
+    }
+    if (session_is_joined() || settings.is_beside || now - s.came_ns < silent_ns || now - s.asked_ns < settings.longest_pause_ns)
         return;
     s.asked_ns = now;
-    if (session_is_taken())
+    if (session_is_taken(torch_signs()))
         give_way("it has subscribed");
 }
 

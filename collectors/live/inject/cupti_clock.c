@@ -29,6 +29,7 @@ static struct {
     int64_t ours_ns;            /* is that of ours */
     int64_t shift_ns;           /* ours less CLOCK_MONOTONIC, at the last reading */
     int has_shift, is_told;
+    unsigned cycles;            /* how often a clock that counts no nanoseconds was found */
 } c;
 
 /* The clocks are read between two readings of one of them, and the closest of three tries is taken. */
@@ -66,6 +67,7 @@ static void begin(const struct reading *now, double ratio)
     int is_ours = !c.has_shift && ratio == 1;
     c.state = KNOWN;
     c.is_told = 0;
+    c.cycles += ratio != 1;
     c.ratio = ratio;
     c.device = now->device;
     c.ours_ns = is_ours ? (int64_t)now->device : now->mono_ns + c.shift_ns;
@@ -140,6 +142,8 @@ int clock_settle(void)
         nanosleep(&while_measuring, NULL);
     return c.state == KNOWN ? 0 : -1;
 }
+
+unsigned clock_cycles(void) { return c.cycles; }
 
 void clock_untell(void) { c.is_told = 0; }
 

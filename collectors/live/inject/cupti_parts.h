@@ -16,8 +16,13 @@ int cupti_sees_other_profiler(void);        /* a library of Nsight's is in this 
 /* cupti_session.c: results are CUPTI's. Only once the driver is ready. Worker thread, but for session_dropped. */
 int session_find(void);                     /* 0: a libcupti is there */
 uint32_t session_version(void);             /* of its interface; 0: it does not say */
-int session_is_taken(void);                 /* another client has subscribed meanwhile */
-int session_begin(int graphs_as_launches);
+struct torch_signs {
+    unsigned sessions, clocks;              /* how often it was said to run; how often a clock as it has one was found */
+    int is_all_one;                         /* who has subscribed does not matter */
+};
+int session_is_taken(struct torch_signs);   /* another client has subscribed meanwhile */
+int session_is_beside_torch(void);          /* torch.profiler stays subscribed, whether it collects or not */
+int session_begin(int graphs_as_launches, struct torch_signs);
 int session_is_joined(void);                /* beside another client: what is flushed by force is cut off for it too */
 void session_disable(void);                 /* records of before may still come */
 void session_leave(void);                   /* after them */
@@ -33,6 +38,7 @@ void session_forget(void);
 /* cupti_clock.c. Worker thread only. */
 enum clock_news { CLOCK_UNKNOWN /* it is being measured */, CLOCK_SAME, CLOCK_CHANGED };
 enum clock_news clock_look(void);
+unsigned clock_cycles(void);                /* how often one was found that counts no nanoseconds */
 int clock_settle(void);                     /* waits until it is known; -1: there is none */
 void clock_untell(void);                    /* whoever listens from now on has not heard it */
 int clock_is_told(void);                    /* a tick has said it: the agent can lay records on it */

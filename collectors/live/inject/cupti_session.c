@@ -5,6 +5,10 @@
  * ask, as NVIDIA wants every client to: who collects has subscribed, and where one has, another cannot. We do not stay
  * subscribed: that would refuse Proton, JAX and whoever asks after us, and the user's own profiler goes first.
  *
+ * One who has subscribed need not collect: until August 2026 torch.profiler subscribes at its first session, for callbacks
+ * that do not matter here, and stays subscribed until the process ends. Its subscription is told from others by what came
+ * since nobody had one: a session of it, as the hook in Python says, or its clock, which counts cycles.
+ *
  * From 13.3 on clients may have kinds and buffers of their own, if each of them allows it. We join one that does; where
  * nobody is, we do not begin such a session either, because clients that know nothing of it would be refused. */
 #include <stdatomic.h>
@@ -29,6 +33,8 @@ static struct {
     uint32_t version;
     void *_Atomic subscriber; /* of a session that we have joined, else NULL */
     int enabled, left; /* how many of KINDS; how many were when another client took our place */
+    enum { NOBODY, TORCH, ANOTHER } holder; /* of the subscription */
+    struct torch_signs free; /* when nobody had it */
 } s;
 
 /* Threads that CUPTI makes inherit the name of the one that calls it first; they are the driver's, not ours. */
@@ -100,7 +106,25 @@ static int ask(void)
     return session_is_busy(result) ? result : CUPTI_OK;
 }
 
-int session_is_taken(void) { return ask() != CUPTI_OK; }
+/* Takes down whose the subscription is. A clock of torch.profiler's is sure: where it finds another subscribed, it leaves
+ * the device alone. A session is a hint, which holds unless another was there before. */
+static int is_refused(int result, struct torch_signs signs)
+{
+    if (result && result != CUPTI_ONE_SUBSCRIBER)
+        return 1;
+    if (!result) {
+        s.holder = NOBODY;
+        s.free = signs;
+    } else if (signs.clocks != s.free.clocks)
+        s.holder = TORCH;
+    else if (s.holder == NOBODY)
+        s.holder = signs.sessions != s.free.sessions && !cupti_sees_other_profiler() ? TORCH : ANOTHER;
+    return s.holder == ANOTHER && !signs.is_all_one;
+}
+
+int session_is_taken(struct torch_signs signs) { return is_refused(ask(), signs); }
+
+int session_is_beside_torch(void) { return s.holder == TORCH; }
 
 /* Returns CUPTI_OK where who is there allows others. */
 static int join(void)
@@ -154,20 +178,22 @@ static int register_buffers(void)
     return s.api.ActivityRegisterCallbacks(buffers_request, buffers_complete);
 }
 
-static int begin(int graphs_as_launches)
+static int begin(int graphs_as_launches, struct torch_signs signs)
 {
-    int result = ask();
-    if (result ? join() : is_enabled_by_another())
-        return result ? result : CUPTI_ONE_SUBSCRIBER;
+    int result = ask(), is_joined = result && !join();
+    if (is_refused(result, signs) && !is_joined)
+        return result;
+    if (!is_joined && is_enabled_by_another())
+        return CUPTI_ONE_SUBSCRIBER;
     result = register_buffers();
     return result ? result : enable_kinds(graphs_as_launches ? ALL_KINDS : ALL_KINDS - 1);
 }
 
-int session_begin(int graphs_as_launches)
+int session_begin(int graphs_as_launches, struct torch_signs signs)
 {
     char ours[NAME_NBYTES] = "";
     leave_name(ours);
-    int result = begin(graphs_as_launches);
+    int result = begin(graphs_as_launches, signs);
     take_name(ours);
     if (result) {
         session_disable();
@@ -238,4 +264,6 @@ void session_forget(void)
 {
     s.subscriber = NULL;
     s.enabled = s.left = 0;
+    s.holder = NOBODY;
+    s.free = (struct torch_signs){0};
 }

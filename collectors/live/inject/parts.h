@@ -8,6 +8,7 @@
 
 /* core.c */
 int core_is_paused(void);                              /* another profiler runs, as somebody has said */
+unsigned core_pauses(void);                            /* how often somebody has said so */
 void core_tick(void);                                  /* at once: a source knows a clock, and records are to come after it */
 
 /* identity.c: who we are. Taken once on the thread that starts us, because getenv beside a setenv is a race. */

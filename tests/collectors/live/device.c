@@ -96,7 +96,7 @@ struct mock_record kernel(long i, uint32_t stream)
                                 .correlation = (uint32_t)i + 1};
 }
 
-void start(void)
+static void prepare(void)
 {
     const char *path = getenv("JOB_TRUTH");
     for (int i = 0; i < NAMES; i++)
@@ -105,8 +105,21 @@ void start(void)
     truth = path ? fopen(path, "ab") : NULL;
     if (truth)
         setvbuf(truth, NULL, _IONBF, 0);
+}
+
+void start(void)
+{
+    prepare();
     initialize();
     await(10, 1);
+    base = now();
+}
+
+void start_after(void (**client)(int))
+{
+    prepare();
+    (*client)(1);
+    initialize();
     base = now();
 }
 

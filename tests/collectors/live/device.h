@@ -31,5 +31,6 @@ int launch(const struct mock_record *);  /* whether the device kept it; it is to
 void tell(const struct mock_record *);   /* it is true: begin_record and end_record tell nothing themselves */
 struct mock_record kernel(long i, uint32_t stream);
 void start(void);                        /* load both libraries, let the collector begin, and wait until it collects */
+void start_after(void (**client)(int));  /* another client of CUPTI is there first; nobody waits for the collector */
 void finish(void);                       /* the line that a test reads: kept, dropped, seconds */
 #endif

@@ -12,6 +12,8 @@
  *   MOCK_PATIENT=1       waits for a buffer in place of dropping records
  *   MOCK_KEEPS_THREADS=1 each thread has a buffer of its own, whatever it is told
  *   MOCK_THREAD=1        the first registration makes a thread, as CUPTI's first calls do
+ *   MOCK_TORCH_LEAVES=1  torch.profiler does not subscribe, as its versions of August 2026 and later; those before do at
+ *                        their first session, and stay subscribed until the process ends; refused, they record no device
  *   MOCK_LEFT=1          kinds that are enabled when the process ends make its exit code 9 */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -58,7 +60,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of everything; callb
 static struct filled *late[BUFFERS];
 static unsigned late_count, slot_count;
 static _Thread_local unsigned my_slot; /* from 1 */
-static int newest, patient, busy, refusing, delaying, shows_left, per_thread, keeps_threads, makes_thread;
+static int newest, patient, busy, refusing, delaying, shows_left, per_thread, keeps_threads, makes_thread, torch_leaves;
 static long version = 28, ready_ms;
 static uint64_t loaded_ns;
 static unsigned long dropped_so_far, other_count;
@@ -112,6 +114,7 @@ __attribute__((constructor)) static void prepare(void)
     busy = (int)number("MOCK_BUSY", 0);
     keeps_threads = (int)number("MOCK_KEEPS_THREADS", 0);
     makes_thread = (int)number("MOCK_THREAD", 0);
+    torch_leaves = (int)number("MOCK_TORCH_LEAVES", 0);
     per_thread = keeps_threads || version >= PER_THREAD_FROM;
     loaded_ns = now_ns();
 }
@@ -651,8 +654,20 @@ static void profile(int is)
     (is ? take_shared : leave_shared)();
 }
 
+/* Returns whether it may record the device: at its first session it subscribes, and never ends that. */
+static int stays_subscribed(void)
+{
+    static int has_subscribed;
+    void *subscriber;
+    if (!has_subscribed && !torch_leaves)
+        has_subscribed = cuptiSubscribe(&subscriber, NULL, NULL) == OK;
+    return has_subscribed || torch_leaves;
+}
+
 void mock_torch_profiler(int is)
 {
+    if (!stays_subscribed())
+        return;
     if (is) {
         foreign_clock = 1;
         write_int(&wrong_left, ++wrong_heads);

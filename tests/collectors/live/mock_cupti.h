@@ -28,7 +28,7 @@ int mock_stray(void);                      /* completes buffers that are not the
 void mock_restart(void);
 
 /* Another client of CUPTI in this process, as it begins (1) and ends (0). */
-void mock_torch_profiler(int is); /* takes the callbacks and the clock, and asks nobody; the clock stays its */
+void mock_torch_profiler(int is); /* takes the callbacks and the clock; the clock and its subscription stay */
 void mock_proton(int is);         /* subscribes as the only one */
 void mock_monitor(int is);        /* subscribes beside others */
 unsigned long mock_other_count(void); /* records that it was given */

@@ -133,9 +133,13 @@ def durations(said: Connection) -> set[int]:
     return set((said.events["end_ns"] - said.events["start_ns"]).tolist())
 
 
-def test_after_torch_profiler_times_are_nanoseconds_as_before(tmp_path: Path) -> None:
-    """Its clock counts cycles and stays; and CUPTI gives one more kernel of each session the wrong one."""
-    said, rows = train(tmp_path, "profiled")
+@pytest.mark.parametrize("leaves", [0, 1])
+def test_after_torch_profiler_times_are_nanoseconds_as_before(tmp_path: Path, leaves: int) -> None:
+    """Its clock counts cycles and stays; and CUPTI gives one more kernel of each session the wrong one.
+
+    Up to August 2026 its subscription stays, too: that is no reason to be silent for ever.
+    """
+    said, rows = train(tmp_path, "profiled", MOCK_TORCH_LEAVES=leaves)
     lost = missing(said, rows)
     assert sum(lost.values()) == said.lost == sum(range(1, 4))
     assert reasons(said) == {Reason.BUSY}  # what is lost then is lost for its sake
@@ -155,7 +159,7 @@ def test_who_comes_later_is_left_alone_and_told(tmp_path: Path, program: str, ap
     """The program itself looks whether what the other client enabled stays so.
 
     Of ours the other one has switched off what it used itself; the rest is no sign that somebody collects. Where CUPTI
-    does not tell what is enabled, one that does not subscribe is left alone for six of the longest pauses.
+    does not tell what is enabled, torch.profiler is left alone for six of the longest pauses.
     """
     unseen = {"JOB_LEFT_ALONE_MS": 6 * 20} if (program, api) == ("unannounced", NOW) else {}
     said, rows = train(tmp_path, program, api, DEEPPROF_RETRY_MS=20, **unseen)
@@ -166,17 +170,34 @@ def test_who_comes_later_is_left_alone_and_told(tmp_path: Path, program: str, ap
     assert last in said.events["correlation"]
 
 
-def test_what_is_enabled_tells_of_one_that_does_not_subscribe(tmp_path: Path) -> None:
-    """torch.profiler does not; from 13.2 on CUPTI itself can be asked."""
-    said, rows = train(tmp_path, "torch-first", JOINED)
+@pytest.mark.parametrize("leaves", [0, 1])
+def test_what_is_enabled_tells_of_one_whose_subscription_does_not(tmp_path: Path, leaves: int) -> None:
+    """torch.profiler has always one, or never; from 13.2 on CUPTI itself can be asked."""
+    said, rows = train(tmp_path, "torch-first", JOINED, MOCK_TORCH_LEAVES=leaves)
     assert sum(missing(said, rows).values()) == said.lost == 1  # the first after it has a time of the wrong clock
     assert (reasons(said), {code for code, _ in said.notices}) == ({Reason.BUSY}, {3, 6})
 
 
-def test_who_is_there_first_is_left_alone(tmp_path: Path) -> None:
-    said, rows = train(tmp_path, "proton-first")
+def test_later_sessions_that_nobody_tells_of_are_survived(tmp_path: Path) -> None:
+    """torch.profiler's clock and its subscription are there already, and what it did not use stays enabled."""
+    said, rows = train(tmp_path, "unannounced-again", DEEPPROF_RETRY_MS=20, JOB_LEFT_ALONE_MS=6 * 20)
+    assert rows["correlation"].max() in said.events["correlation"]
+    assert [reason for *_, reason in said.frames if reason].count(Reason.BUSY) > 1
+
+
+@pytest.mark.parametrize("program", ["proton-first", "proton-before-torch"])
+def test_who_is_there_first_is_left_alone(tmp_path: Path, program: str) -> None:
+    said, rows = train(tmp_path, program)
     assert not missing(said, rows)
     assert (reasons(said), [code for code, _ in said.notices]) == ({Reason.BUSY}, [3])
+
+
+def test_who_has_subscribed_does_not_matter_where_the_user_says_so(tmp_path: Path) -> None:
+    with Agent(tmp_path / "socket") as agent:
+        settings = {"DEEPPROF_SOCKET": agent.path, "DEEPPROF_BESIDE": 1}
+        job = start_job(build("plain"), ["proton-before-torch", 5], settings, "training")
+        finish_job(job, 10)  # the program finds its other profiler disturbed
+        assert agent.only().notices == []
 
 
 def test_one_that_allows_others_is_joined(tmp_path: Path) -> None:

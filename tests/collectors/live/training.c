@@ -147,7 +147,7 @@ static void run_profiled(long count)
     run_eager(count);
 }
 
-/* Beside another client, which must be left alone; and on alone once it has gone. */
+/* Beside another client that is there already, which must be left alone; and on alone once it has gone. */
 static void run_beside(void (*client)(int), long count)
 {
     const char *patience_ms = getenv("JOB_LEFT_ALONE_MS"); /* where nothing tells that it is still there; else forever */
@@ -170,13 +170,30 @@ static void be_displaced(void (*client)(int), long count)
     run_beside(client, count);
 }
 
-/* It was there first. */
-static void wait_for_it(void (*client)(int), long count)
+/* And once more: its clock is there already, and only silence tells of it. */
+static void be_displaced_again(void (*client)(int), long count)
 {
-    pause_all();
+    be_displaced(client, count);
+    nap(700000); /* what there was has come */
     client(1);
+    run_eager(count);
+    if (!other_is_whole())
+        exit(10);
+    client(0);
+    await(KERNEL, 1);
+    run_eager(count);
+}
+
+/* Where another has subscribed, torch.profiler has nothing of the device, and that one is left alone as before. */
+static void run_refused_torch(long count)
+{
+    nap(700000); /* the collector has asked, and was refused */
+    pause_all();
+    torch_profiler(1);
+    torch_profiler(0);
     resume_all();
-    run_beside(client, count);
+    nap(300000);
+    run_beside(proton, count);
 }
 
 static void join_it(void (*client)(int), long count)
@@ -252,9 +269,11 @@ static int run(const char *program, long count)
     else if (!strcmp(program, "workers")) run_workers(count);
     else if (!strcmp(program, "profiled")) run_profiled(count);
     else if (!strcmp(program, "unannounced")) be_displaced(torch_profiler, count);
+    else if (!strcmp(program, "unannounced-again")) be_displaced_again(torch_profiler, count);
+    else if (!strcmp(program, "proton-before-torch")) run_refused_torch(count);
     else if (!strcmp(program, "proton-later")) be_displaced(proton, count);
-    else if (!strcmp(program, "proton-first")) wait_for_it(proton, count);
-    else if (!strcmp(program, "torch-first")) wait_for_it(torch_profiler, count);
+    else if (!strcmp(program, "proton-first")) run_beside(proton, count);
+    else if (!strcmp(program, "torch-first")) run_beside(torch_profiler, count);
     else if (!strcmp(program, "monitor-first")) join_it(monitor, count);
     else if (!strcmp(program, "checkpoints")) run_checkpoints(count);
     else if (!strcmp(program, "waiting")) run_waiting(count);
@@ -268,7 +287,12 @@ int main(int argc, char **argv)
 {
     if (argc != 3)
         return 2;
-    start();
+    if (!strcmp(argv[1], "proton-first") || !strcmp(argv[1], "proton-before-torch"))
+        start_after(&proton);
+    else if (!strcmp(argv[1], "torch-first"))
+        start_after(&torch_profiler);
+    else
+        start();
     if (run(argv[1], atol(argv[2])))
         return 4;
     finish();

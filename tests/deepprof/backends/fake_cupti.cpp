@@ -24,6 +24,7 @@ struct State {
     std::map<std::string, int> numbers;  // what a test sets
     std::map<std::string, int> open;     // what is held, and must be given back
     double waiting = 0, in_range = 0;
+    const uint8_t *available = nullptr; // NVIDIA's host object keeps the caller's memory, and reads it later
     bool is_driver_ready = false, has_metrics = false, is_configured = false, is_decoded = false;
 };
 
@@ -187,6 +188,7 @@ FUNCTION(cuptiProfilerHostInitialize, CUpti_Profiler_Host_Initialize_Params)
     bool is_right = p->profilerType == CUPTI_PROFILER_TYPE_RANGE_PROFILER && !std::strcmp(p->pChipName, "MADE1")
         && is_filled(p->pCounterAvailabilityImage, AVAILABLE);
     p->pHostObject = HOST;
+    state.available = p->pCounterAvailabilityImage;
     return take("host", enter("cuptiProfilerHostInitialize", is_right));
 }
 
@@ -197,7 +199,8 @@ FUNCTION(cuptiProfilerHostDeinitialize, CUpti_Profiler_Host_Deinitialize_Params)
 
 FUNCTION(cuptiProfilerHostConfigAddMetrics, CUpti_Profiler_Host_ConfigAddMetrics_Params)
 {
-    bool is_right = p->pHostObject == HOST && is_open("host") && are_metrics(p->ppMetricNames, p->numMetrics);
+    bool is_right = p->pHostObject == HOST && is_open("host") && are_metrics(p->ppMetricNames, p->numMetrics)
+        && is_filled(state.available, AVAILABLE);
     return enter("cuptiProfilerHostConfigAddMetrics", state.has_metrics = is_right);
 }
 
@@ -307,7 +310,7 @@ FUNCTION(cuptiRangeProfilerGetCounterDataInfo, CUpti_RangeProfiler_GetCounterDat
 FUNCTION(cuptiProfilerHostEvaluateToGpuValues, CUpti_Profiler_Host_EvaluateToGpuValues_Params)
 {
     bool is_right = p->pHostObject == HOST && is_open("host") && p->pCounterDataImage == counters
-        && p->counterDataImageSize == COUNTERS && p->rangeIndex == 0 && are_metrics(p->ppMetricNames, p->numMetrics);
+        && is_filled(state.available, AVAILABLE) && p->counterDataImageSize == COUNTERS && p->rangeIndex == 0 && are_metrics(p->ppMetricNames, p->numMetrics);
     if (is_right)
         std::memcpy(p->pMetricValues, p->pCounterDataImage, sizeof(double));
     if (number("nan", 0))
