@@ -12,6 +12,7 @@ from deepprof.render.plain import shorten
 from deepprof.tools.tool import Tool, guard
 
 REQUIRED = "required"
+LARGEST = (1 << 63) - 1
 
 
 class _ToolOption(msgspec.Struct, frozen=True):
@@ -35,11 +36,20 @@ def make_tool(kind: type[Tool], words: Sequence[str]) -> Tool:
     def convert() -> Tool:
         try:
             given = {fields[option].encode_name: value for option, value in _pair_words(words, fields).items()}
-            return msgspec.convert(given, kind, strict=False)
+            return _check_numbers(msgspec.convert(given, kind, strict=False))
         except ValueError as error:  # msgspec's own among them
             raise UsageError(_explain(kind, escaped(str(error)))) from error
 
     return guard(kind.name, "its options", convert)
+
+
+def _check_numbers(tool: Tool) -> Tool:
+    """Return the tool; raises `ValueError` for a number that no table can hold, which its report would stumble over."""
+    for field in msgspec.structs.fields(tool):
+        value = getattr(tool, field.name)
+        if isinstance(value, int) and not -LARGEST - 1 <= value <= LARGEST:
+            raise ValueError(f"{_spell(field)} {value} is beyond the numbers of 64 bits")
+    return tool
 
 
 def _fields_of(kind: type[Tool]) -> tuple[msgspec.structs.FieldInfo, ...]:

@@ -44,6 +44,8 @@ LISTED = (
     ("words", "said"),
     [
         (["--top-rows", "0"], "Expected `int` >= 1 - at `$.top_rows`"),
+        (["--top-rows", "1" + 20 * "0"], "--top-rows 100000000000000000000 is beyond the numbers of 64 bits"),
+        (["--limit", str(-(1 << 63) - 1)], "--limit -9223372036854775809 is beyond the numbers of 64 bits"),
         (["--top-rows"], "--top-rows needs a value"),
         (["--by"], "--by needs a value"),
         (["--by", "--only"], "--by needs a value"),
