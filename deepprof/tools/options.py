@@ -14,6 +14,7 @@ from deepprof.tools.tool import Tool, guard
 
 REQUIRED = "required"
 LARGEST = (1 << 63) - 1
+ONCE_FOR_EACH = "once for each value"
 SEVERAL = (list, tuple, set, frozenset)
 
 
@@ -111,10 +112,9 @@ def _describe_field(field: msgspec.structs.FieldInfo) -> _ToolOption:
     """Return the option that a field is."""
     hint, *notes = get_args(field.type) if get_origin(field.type) is Annotated else (field.type,)
     said = next((note.description for note in notes if isinstance(note, msgspec.Meta) and note.description), "")
-    several = ["once for each value"] if _takes_several(field.type) else []
-    return _ToolOption(
-        _spell(field), _name_type(hint), _find_default(field), "; ".join([*filter(None, [said]), *several])
-    )
+    if _takes_several(field.type):
+        said = f"{said}; {ONCE_FOR_EACH}" if said else ONCE_FOR_EACH
+    return _ToolOption(_spell(field), _name_type(hint), _find_default(field), said)
 
 
 def _find_default(field: msgspec.structs.FieldInfo) -> str:
