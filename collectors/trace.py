@@ -106,7 +106,7 @@ FAILED_ALLOCATIONS = TableSchema.of(
         "device": (pl.Int32(), "the number of the device"),
         "nbytes": (I64, "how much was asked for"),
         "free_nbytes": (U64, "what the driver had left on the device; null: not recorded"),
-        "stack_id": (U32, "the call stack; null: none, or read without `details`"),
+        "stack_id": (U32, "the call stack; null: none"),
     },
 )
 DEVICES = TableSchema.of(
@@ -167,7 +167,7 @@ STACK_MEANING = (
     "`name/` a name scope of a compiled program, and any other name a native function"
 )
 STACKS = TableSchema.of(
-    "One call stack; read with `details`.",
+    "One call stack; read with `details`, but for those of failed allocations.",
     {"stack_id": (U32, "its number"), "frames": (TEXT, STACK_MEANING)},
 )
 EVENT_STACKS = TableSchema.of(

@@ -13,10 +13,9 @@ import polars as pl
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.evidence import trust_in
 from deepprof.metrics.host import HostSide
-from deepprof.metrics.iteration_table import Activity, summarize
+from deepprof.metrics.iteration_table import measure_again, summarize
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.sequence import Sequence
-from deepprof.metrics.spans import covered, union
 
 FEW_USUAL = 5  # usual iterations: if there are as many, one more adds nothing
 ALIKE = 2.0  # times as long or as short as the others: beyond, the marker is of something else
@@ -36,7 +35,7 @@ def close_last(loop: Loop, trace: Trace, sequence: Sequence, host: HostSide) -> 
     usual_ns = float(known.median())  # type: ignore[arg-type]
     if not usual_ns / ALIKE <= whole_ns <= usual_ns * ALIKE:
         return loop
-    return _with_last(loop, trace, whole_ns)
+    return _with_last(loop, trace, sequence, whole_ns)
 
 
 def _find_end(host: HostSide, sequence: Sequence, start_ns: int) -> int | None:
@@ -49,20 +48,13 @@ def _find_end(host: HostSide, sequence: Sequence, start_ns: int) -> int | None:
     return next((end for name, end in named if trust_in(name, framework=False) == "step"), None)
 
 
-def _with_last(loop: Loop, trace: Trace, whole_ns: int) -> Loop:
+def _with_last(loop: Loop, trace: Trace, sequence: Sequence, whole_ns: int) -> Loop:
     """Return the loop whose last iteration takes `whole_ns`."""
-    table, last = loop.iterations, pl.int_range(pl.len()) == pl.len() - 1
-    start_ns, end_ns = int(table["start_ns"][-1]), int(table["end_ns"][-1])
-    seen = Activity.of(trace, loop.device)
-    window = np.array([start_ns]), np.array([start_ns + whole_ns])
-    busy_ns = int(covered(union(seen.start_ns, seen.end_ns), *window)[0])
-    values = {
-        "iteration_ns": whole_ns,
-        "interval_ns": start_ns + whole_ns - end_ns,
-        "busy_ns": busy_ns,
-        "idle_ns": whole_ns - busy_ns,
-    }
-    closed = table.with_columns(
-        pl.when(last).then(pl.lit(ns, pl.Int64)).otherwise(pl.col(name)).alias(name) for name, ns in values.items()
+    table = loop.iterations
+    last = table.tail(1).with_columns(
+        iteration_ns=pl.lit(whole_ns, pl.Int64),
+        interval_ns=pl.col("start_ns") + whole_ns - pl.col("end_ns"),
+        idle_ns=whole_ns - pl.col("busy_ns"),
     )
+    closed = pl.concat([table.head(-1), measure_again(trace, sequence, last)])
     return replace(loop, iterations=closed, metrics=summarize(closed))

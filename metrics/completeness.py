@@ -56,7 +56,9 @@ def find_lacks(loop: Loop, trace: Trace) -> list[_MissingEvidence]:
 
 
 def _iterations_lacking(loop: Loop) -> Iterator[_MissingEvidence]:
-    """Yield an entry if too few iterations are complete."""
+    """Yield an entry if too few iterations are complete; not if more were recorded than are looked at."""
+    if (loop.whole_iterations or 0) > loop.iterations.height:
+        return
     usual, complete = loop.usual.height, int(loop.iterations["complete"].sum())
     cut = loop.iterations.height - complete
     if usual < ENOUGH_ITERATIONS:

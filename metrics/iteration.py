@@ -16,7 +16,7 @@ I64, RATIO = pl.Int64(), pl.Float64()
 ITERATIONS = TableSchema.of(
     "One iteration of a loop.",
     {
-        "index": (I64, "its number in the loop, from 0"),
+        "index": (I64, "its number in the loop, from 0; in a part of a trace that in the whole"),
         "start_ns": (I64, "when its first kernel on the main stream began"),
         "end_ns": (I64, "when its last kernel on the main stream ended"),
         "kernels": (I64, "kernels of the main stream in it"),

@@ -82,6 +82,22 @@ def measure_iterations(trace: Trace, sequence: Sequence, found: Iterations) -> p
     return measured.with_columns(warmup=pl.col("complete") & (pl.col("index") < warmup_length(measured)))
 
 
+def measure_again(trace: Trace, sequence: Sequence, table: pl.DataFrame) -> pl.DataFrame:
+    """Return iterations with what `trace`, which may be a part of theirs, has in them; the schema is `ITERATIONS`.
+
+    Their bounds, and what follows from these, stay; the kernels of `sequence`, their stream in `trace`, and the work of
+    the device are measured again, over busy and idle time together.
+    """
+    start, end = table["start_ns"].to_numpy(), table["end_ns"].to_numpy()
+    until = start + (table["busy_ns"] + table["idle_ns"]).to_numpy()
+    at = _Bounds(start, np.minimum(end, until), until, table["interval_ns"].is_not_null().to_numpy())
+    kernels = np.minimum(_count_between(sequence.start_ns, start, until), table["kernels"].to_numpy())
+    columns = {"kernels": kernels, **_measure_activity(Activity.of(trace, sequence.device), at)}
+    ratio = _masked(columns.pop("overlap_ratio"), table["overlap_ratio"].is_not_null().to_numpy())
+    again = table.with_columns(overlap_ratio=ratio, **{name: pl.Series(values) for name, values in columns.items()})
+    return again.cast(dict(ITERATIONS))  # type: ignore[arg-type]
+
+
 @dataclass(frozen=True, slots=True)
 class IterationColumns:
     """The columns of `ITERATIONS` except index and warm-up, as arrays of one length.

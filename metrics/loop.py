@@ -70,7 +70,8 @@ class Loop:
     no loop but one stretch that is measured as an iteration (`metrics.single`). `top` has the kernels and copies that
     take the time of the usual iterations, None where there are none. `anatomy` has the stages and layers of iterations,
     None where they were not looked for. `roofline` has the work of the usual iterations beside the device's peaks, None
-    where the shapes of operands were not recorded, or not read.
+    where the shapes of operands were not recorded, or not read. Of a part of a trace `whole_iterations` is how many
+    iterations the whole has; None: this is no part.
     """
 
     rank: int
@@ -95,6 +96,7 @@ class Loop:
     top: TopWork | None = None
     anatomy: Anatomy | None = None
     roofline: LoopRoofline | None = None
+    whole_iterations: int | None = None
 
     def __repr__(self) -> str:
         time = self.metrics.iteration_ns

@@ -112,14 +112,14 @@ def _from_mined(trace: Trace, sequence: Sequence, evidence: Evidence, found: min
         evidence=found.evidence,
         boundary_source=found.source,
         boundary_confidence=found.start_confidence,
-        agreement=_best_agreement(evidence, found.iterations, found.period),
+        agreement=find_agreement(evidence, found.iterations, found.period),
         iterations=iterations,
         metrics=summarize(iterations),
         cycles=tuple({"every": c.every, "extra_events": c.extra, "kind": c.kind} for c in found.cycles),
         nested=tuple(_list_kinds(blocks)),
         blocks=tuple(blocks),
-        prologue=_outside(sequence, 0, found.prologue),
-        epilogue=_outside(sequence, len(sequence.symbols) - found.epilogue, len(sequence.symbols)),
+        prologue=measure_outside(sequence, 0, found.prologue),
+        epilogue=measure_outside(sequence, len(sequence.symbols) - found.epilogue, len(sequence.symbols)),
     )
 
 
@@ -136,15 +136,15 @@ def _from_marked(trace: Trace, sequence: Sequence, evidence: Evidence, found: Ma
         evidence=found.evidence,
         boundary_source=found.source,
         boundary_confidence=found.confidence,
-        agreement=_best_agreement(evidence, rows, period),
+        agreement=find_agreement(evidence, rows, period),
         iterations=iterations,
         metrics=summarize(iterations),
-        prologue=_outside(sequence, 0, int(rows.first[0])),
-        epilogue=_outside(sequence, int(rows.end[-1]), len(sequence.symbols)),
+        prologue=measure_outside(sequence, 0, int(rows.first[0])),
+        epilogue=measure_outside(sequence, int(rows.end[-1]), len(sequence.symbols)),
     )
 
 
-def _outside(sequence: Sequence, first: int, end: int) -> OutsideIterations:
+def measure_outside(sequence: Sequence, first: int, end: int) -> OutsideIterations:
     """Return the number of kernels from `first` to before `end`, and the time that they span."""
     if end <= first:
         return OutsideIterations()
@@ -179,7 +179,7 @@ def _from_paper(trace: Trace, sequence: Sequence, evidence: Evidence, found: Pap
         evidence=f"paper mode: {matched}, {counted(found.count, 'iteration')} given, ε = {found.pattern.epsilon}",
         boundary_source="mined",
         boundary_confidence=0.0,
-        agreement=_best_agreement(evidence, rows, period),
+        agreement=find_agreement(evidence, rows, period),
         iterations=iterations,
         metrics=summarize(iterations),
     )
@@ -203,7 +203,7 @@ def _close_gaps(found: PaperLoop) -> mining.Iterations:
     return mining.Iterations(matches.first, end, matches.matched, matches.edits, every)
 
 
-def _best_agreement(evidence: Evidence, found: mining.Iterations, period: int) -> Agreement | None:
+def find_agreement(evidence: Evidence, found: mining.Iterations, period: int) -> Agreement | None:
     """Return the agreement with the user's step markers, or else with the user's ranges that fit best."""
     known = [f for f in evidence.families if f.trust in ("step", "range") and len(f.positions) >= 2]
     families = [f for f in known if _lies_among(f, found)]

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import polars as pl
 
 from deepprof.collectors.trace import DEVICE_EVENTS, OPERANDS, Trace
+from deepprof.metrics.selection.selected_trace import SelectedTrace
 from deepprof.metrics.spans import covered, union
 from deepprof.metrics.streams import COLLECTIVE_RANGE
 
@@ -69,7 +70,7 @@ def stand_in(trace: Trace) -> Trace | None:
 
     The stream is the thread's id. Ranges of collectives are collectives on the stream of their thread. Rows move: a row
     that becomes a kernel is no host event any more, so that the accounting still counts every record once. None if a
-    device was in use, or too few operators ran.
+    device was in use, or too few operators ran. Of a part of such a trace any are enough, on the thread of the whole.
     """
     if _used_device(trace):
         return None
@@ -77,10 +78,11 @@ def stand_in(trace: Trace) -> Trace | None:
     operators = find_operators(trace.host_events, marks)
     if not marked(marks, operators, ATEN).any():
         return None
-    main = _training_thread(thread_times(outermost(operators), marks))
+    thread = trace.thread if isinstance(trace, SelectedTrace) else None
+    main = _training_thread(thread_times(outermost(operators), marks), thread)
     spans = on_thread(foreign_ranges(trace.host_events, trace.annotations, marks), main)
     chosen = outermost(untouched(on_thread(operators, main), spans))
-    return _move(trace, chosen, marks, main) if chosen.height >= MIN_OPERATORS else None
+    return _move(trace, chosen, marks, main) if chosen.height >= (MIN_OPERATORS if thread is None else 1) else None
 
 
 def _used_device(trace: Trace) -> bool:
@@ -137,12 +139,14 @@ def thread_times(operators: pl.DataFrame, marks: Marks) -> pl.DataFrame:
     return threads.agg(pl.col("trains").any(), pl.col("end_ns").max(), spent=spent, operators=pl.len())
 
 
-def _training_thread(times: pl.DataFrame) -> Place:
+def _training_thread(times: pl.DataFrame, known: int | None = None) -> Place:
     """Return process and thread with the most operator time, among those that train if any does.
 
-    A thread that prepares batches may compute more than the one that waits for them.
+    A thread that prepares batches may compute more than the one that waits for them. The thread that is `known` goes
+    before all others.
     """
-    process, thread, *_ = times.sort("trains", "spent", descending=True, maintain_order=True).row(0)
+    order = times.with_columns(known=pl.col("thread").fill_null(0).eq_missing(pl.lit(known, pl.Int64)))
+    process, thread, *_ = order.sort("known", "trains", "spent", descending=True, maintain_order=True).row(0)
     return process, thread
 
 

@@ -7,12 +7,14 @@ from dataclasses import replace
 from functools import partial
 from random import Random
 
+import polars as pl
+
 from benchmarks.cases.case import HEALTHY
-from benchmarks.cases.disturbances import drop_calls
+from benchmarks.cases.disturbances import drop_calls, rebuild
 from benchmarks.cases.dressing import dress, mark_step
-from benchmarks.cases.lookalikes import draw_training, interrupt
+from benchmarks.cases.lookalikes import draw_training, interrupt, plan_patient_host
 from benchmarks.cases.played import NONE, ONE, TWIN_SEED, HandingMachine, Job, Twin, make_job
-from deepprof.collectors.trace import Trace
+from deepprof.collectors.trace import FAILED_ALLOCATIONS, MEMORY_EVENTS, Trace
 from deepprof.simulation.host_problems import LAUNCH_NS
 from deepprof.simulation.machine import DEVICE_BYTES_PER_NS
 from deepprof.simulation.models import SimulatedModel, draw_model, shrink_model
@@ -42,6 +44,7 @@ LOAD_NS = 2_000_000_000  # of a module, in the call that needs it first
 USUAL_NS = 150_000  # that a batch which is ready takes
 EXTRA_STREAM = 31
 EAGER_PACE = 2.0
+FULL_NBYTES = 80_000_000_000
 SMALL_NBYTES, MASKED_NBYTES = 4_096, 2_000_000_000
 UPDATE = "void tensorflow::functor::ApplyAdamKernel<float, false>(int, float*, float*, float*, float const*)"
 
@@ -179,6 +182,19 @@ def mark_dressed(trace: Trace) -> Trace:
     return mark_step(dress(trace, "tensorflow"))
 
 
+def fill_memory(trace: Trace, *, fails: bool) -> Trace:
+    """Return the trace with a device that a block fills up to a hundredth, for which one more may be asked in vain."""
+    begin, end = int(trace.device_events["start_ns"].item(0)), int(trace.device_events["end_ns"].item(-1))
+    block = {"time_ns": begin, "process": 1, "thread": 1, "device": 0, "address": 1 << 30, "nbytes": FULL_NBYTES}
+    totals = {"allocated_nbytes": FULL_NBYTES, "reserved_nbytes": FULL_NBYTES}
+    failed = {"time_ns": end, "device": 0, "nbytes": FULL_NBYTES // 10, "free_nbytes": FULL_NBYTES // 100}
+    return rebuild(
+        trace,
+        memory_events=pl.DataFrame([block | totals], schema=MEMORY_EVENTS),
+        failed_allocations=pl.DataFrame([failed] * fails, schema=FAILED_ALLOCATIONS),
+    )
+
+
 BLAMES = ("launch-bound", "allocator-bound", "host-bound", "input-bound")
 UPDATES = make_job(plan_updates_inside, 1)
 TENSORFLOW = partial(dress, flavour="tensorflow")
@@ -238,5 +254,11 @@ TWINS = {
         ("dependency-bound",),
     ),
     "serial reductions": Twin(make_job(plan_serial_reductions, 10, count=200), ("communication-bound",)),
+    "an allocation fails": Twin(
+        make_job(plan_patient_host), ("out-of-memory",), change=partial(fill_memory, fails=True)
+    ),
+    "the device is nearly full": Twin(
+        make_job(plan_patient_host), (HEALTHY,), ("out-of-memory",), change=partial(fill_memory, fails=False)
+    ),
     "no reductions": Twin(make_job(plan_serial_reductions, 10, count=0), (HEALTHY,), ("communication-bound",)),
 }

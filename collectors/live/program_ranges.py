@@ -76,7 +76,14 @@ class ProgramRange:
         _end(self)
 
     def __call__(self, function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-        """Return the function, each of whose calls is such a range."""
+        """Return the function, each of whose calls is such a range; raises `TypeError` for a class.
+
+        What a decorator makes of a class is no class any more: nothing could inherit from it.
+        """
+        if isinstance(function, type) or not callable(function):
+            is_class = isinstance(function, type)
+            what = f"{function.__name__} is a class: decorate its methods" if is_class else f"{function!r} is none"
+            raise TypeError(f"deepprof.range({self.name!r}) decorates functions, and {what}")
 
         @functools.wraps(function)
         def call(*values: Parameters.args, **named: Parameters.kwargs) -> Result:
@@ -94,7 +101,7 @@ def range(name: str) -> ProgramRange:
     other and be open on several threads at once. One that is left by an exception ends there. Of a coroutine or a
     generator a decorator marks only the call that makes it; a range that is open over an `await` or a `yield` holds
     what its thread does meanwhile, and takes the ranges that were begun in it along when it ends. Where nothing
-    records ranges this costs next to nothing; it never raises.
+    records ranges this costs next to nothing; it never raises, but for a `TypeError` where it decorates a class.
     """
     return ProgramRange(name)
 

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from deepprof.analysis.result import Recording, TimeSummary, WorkWithoutLoop, add_up, describe_recording
-from deepprof.analysis.streams import MIN_STREAM_KERNELS, SearchedStream, next_streams, search_streams
+from deepprof.analysis.streams import MIN_STREAM_KERNELS, SearchedStream, carry_streams, next_streams, search_streams
 from deepprof.analysis.tables import BREAKDOWN, PLACED_STREAMS
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.code_places import name_lines
@@ -38,6 +38,7 @@ from deepprof.metrics.loop import Loop
 from deepprof.metrics.memory.device_memory import list_memory
 from deepprof.metrics.operators import is_stand_in
 from deepprof.metrics.ranks.facts import RankFacts, gather_facts, longest_loops
+from deepprof.metrics.selection.selected_trace import SelectedTrace, keep_roles
 from deepprof.metrics.sharing.shared_places import SharedWork
 from deepprof.metrics.sharing.shares import ShareOfDevice, keep_disturbed, measure_share
 from deepprof.metrics.sharing.work import OtherWork
@@ -58,6 +59,11 @@ class AnalysisOptions:
     stream: tuple[int, int] | None = None
     alone: bool = True
     shared: tuple[SharedWork, ...] = ()
+
+    def find_known(self, trace: Trace) -> SelectedTrace | None:
+        """Return the trace if it brings the loops of a whole, and no others are asked for."""
+        asked = self.counts or self.stream is not None
+        return trace if isinstance(trace, SelectedTrace) and not asked else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -95,7 +101,7 @@ def examine(trace: Trace, question: AnalysisOptions, recorded: Trace | None = No
     that no two ranks have the same number, and that some rank has the requested stream.
     """
     trace = on_one_clock(trace)
-    roles = classify_streams(trace, question.stream)
+    roles = keep_roles(classify_streams(trace, question.stream), question.find_known(trace))
     shared = _find_own(trace.rank or 0, question)
     others = {device: each.others(trace.rank or 0) for device, each in shared.items()}
     look = _look_at(trace, roles, question, others)
@@ -240,24 +246,35 @@ def _look_at(
         device: lay_out(trace, device, host.launches, others.get(device))
         for device in roles["device"].unique(maintain_order=True)
     }
-    main = roles.filter(pl.col("role") == "main")
-    look = _TraceAnalysis([], timelines, [] if main.height else [("", _reason_without_kernels(trace))])
-    for device, number in main.select("device", "stream").iter_rows():
-        streams = [(device, number), *([] if question.stream else next_streams(roles, device))]
-        shown = search_streams(trace, host, streams, question.counts)
+    known = question.find_known(trace)
+    main = _list_main(roles, known)
+    look = _TraceAnalysis([], timelines, [] if main else [("", _reason_without_kernels(trace))])
+    for device, number in main:
+        if known is None:
+            streams = [(device, number), *([] if question.stream else next_streams(roles, device))]
+            shown = search_streams(trace, host, streams, question.counts)
+            loops = _complete(shown, trace, host, others.get(device))
+        else:
+            shown = carry_streams(known, host, (device, number))
+            loops = iter(shown.loops)
         look.reasons.extend([(f", device {device}", shown.reason)] if shown.reason else [])
-        look.loops.extend(_complete(shown, trace, host, timelines[device], others.get(device)))
+        look.loops.extend(_with_top(with_parts(loop, trace, timelines[device]), trace) for loop in loops)
         look.singles.extend([] if shown.loops else _stand_in(shown, trace, timelines[device]))
     return look
 
 
-def _complete(
-    shown: SearchedStream, trace: Trace, host: HostSide, timeline: Timeline, others: OtherWork | None
-) -> Iterator[Loop]:
-    """Yield a stream's loops with the parts of their time; iterations slowed by `others` do not count as warm-up."""
+def _list_main(roles: pl.DataFrame, known: SelectedTrace | None) -> list[tuple[int, int]]:
+    """Return device and number of the main streams; of a part also that of a loop whose device has none in it."""
+    main = dict(roles.filter(pl.col("role") == "main").select("device", "stream").iter_rows())
+    there = set(roles["device"].to_list())
+    loops = () if known is None else (loop for loop in known.loops if loop.device in there)
+    return list(({loop.device: loop.stream for loop in loops} | main).items())
+
+
+def _complete(shown: SearchedStream, trace: Trace, host: HostSide, others: OtherWork | None) -> Iterator[Loop]:
+    """Yield a stream's loops, the last iteration closed; iterations slowed by `others` do not count as warm-up."""
     for loop in shown.loops:
-        kept = loop if others is None else keep_disturbed(loop, others)
-        yield _with_top(with_parts(close_last(kept, trace, shown.sequence, host), trace, timeline), trace)
+        yield close_last(loop if others is None else keep_disturbed(loop, others), trace, shown.sequence, host)
 
 
 def _stand_in(shown: SearchedStream, trace: Trace, timeline: Timeline) -> Iterator[Loop]:

@@ -1,7 +1,7 @@
 """A part of a job that is asked for: named ranges, numbered kernels, iterations, a layer (PASTA's ranges).
 
 The records of the part are a trace of their own, which is analysed as any other; the rest is counted as `not-selected`.
-Iterations and layers are known only once the whole was analysed, which needs no second reading.
+Iterations and layers are known only once the whole was analysed, which needs no second reading; its loops are kept.
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ from deepprof.analysis.result import Analysis
 from deepprof.collectors.errors import UsageError
 from deepprof.collectors.kept_rows import NOT_SELECTED, RowMarks, keep_rows
 from deepprof.collectors.trace import Trace
+from deepprof.metrics.carried import keep_iterations
 from deepprof.metrics.operators import is_stand_in
-from deepprof.metrics.selection.chosen_iterations import mark_iterations
+from deepprof.metrics.selection.chosen_iterations import find_iterations, find_spans, mark_iterations
 from deepprof.metrics.selection.chosen_layers import list_layers, mark_layer
 from deepprof.metrics.selection.marks import combine, mark_nothing
 from deepprof.metrics.selection.named_ranges import list_range_names, mark_ranges
 from deepprof.metrics.selection.numbered_kernels import count_kernels, mark_kernels
+from deepprof.metrics.selection.selected_trace import SelectedTrace
+from deepprof.metrics.spans import Spans
 from deepprof.plurals import counted
 from deepprof.render.plain import shorten
 
@@ -121,8 +124,9 @@ def select(  # noqa: PLR0913  options by name
     until the next one starts; the last number is left out, None is open. `layer` is the path of a layer, which is
     selected with all below it, forward and backward. Of several, what all have in common is selected.
 
-    For iterations and layers the whole is analysed first, with the options of `analyze`. Records that are left out are
-    counted as `not-selected`, and a note says what part it is. Raises `UsageError` where nothing is selected.
+    For iterations and layers the whole is analysed first, with the options of `analyze`; the part keeps its loops, with
+    the iterations that lie in it and their numbers (`SelectedTrace`). Records that are left out are counted as
+    `not-selected`, and a note says what part it is. Raises `UsageError` where nothing is selected.
     """
     asked = Selection(range=range, grid=grid, iterations=iterations, layer=layer)
     ranks = list(separate((traces,) if isinstance(traces, Trace) else traces))
@@ -135,7 +139,7 @@ def select(  # noqa: PLR0913  options by name
     marks = [combine(each) for each in zip(*_mark_all(read, asked), strict=True)]
     if not any(each[table].any() for each in marks for table in ("device_events", "host_events")):
         raise UsageError(asked.explain_nothing())
-    return [_take(each.trace, kept, asked) for each, kept in zip(read, marks, strict=True)]
+    return [_take(each, kept, asked) for each, kept in zip(read, marks, strict=True)]
 
 
 def _choose_trace(recorded: Trace, analysis: Analysis | None, number: int) -> Trace:
@@ -145,12 +149,42 @@ def _choose_trace(recorded: Trace, analysis: Analysis | None, number: int) -> Tr
     return analysis.traces[number]
 
 
-def _take(trace: Trace, kept: RowMarks, asked: Selection) -> Trace:
-    """Return the part of a rank, with a note on what it is."""
-    part = keep_rows(trace, kept)
+def _take(each: _ReadRank, kept: RowMarks, asked: Selection) -> Trace:
+    """Return the part of a rank, with a note on what it is, and with the loops of the whole where that was analysed."""
+    part = keep_rows(each.trace, kept)
     left = part.accounting.dropped.get(NOT_SELECTED, 0)
     note = f"only a part is looked at: {asked.describe()}; {counted(left, 'record')} outside of it"
-    return replace(part, notes=(note, *part.notes))
+    part = replace(part, notes=(note, *part.notes))
+    if each.analysis is not None:
+        return _bring_loops(part, each, each.analysis, asked)
+    if isinstance(part, SelectedTrace) and asked.grid is not None:
+        return replace(part, is_numbered=True)
+    return part
+
+
+def _bring_loops(part: Trace, each: _ReadRank, analysis: Analysis, asked: Selection) -> SelectedTrace:
+    """Return the part of a rank with what the analysis of the whole found: its loops and the roles of its streams."""
+    own = [loop for loop in analysis.loops if loop.rank == each.rank]
+    within = _find_time(each, analysis, asked)
+    kept = (keep_iterations(loop, within) for loop in own)
+    roles = analysis.streams.filter(rank=each.rank).select("device", "stream", pl.col("role").cast(pl.String))
+    main = roles.filter(role="main")["stream"].to_list()
+    return SelectedTrace(
+        **{name: getattr(part, name) for name in Trace.__slots__},
+        loops=tuple(loop for loop in kept if loop is not None),
+        roles=roles,
+        thread=main[0] if main and is_stand_in(each.analysed) else None,
+        is_numbered=asked.grid is not None or (isinstance(part, SelectedTrace) and part.is_numbered),
+    )
+
+
+def _find_time(each: _ReadRank, analysis: Analysis, asked: Selection) -> Spans | None:
+    """Return the time of the iterations that are asked for, None: of all."""
+    number = find_main_loop(analysis, each.rank)
+    if asked.iterations is None or number is None:
+        return None
+    loop = analysis.loops[number]
+    return find_spans(loop, find_iterations(loop, *asked.iterations))
 
 
 def _mark_all(ranks: Sequence[_ReadRank], asked: Selection) -> Iterator[list[RowMarks]]:

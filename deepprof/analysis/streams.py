@@ -8,15 +8,18 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from deepprof.collectors.trace import Trace
+from deepprof.metrics.carried import carry_over
 from deepprof.metrics.evidence import gather_evidence
 from deepprof.metrics.host import HostSide
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.mined import find_counted, find_loops, pick_counted
+from deepprof.metrics.selection.selected_trace import SelectedTrace
 from deepprof.metrics.sequence import Sequence, main_sequence
 from deepprof.mining.evidence import Evidence
 from deepprof.plurals import counted
 
 MIN_STREAM_KERNELS = 6  # kernels: a stream with fewer is not searched
+NO_ITERATION = "the part that is looked at has no iteration of the whole"
 WORTH, MOST_STREAMS = 0.2, 3  # streams with this share of the main one's busy time are searched, at most so many
 
 
@@ -47,6 +50,16 @@ def search_streams(
         return replace(free, loops=picked)
     loops, reason = find_counted(trace, first.sequence, first.evidence, counts)
     return replace(first, loops=loops, reason=reason)
+
+
+def carry_streams(trace: SelectedTrace, host: HostSide, place: tuple[int, int]) -> SearchedStream:
+    """Return the loops of the whole on the device of a main stream (device, stream), as a part of it shows them."""
+    own = [loop for loop in trace.loops if loop.device == place[0]]
+    sequence = main_sequence(trace, place[0], own[0].stream if own else place[1], host)
+    evidence = gather_evidence(trace, sequence, host)
+    carried = (carry_over(loop, trace, sequence, evidence) for loop in own)
+    loops = [loop for loop in carried if loop is not None]
+    return SearchedStream(sequence, evidence, loops, None if loops else NO_ITERATION)
 
 
 def _search_stream(trace: Trace, host: HostSide, place: tuple[int, int]) -> SearchedStream:

@@ -80,7 +80,7 @@ def select_part(traces: Sequence[Trace], args: argparse.Namespace) -> tuple[Sequ
         from deepprof.analysis.selection import select
 
         traces = select(traces, **selected, **options)
-        options["counts"] = ()  # which are of the whole
+        options |= {"counts": (), "stream": None}  # which are of the whole
     return traces, options
 
 

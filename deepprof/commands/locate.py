@@ -30,9 +30,10 @@ class Locate:
     """Find the kernel that is called most, runs longest or moves most bytes, and the code that launches it.
 
     WHAT is most-called, longest (most time in all), most-bytes (copies too), most-memory (what is in use at the peak,
-    by operator and size) or own:EXPRESSION, such as own:registers*calls: numbers, + - * / ( ) and the columns calls,
-    device_ns, mean_ns, min_ns, max_ns, nbytes, grid, block, registers and shared_nbytes. The stack runs from Python
-    over operators to the device. Details are read: call stacks, shapes, how kernels were launched.
+    by operator and size, in a snapshot by call stack) or own:EXPRESSION, such as own:registers*calls: numbers,
+    + - * / ( ) and the columns calls, device_ns, mean_ns, min_ns, max_ns, nbytes, grid, block, registers and
+    shared_nbytes. The stack runs from Python over operators to the device. Details are read: call stacks, shapes, how
+    kernels were launched.
     """
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
@@ -151,7 +152,7 @@ def _locate_memory(trace: Trace, tree: ContextTree, args: argparse.Namespace) ->
     whole = peak.in_use_nbytes or peak.known_nbytes
     blocks = [
         LocatedBlock(
-            name=row["operator"],
+            name=row["operator"] or row["line"],
             activity="allocation",
             value=row["nbytes"],
             calls=row["calls"],

@@ -24,6 +24,7 @@ INTERVAL_S = 1.0  # between two looks for new records
 WAIT_S = 0.1  # between two looks at Ctrl-C
 PATIENCE_S = 60.0  # with a daemon that is away
 SETTLE_S = 30.0  # for the iterations of a job that has ended
+FORGOTTEN = "the daemon no longer knows the job: the report is of what was seen until then"
 CUT = "interrupted while the tool was at work: the last frame may be only partly in its figures"
 
 
@@ -40,12 +41,25 @@ def run_live(tool: Tool, args: argparse.Namespace) -> tuple[Report, ToolRecords]
     with Daemon(endpoint) as daemon, progress("following (Ctrl-C: report)"):
         following = _Following(daemon.follow(args.job), run)
         following.follow(args.duration)
+        return _conclude(following, daemon, args), following.describe()
+
+
+def _conclude(following: _Following, daemon: Daemon, args: argparse.Namespace) -> Report:
+    """Return the report, with what the daemon found in the job if it has that still."""
+    from deepprof.live.client.errors import DaemonError
+
+    run = following.run
+    try:
         if run.wants_iterations and following.records.ended:
             _wait_settled(daemon, args.job)
-        report = run.conclude(
+        return run.conclude(
             lambda: analyze_selected(daemon.window(args.job), args), lambda: daemon.iterations(args.job)
         )
-        return report, following.describe()
+    except DaemonError as error:
+        if not (error.absent or error.passing):
+            raise
+        following.notes.append(f"the tool got no iterations and no analysis: {error}")
+        return run.report()
 
 
 class _Following:
@@ -79,8 +93,11 @@ class _Following:
                 new = self.feed_new(done)
                 seen_s = time.monotonic()
             except DaemonError as error:
-                if not self.records.ranks or not error.passing:
+                if not self.records.ranks or not (error.passing or error.absent):
                     raise
+                if error.absent:
+                    self.notes.append(FORGOTTEN)
+                    return
                 if time.monotonic() - seen_s > PATIENCE_S:
                     self.notes.append(f"the job was not followed to its end: {error}")
                     return

@@ -184,3 +184,11 @@ def format_ms(ns: float) -> str:
     if ms >= 10_000:
         return f"{ms / 1e3:.1f} s"
     return f"{ms:.1f} ms" if ms >= 1 else f"{ms:.3f} ms"
+
+
+def format_nbytes(nbytes: float) -> str:
+    """Return a size in the decimal unit that gives it one to three digits."""
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if nbytes >= size:
+            return f"{nbytes / size:.1f} {unit}"
+    return f"{nbytes:.0f} bytes"

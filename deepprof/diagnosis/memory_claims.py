@@ -52,11 +52,3 @@ def place_of(row: Mapping[str, object]) -> Place:
 def trace_of(memory: DeviceMemory) -> Trace:
     """Return the trace whose memory it is."""
     return memory.known.trace
-
-
-def format_nbytes(nbytes: float) -> str:
-    """Return a size in the decimal unit that gives it one to three digits."""
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if nbytes >= size:
-            return f"{nbytes / size:.1f} {unit}"
-    return f"{nbytes:.0f} bytes"

@@ -142,6 +142,7 @@ class _LoopBlock(msgspec.Struct, frozen=True, kw_only=True):
     prologue: _OutsideBlock
     epilogue: _OutsideBlock
     iterations: list[_IterationBlock]
+    whole_iterations: int | None
     metrics: dict[str, MetricValue]
     anatomy: AnatomyBlock | None
     roofline: RooflineBlock | None
@@ -290,6 +291,7 @@ def _describe_loop(loop: Loop) -> _LoopBlock:
         prologue=_OutsideBlock(kernels=loop.prologue.kernels, span_ns=loop.prologue.span_ns),
         epilogue=_OutsideBlock(kernels=loop.epilogue.kernels, span_ns=loop.epilogue.span_ns),
         iterations=[_describe_iteration(row, used.get(row["index"], {})) for row in loop.table.to_dicts()],
+        whole_iterations=loop.whole_iterations,
         metrics=_describe_metrics(loop),
         anatomy=describe_anatomy(loop),
         roofline=describe_roofline(loop.roofline),

@@ -34,7 +34,7 @@ class _FrameBlock(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LocatedBlock(msgspec.Struct, frozen=True, kw_only=True):
-    """A kernel or copy with what all its calls took, or allocations of one operator and one size.
+    """A kernel or copy with what all its calls took, or allocations of one operator and one size, or of one call stack.
 
     `value` is what they are ordered by. `share_ratio` is the share of the time of all of them, or of the memory in use
     at the peak. `stack` is the code that launched (allocated) most of it, the outermost frame first: `stack_calls` of
@@ -104,7 +104,8 @@ def print_located(report: LocateReport, page: TextPage) -> None:
 def _name(found: LocatedBlock) -> str:
     """Return the name that a person recognises."""
     if found.activity == "allocation":
-        return f"{found.name or '(no operator)'}, pieces of {format_bytes(found.piece_nbytes)}"
+        pieces = "" if found.piece_nbytes is None else f", pieces of {format_bytes(found.piece_nbytes)}"
+        return f"{found.name or '(no operator)'}{pieces}"
     name = found.name or "(unnamed)"
     return shorten(name) if found.activity in ON_DEVICE else name
 

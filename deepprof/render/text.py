@@ -224,7 +224,8 @@ def _describe_loop(loop: Loop, words: Wording) -> Iterable[str]:
     spread = loop.metrics.iteration_ns
     median = f", median {format_duration(spread.median)}" if spread else ""
     partial = int((~loop.iterations["complete"]).sum())
-    found = counted(loop.iterations.height, "iteration") + (f" ({partial} incomplete)" if partial else "")
+    whole = f" of {loop.whole_iterations:,}" if loop.whole_iterations else ""
+    found = f"{counted(loop.iterations.height, 'iteration')}{whole}" + (f" ({partial} incomplete)" if partial else "")
     warm = loop.metrics.warmup_excluded
     yield f"{found}{median}" + (f"; {counted(warm, 'warm-up iteration')} first, in no figure" if warm else "")
     for cycle in loop.cycles:

@@ -1,9 +1,10 @@
-"""A tool's options, as words of the command line: `--rows 5 --share=0.5`."""
+"""A tool's options, as words of the command line: `--rows 5 --share=0.5`; of several values: `--name a --name b`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, get_args, get_origin
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 
 import msgspec
 
@@ -12,6 +13,9 @@ from deepprof.render.plain import shorten
 from deepprof.tools.tool import Tool, guard
 
 REQUIRED = "required"
+LARGEST = (1 << 63) - 1
+ONCE_FOR_EACH = "once for each value"
+SEVERAL = (list, tuple, set, frozenset)
 
 
 class _ToolOption(msgspec.Struct, frozen=True):
@@ -35,11 +39,21 @@ def make_tool(kind: type[Tool], words: Sequence[str]) -> Tool:
     def convert() -> Tool:
         try:
             given = {fields[option].encode_name: value for option, value in _pair_words(words, fields).items()}
-            return msgspec.convert(given, kind, strict=False)
+            return _check_numbers(msgspec.convert(given, kind, strict=False))
         except ValueError as error:  # msgspec's own among them
             raise UsageError(_explain(kind, escaped(str(error)))) from error
 
     return guard(kind.name, "its options", convert)
+
+
+def _check_numbers(tool: Tool) -> Tool:
+    """Return the tool; raises `ValueError` for a number that no table can hold, which its report would stumble over."""
+    for field in msgspec.structs.fields(tool):
+        value = getattr(tool, field.name)
+        for each in value if isinstance(value, SEVERAL) else (value,):
+            if isinstance(each, int) and not -LARGEST - 1 <= each <= LARGEST:
+                raise ValueError(f"{_spell(field)} {each} is beyond the numbers of 64 bits")
+    return tool
 
 
 def _fields_of(kind: type[Tool]) -> tuple[msgspec.structs.FieldInfo, ...]:
@@ -52,23 +66,31 @@ def _spell(field: msgspec.structs.FieldInfo) -> str:
     return f"--{field.encode_name.replace('_', '-')}"
 
 
-def _pair_words(words: Sequence[str], known: Mapping[str, msgspec.structs.FieldInfo]) -> dict[str, str]:
+def _pair_words(words: Sequence[str], known: Mapping[str, msgspec.structs.FieldInfo]) -> dict[str, str | list[str]]:
     """Return options and their values; one that can be true is so without a value. Raises `ValueError`."""
-    pairs: dict[str, str] = {}
+    pairs: dict[str, str | list[str]] = {}
     at = 0
     while at < len(words):
         option, equals, value = words[at].partition("=")
         at += 1
         if option not in known:
             raise ValueError(f"{shorten(escaped(option))} is no option of it")
-        if option in pairs:
+        several = _takes_several(known[option].type)
+        if option in pairs and not several:
             raise ValueError(f"{option} is given twice")
         if not equals and at < len(words) and words[at].partition("=")[0] not in known:
             value, at = words[at], at + 1
         elif not equals:
             value = _find_implied(option, known[option].type)
-        pairs[option] = value
+        pairs[option] = [*pairs.get(option, []), value] if several else value
     return pairs
+
+
+def _takes_several(kind: Any) -> bool:
+    """Return whether a type is one of several values, or may be."""
+    hint = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+    kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    return any((get_origin(each) or each) in SEVERAL for each in kinds)
 
 
 def _find_implied(option: str, kind: Any) -> str:
@@ -90,6 +112,8 @@ def _describe_field(field: msgspec.structs.FieldInfo) -> _ToolOption:
     """Return the option that a field is."""
     hint, *notes = get_args(field.type) if get_origin(field.type) is Annotated else (field.type,)
     said = next((note.description for note in notes if isinstance(note, msgspec.Meta) and note.description), "")
+    if _takes_several(field.type):
+        said = f"{said}; {ONCE_FOR_EACH}" if said else ONCE_FOR_EACH
     return _ToolOption(_spell(field), _name_type(hint), _find_default(field), said)
 
 

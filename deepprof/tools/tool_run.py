@@ -61,6 +61,10 @@ class ToolRun:
             self.give(ITERATION_HOOK.batches, table.iter_slices(self.batch_rows))
         if self.wants_analysis:
             self.call("on_analysis", analyse())
+        return self.report()
+
+    def report(self) -> Report:
+        """Return the tool's report on what it was given."""
         return _check_report(self.tool, self.call("report"))
 
 

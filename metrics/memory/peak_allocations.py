@@ -1,4 +1,7 @@
-"""Which operators hold the memory that is in use at its peak, and in pieces of which size."""
+"""Which operators hold the memory that is in use at its peak, and in pieces of which size.
+
+Where no operator was recorded, as in a snapshot, it is the call stacks that hold it, with the pieces of each together.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +19,20 @@ from deepprof.metrics.contexts.slices import find_open
 from deepprof.metrics.contexts.stacks import kinds_of
 from deepprof.metrics.contexts.tree import ContextTree
 from deepprof.metrics.memory.block_lifetimes import find_alive, pair_blocks
+from deepprof.metrics.memory.owners import name_stacks
 from deepprof.metrics.memory.use import read_use
 
 I64 = pl.Int64()
 
 HELD = TableSchema.of(
-    "The allocations of one operator and one size that are in use when most memory is.",
+    "The allocations of one operator and one size, or of one call stack, that are in use when most memory is.",
     {
         "operator": (pl.String(), "the innermost operator that was open; null: none was recorded"),
-        "piece_nbytes": (I64, "the size of each"),
+        "line": (
+            pl.String(),
+            "without an operator the line of the call stack, `file(line): function`; null: not known",
+        ),
+        "piece_nbytes": (I64, "the size of each; null: they differ"),
         "calls": (I64, "how many there are"),
         "nbytes": (I64, "their sizes, added up"),
         "event": (pl.UInt32(), "the row of `memory_events` of the first of them"),
@@ -63,16 +71,28 @@ def find_peak(trace: Trace, tree: ContextTree) -> _PeakMemory | None:
 
 
 def _group(live: pl.DataFrame, trace: Trace, tree: ContextTree) -> pl.DataFrame:
-    """Return live allocations by operator and size, with the schema `HELD`."""
+    """Return live allocations by operator and size, else by call stack or size, with the schema `HELD`."""
     operator = (tree.slices.rows["kind"] == "operator").to_numpy()
     around = np.maximum(tree.slices.parent, 0)
     nearest = find_nearest(operator, around, measure_depths(tree.slices.parent))
     row = np.append(nearest, -1)[find_open(tree.slices, live)] if live.height else np.empty(0, np.int64)
     name_ids = tree.slices.rows["name_id"].gather(pl.Series(row, dtype=I64).replace(-1, None))
     named = live.with_columns(operator=trace.names.gather(name_ids), piece_nbytes="nbytes")
-    groups = named.group_by("operator", "piece_nbytes", maintain_order=True)
-    held = groups.agg(pl.col("nbytes").sum(), pl.col("event").first(), calls=pl.len())
-    ordered = held.sort("nbytes", "event", descending=[True, False])
+    return _add_up(named.join(trace.allocations, on="event", how="left", maintain_order="left"), trace.stacks)
+
+
+def _add_up(named: pl.DataFrame, stacks: pl.DataFrame) -> pl.DataFrame:
+    """Return the sums of allocations with `operator`, `piece_nbytes` and `stack_id`; the schema is `HELD`."""
+    by_stack = pl.col("operator").is_null() & pl.col("stack_id").is_not_null()
+    stack, size = pl.when(by_stack).then("stack_id"), pl.when(~by_stack).then("piece_nbytes")
+    held = named.group_by("operator", stack, size=size, maintain_order=True).agg(
+        pl.col("nbytes").sum(),
+        pl.col("event").first(),
+        pl.when(pl.col("piece_nbytes").n_unique() == 1).then(pl.col("piece_nbytes").first()),
+        calls=pl.len(),
+    )
+    lines = name_stacks(stacks).select("stack_id", line=pl.format("{}({}): {}", "file", "line", "function"))
+    ordered = held.join(lines, on="stack_id", how="left").sort("nbytes", "event", descending=[True, False])
     return ordered.select(list(HELD)).cast(dict(HELD))  # type: ignore[arg-type]
 
 

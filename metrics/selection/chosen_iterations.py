@@ -14,7 +14,20 @@ from deepprof.metrics.operators import is_stand_in
 from deepprof.metrics.selection.marks import mark_time, start_in, with_launchers
 from deepprof.metrics.spans import Spans, union
 
-Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+def find_iterations(loop: Loop, first: int | None, last: int | None) -> Bools:
+    """Return which iterations of a loop are numbered `first` ≤ n < `last`."""
+    index = loop.iterations["index"].to_numpy()
+    return (index >= (first or 0)) & (index < (np.iinfo(np.int64).max if last is None else last))
+
+
+def find_spans(loop: Loop, chosen: Bools) -> Spans:
+    """Return the time of chosen iterations on the device, each until the next one starts."""
+    table = loop.iterations
+    start = table["start_ns"].to_numpy()
+    return union(start[chosen], (start + (table["busy_ns"] + table["idle_ns"]).to_numpy())[chosen])
 
 
 def mark_iterations(
@@ -27,25 +40,23 @@ def mark_iterations(
     next one; what launched its work at another time belongs to it, too. `recorded` is the trace as it was read, if
     operators were made its kernels since (CPU fallback): the rows are then its own.
     """
-    table = loop.table
-    start, end = table["start_ns"].to_numpy(), (table["start_ns"] + table["busy_ns"] + table["idle_ns"]).to_numpy()
-    index = table["index"].to_numpy()
-    chosen = (index >= (first or 0)) & (index < (np.iinfo(np.int64).max if last is None else last))
+    chosen = find_iterations(loop, first, last)
     if not chosen.any():
         return None
-    device = union(start[chosen], end[chosen])
+    device = find_spans(loop, chosen)
     if recorded is not None and is_stand_in(trace):
         return mark_time(recorded, start_in(device, recorded.device_events["start_ns"]), device, device)
     events = start_in(device, trace.device_events["start_ns"])
-    return with_launchers(trace, mark_time(trace, events, device, _find_host_spans(trace, loop, chosen, end)))
+    return with_launchers(trace, mark_time(trace, events, device, _find_host_spans(trace, loop, chosen)))
 
 
-def _find_host_spans(trace: Trace, loop: Loop, chosen: npt.NDArray[np.bool_], end: Int64s) -> Spans:
+def _find_host_spans(trace: Trace, loop: Loop, chosen: Bools) -> Spans:
     """Return the time of chosen iterations on the host; that of the device where no launch is known.
 
     An iteration that no other follows ends there with the last launch of its work.
     """
-    start = loop.table["start_ns"].to_numpy()
+    table = loop.iterations
+    start, end = table["start_ns"].to_numpy(), (table["start_ns"] + table["busy_ns"] + table["idle_ns"]).to_numpy()
     launched = trace.device_events.filter(pl.col("device") == loop.device).join(
         read_launches(trace).select("correlation", "launch_ns", "launched_ns"), on="correlation", maintain_order="left"
     )

@@ -151,7 +151,8 @@ def test_every_row_of_a_small_history(tmp_path: Path) -> None:
     assert (trace.accounting.read, trace.accounting.dropped) == (7, {"snapshot": 1, "free-requested": 1})
     assert trace.devices["device"].to_list() == [0]
     bare = read(tmp_path / "s.pickle", history(*entries), details=False)
-    assert (bare.allocations.height, bare.stacks.height, bare.failed_allocations["stack_id"][0]) == (0, 0, None)
+    assert (bare.allocations.height, bare.failed_allocations["stack_id"][0]) == (0, 0)
+    assert bare.stacks["frames"].to_list() == ["/job/train_2.py(12): step_2"]  # that of the failure alone
 
 
 def test_what_is_older_than_the_history_stands_at_its_beginning(tmp_path: Path) -> None:

@@ -35,6 +35,15 @@ def test_the_last_step_lasts_until_its_marker_ends(iterations: int) -> None:
     assert (last["busy_ns"], last["idle_ns"]) == (300_000, 600_000)
 
 
+def test_what_begins_after_the_last_kernel_is_of_the_last_step_too() -> None:
+    work = [*WORK, Work(700, 750, 690, activity="memcpy", stream=MAIN + 1)]
+    loop, trace = Job(LENGTH, work, [Did("ProfilerStep#1", -20, 900, "range")], iterations=3).build()
+    host = read_host(trace)
+    table = close_last(loop, trace, main_sequence(trace, 0, MAIN, host), host).iterations
+    assert table["events"].to_list() == [7, 7, 7]
+    assert table["busy_ns"].to_list() == [350_000] * 3
+
+
 def test_all_parts_of_the_last_step_add_up_beyond_the_last_event() -> None:
     loop = closed(3)
     from deepprof.metrics.breakdown.parts import PART_NAMES

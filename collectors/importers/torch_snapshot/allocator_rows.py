@@ -16,18 +16,15 @@ from deepprof.collectors.trace import (
     FAILED_ALLOCATIONS,
     MEMORY_EVENTS,
     SEGMENTS,
-    STACKS,
-    empty_table,
 )
 
 
 def write_rows(items: SnapshotItems, history: AllocatorHistory, *, details: bool) -> Mapping[str, pl.DataFrame]:
-    """Return the tables of a trace by name; without `details` none of call stacks."""
+    """Return the tables of a trace by name; without `details` with the call stacks of failed allocations alone."""
     memory, failed = history.memory, history.failed
-    stacks, of_memory, of_failed = empty_table(STACKS), None, None
-    if details:
-        stacks, ids = read_stacks(items, pl.concat([memory["frames"], failed["frames"]]))
-        of_memory, of_failed = ids.head(memory.height), ids.slice(memory.height)
+    many = memory.height if details else 0
+    stacks, ids = read_stacks(items, pl.concat([memory["frames"].head(many), failed["frames"]]))
+    of_memory, of_failed = ids.head(many) if details else None, ids.slice(many)
     beside = memory.select("stream", stack_id=pl.lit(of_memory)).with_row_index("event")
     return {
         "memory_events": _shape(memory.rename({"addr": "address"}), MEMORY_EVENTS),

@@ -10,7 +10,7 @@ import polars as pl
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.frameworks import advise
-from deepprof.diagnosis.judgement import CostClaim, FindingTexts, SeverityLimits, say_saved
+from deepprof.diagnosis.judgement import CostClaim, FindingTexts, SeverityLimits, format_nbytes, say_saved
 from deepprof.diagnosis.rule import rule
 from deepprof.metrics.breakdown.costs import spans_of_parts, windows_of
 from deepprof.metrics.breakdown.queueing import saved_without
@@ -64,7 +64,7 @@ def _describe(claim: CostClaim, copies: pl.DataFrame, trace: Trace) -> Finding:
     per_second = nbytes / max(1, taken) * 1e9
     pageable, pinned = (bool(copies["name"].str.contains(f"(?i){kind}").any()) for kind in ("pageable", "pinned"))
     way = WAYS.get(_main_direction(copies), "between host and device")
-    size = f": {nbytes / cost.iterations / 1e6:.1f} MB at {per_second / 1e9:.1f} GB/s" if nbytes else ""
+    size = f": {format_nbytes(nbytes / cost.iterations)} at {format_nbytes(per_second)}/s" if nbytes else ""
     texts = FindingTexts(
         title=f"Copies {way} are not hidden behind computation",
         summary=(

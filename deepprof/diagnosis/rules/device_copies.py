@@ -9,7 +9,7 @@ import polars as pl
 
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
-from deepprof.diagnosis.judgement import FindingTexts, SeverityLimits, say_saved
+from deepprof.diagnosis.judgement import FindingTexts, SeverityLimits, format_nbytes, say_saved
 from deepprof.diagnosis.rule import rule
 from deepprof.metrics.breakdown.costs import spans_of_parts, windows_of
 from deepprof.metrics.breakdown.queueing import saved_without
@@ -34,7 +34,7 @@ def device_copies(loop: Loop, trace: Trace) -> Iterator[Finding]:
         return
     claim, cost = replace(claim, shorter_ns=saved_without(loop, trace, spans_of_parts(loop, PARTS))), claim.cost
     count, nbytes = _count_copies(loop, trace)
-    size = f" and {nbytes / cost.iterations / 1e6:.1f} MB" if nbytes else ""
+    size = f" and {format_nbytes(nbytes / cost.iterations)}" if nbytes else ""
     each = count / cost.iterations
     texts = FindingTexts(
         title="Copies within the device are not hidden behind computation",

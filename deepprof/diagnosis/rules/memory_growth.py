@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.frameworks import advise
-from deepprof.diagnosis.judgement import FindingTexts
-from deepprof.diagnosis.memory_claims import MemoryClaim, Place, format_nbytes, place_of, trace_of
+from deepprof.diagnosis.judgement import FindingTexts, format_nbytes
+from deepprof.diagnosis.memory_claims import MemoryClaim, Place, place_of, trace_of
 from deepprof.diagnosis.rule import rule
 from deepprof.metrics.contexts.frames import write_line
 from deepprof.metrics.memory.device_memory import DeviceMemory

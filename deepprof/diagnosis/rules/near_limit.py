@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.frameworks import advise
-from deepprof.diagnosis.judgement import FindingTexts, format_percent
-from deepprof.diagnosis.memory_claims import MemoryClaim, format_nbytes, place_of, trace_of
+from deepprof.diagnosis.judgement import FindingTexts, format_nbytes, format_percent
+from deepprof.diagnosis.memory_claims import MemoryClaim, place_of, trace_of
 from deepprof.diagnosis.rule import rule
 from deepprof.metrics.memory.composition import add_up_by
 from deepprof.metrics.memory.device_memory import DeviceMemory

@@ -7,6 +7,7 @@ is given, and what then comes late is out of order.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
@@ -25,14 +26,17 @@ from deepprof.v1 import query_pb2 as query
 
 if TYPE_CHECKING:
     from deepprof.live.client.daemon import Daemon
+    from deepprof.live.client.values import RankState
 
 PIECE_RECORDS = 1 << 19  # of one answer at a time: what is read is held in memory until it is given
+LATE_RANK_S = 60.0  # how long ranks that have sent nothing are waited for
 MOST_WAITING = 1 << 20  # records of a rank, as in the daemon: a sender may never promise that no earlier one comes
 
 
 class JobRecords:
     """The records of a job's ranks. `ended`: all ranks that the daemon knows have ended, and everything was given.
 
+    Where ranks state how many there are, those that have sent nothing are waited for, a minute from the last record on.
     `missed` counts records that had left the daemon's window before they were read. Times of each rank are on its own
     clock; side tables are left out.
     """
@@ -41,7 +45,9 @@ class JobRecords:
         self.daemon, self.job, self.piece_records = daemon, job, piece_records
         self.ranks: dict[int, _RankRecords] = {}
         self.former: list[_RankRecords] = []  # of collectors that others have replaced
+        self.world_size = 0  # as the ranks state it, 0: not known
         self.ended = False
+        self._all_ended_s: float | None = None  # since when all ranks that the daemon knows have ended
 
     @property
     def missed(self) -> int:
@@ -67,7 +73,18 @@ class JobRecords:
             waiting = [] if stopped is None else [rank for rank in waiting if rank > stopped]
         if whole and all(state.ended for state in states):
             yield from self.rest()
-            self.ended = True
+            self.ended = not self._may_begin(states)
+        else:
+            self._all_ended_s = None
+
+    def _may_begin(self, states: Sequence[RankState]) -> bool:
+        """Return whether one more rank may begin now that all which the daemon knows have ended."""
+        now_s = time.monotonic()
+        self._all_ended_s = now_s if self._all_ended_s is None else self._all_ended_s
+        self.world_size = max((state.world_size for state in states), default=0)
+        age_s = (time.time_ns() - max((state.last_record_unix_ns for state in states), default=0)) / 1e9
+        recent = age_s < LATE_RANK_S and now_s - self._all_ended_s < LATE_RANK_S
+        return recent and len(states) < self.world_size
 
     def rest(self) -> Iterator[Trace]:
         """Yield the records that were read and wait for earlier ones: no more will be read."""
@@ -79,6 +96,12 @@ class JobRecords:
         notes = [f"{counted(missed, 'record')} {verb(missed, 'was', 'were')} missed: {TOO_LATE}"] if missed else []
         again = sorted({rank.number for rank in self.former})
         notes += [f"rank {rank} was started again; {OF_FORMER}" for rank in again]
+        absent = self.world_size - len(self.ranks)
+        notes += (
+            [f"{absent:,} of {self.world_size:,} ranks {verb(absent, 'has', 'have')} sent nothing"]
+            if absent > 0
+            else []
+        )
         parts = (*self.former, *self.ranks.values())
         return notes + [f"rank {part.number}: {text}" for part in parts for text in part.assembly.remarks()]
 

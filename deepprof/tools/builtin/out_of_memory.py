@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import polars as pl
 from msgspec import Meta
 
+from deepprof.diagnosis.rules.out_of_memory import BARRED
 from deepprof.metrics.contexts.frames import write_line
 from deepprof.metrics.memory.composition import COMPOSITION
 from deepprof.metrics.memory.failures import FailedAllocation, list_failures
@@ -31,7 +32,6 @@ FAILURES = pl.Schema(
         "asked_in": pl.String(),
     }
 )
-BARRED = "it may be of another stream or pool, or the process has a limit"
 
 
 class OutOfMemory(Tool):

@@ -318,3 +318,21 @@ def test_a_real_profile_has_the_ranges(tmp_path: Path) -> None:
     assert rows["name"].to_list() == ["outer", "decorated", "started", "decorated"]
     outer, first, started, second = rows.select("start_ns", "end_ns").rows()
     assert outer[0] <= first[0] <= first[1] <= outer[1] <= started[0] <= second[0] <= second[1] <= started[1]
+
+
+@pytest.mark.parametrize("what", ["a class", "no function"])
+def test_what_is_no_function_cannot_be_decorated(what: str) -> None:
+    class Net:
+        def forward(self) -> int:
+            return 3
+
+    given: Any = Net if what == "a class" else 3
+    said = {
+        "a class": "deepprof.range('net') decorates functions, and Net is a class: decorate its methods",
+        "no function": "deepprof.range('net') decorates functions, and 3 is none",
+    }
+    with pytest.raises(TypeError) as refused:
+        deepprof.range("net")(given)
+    assert str(refused.value) == said[what]
+    Net.forward = deepprof.range("net")(Net.forward)  # type: ignore[method-assign]
+    assert Net().forward() == 3

@@ -19,6 +19,7 @@ import deepprof
 from deepprof.commands import main
 from deepprof.commands.tool_live import _Following
 from deepprof.live.client.errors import DaemonError
+from deepprof.live.client.job_records import JobRecords
 from deepprof.tools import Tool, ToolRun, find_tool
 from tests.deepprof.live.service.daemons import Daemon, running, wait_for
 from tests.deepprof.live.service.sending import open_client
@@ -184,14 +185,15 @@ def test_iterations_of_a_job_that_has_ended_are_those_of_its_file(real, recorded
 class Away:
     """Records of a daemon that answers once and is away from then on; `passing`: it might come back."""
 
-    def __init__(self, trace: deepprof.Trace, *, passing: bool = True) -> None:
-        self.trace, self.passing = trace, passing
+    def __init__(self, trace: deepprof.Trace, *, passing: bool = True, absent: bool = False) -> None:
+        self.trace, self.passing, self.absent = trace, passing, absent
         self.ended, self.missed, self.dropped = False, 0, Counter()
         self.ranks: dict[int, object] = {}
 
     def read(self) -> Iterator[deepprof.Trace]:
         if self.ranks:
-            raise DaemonError("unix:/x", "is about to stop", "try again when it is back", passing=self.passing)
+            words = "is about to stop", "try again when it is back"
+            raise DaemonError("unix:/x", *words, passing=self.passing, absent=self.absent)
         self.ranks[0] = object()
         yield self.trace
 
@@ -214,6 +216,67 @@ def test_when_the_daemon_stays_away_the_report_is_of_what_was_seen(recorded, mon
         "the job was not followed to its end: daemon at unix:/x: is about to stop; try again when it is back"
     ]
     assert tool.report()["calls"] == trace.device_events.filter(activity="kernel").height
+
+
+FORGOTTEN = "the daemon no longer knows the job: the report is of what was seen until then"
+
+
+def test_of_a_job_that_the_daemon_forgets_the_report_is_of_what_was_seen(recorded) -> None:
+    trace, tool = deepprof.read(recorded), find_tool("kernel-frequency")()
+    following = _Following(Away(trace, passing=False, absent=True), ToolRun(tool))
+    following.follow(None)
+    described = following.describe()
+    assert (described.kept, described.notes) == (trace.accounting.kept, [FORGOTTEN])
+    assert tool.report()["calls"] == trace.device_events.filter(activity="kernel").height
+
+
+@pytest.mark.parametrize("tool", ["kernel-frequency", "seen"])
+def test_a_job_that_is_forgotten_while_a_tool_follows_it_is_reported(real, recorded, capsys, monkeypatch, tool) -> None:
+    """The daemon forgets the job once the first records came; nothing that the tool would ask later is known."""
+
+    class Seen(Tool):
+        """Count kernels, iterations and analyses."""
+
+        def begin(self) -> None:
+            self.counts = Counter()
+
+        def on_kernels(self, frame) -> None:
+            self.counts["kernels"] += frame.height
+
+        def on_iterations(self, frame) -> None:
+            self.counts["iterations"] += frame.height
+
+        def on_analysis(self, _) -> None:
+            self.counts["analyses"] += 1
+
+        def report(self):
+            return {name: self.counts[name] for name in ("kernels", "iterations", "analyses")}
+
+    if tool == "seen":
+        monkeypatch.setattr("deepprof.tools.find_tool", lambda _: Seen)
+    trace = deepprof.read(recorded)
+    with open_client(real) as client:
+        client.send(trace, "forgotten")
+        wait_for(lambda: all(rank.settled for rank in client.ranks("forgotten")), "the job is analysed")
+        read = JobRecords.read
+
+        def read_and_forget(records: JobRecords) -> Iterator[deepprof.Trace]:
+            yield from read(records)
+            client.forget("forgotten")
+            records.ended = False
+
+        monkeypatch.setattr(JobRecords, "read", read_and_forget)
+        assert main(["tool", tool, "--daemon", real.address, "--job", "forgotten", "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["records"]["kept"] == trace.accounting.kept
+    assert found["records"]["notes"][0] == FORGOTTEN
+    kernels = trace.device_events.filter(activity="kernel").height
+    if tool == "seen":
+        assert found["report"] == {"kernels": kernels, "iterations": 0, "analyses": 0}
+        assert found["records"]["notes"][1].startswith("the tool got no iterations and no analysis: daemon at ")
+    else:
+        assert found["report"]["calls"] == kernels
+        assert len(found["records"]["notes"]) == 1
 
 
 def test_an_error_that_does_not_pass_ends_the_command(recorded) -> None:

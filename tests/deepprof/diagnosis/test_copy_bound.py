@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from deepprof.diagnosis.rules.copy_bound import copy_bound
+from deepprof.diagnosis.rules.device_copies import device_copies
 from tests.deepprof.diagnosis.loops import Job, Work, compute
 
 AHEAD = compute(60_000, launched=-10_000_000)  # long before it runs
@@ -25,6 +26,21 @@ def test_direction_size_speed_and_memory_are_told() -> None:
     assert found.evidence["avg_overlap_ratio"] == 0.5
     assert "100.0 MB at 5.0 GB/s" in found.summary
     assert "pageable memory" in found.summary
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "told"),
+    [(3 * 10**9, "3.0 GB at 150.0 GB/s"), (5_000, "5.0 kB at 250.0 kB/s"), (20, "20 bytes at 1.0 kB/s")],
+)
+def test_sizes_and_speeds_have_the_unit_that_fits(nbytes: int, told: str) -> None:
+    (found,) = Job(100_000, [AHEAD, copied("HtoD", 60_000, 80_000, nbytes)]).found(copy_bound)
+    assert f": {told}." in found.summary
+
+
+@pytest.mark.parametrize(("nbytes", "told"), [(2 * 10**9, "2.0 GB"), (5_000, "5.0 kB")])
+def test_copies_on_the_device_have_them_too(nbytes: int, told: str) -> None:
+    (found,) = Job(100_000, [AHEAD, copied("DtoD", 60_000, 80_000, nbytes)]).found(device_copies)
+    assert f"1 time and {told} per iteration" in found.summary
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from deepprof.diagnosis.rules.fragmentation import fragmentation
 from deepprof.diagnosis.rules.graph_growth import graph_growth
 from deepprof.diagnosis.rules.memory_growth import memory_growth
 from deepprof.diagnosis.rules.near_limit import near_limit
+from deepprof.diagnosis.rules.out_of_memory import out_of_memory
 from deepprof.metrics.annotation.event_stages import TraceStages
 from deepprof.metrics.annotation.trace_annotation import TraceAnnotation, annotate
 from deepprof.metrics.contexts.tree import build_tree
@@ -231,6 +232,70 @@ def test_a_failed_allocation_that_would_have_fit_in_all() -> None:
     assert "failed although 65.0 MB were free in all" in found.summary
     assert list(fragmentation(memory_of(failed_trace(80 * MIB, 12 * MIB)))) == []
     assert list(fragmentation(memory_of(failed_trace(60 * MIB, 70 * MIB)))) == []  # a limit of the process
+
+
+def test_an_allocation_that_failed_is_a_finding() -> None:
+    (found,) = out_of_memory(memory_of(failed_trace(80 * MIB, 12 * MIB)))
+    assert (found.rule, found.severity, found.confidence) == ("out-of-memory", "critical", 1.0)
+    assert found.title == "An allocation of device memory failed"
+    assert found.summary == (
+        "An allocation of 83.9 MB failed while 65.0 MB were free in all. 52.4 MB were in use. "
+        "Nothing was allocated after it."
+    )
+    assert found.location == {"function": "forward", "file": "model.py", "line": 7}
+    assert found.advice.startswith("forward model.py:7 asked for it: ask for less there. Where more has to fit: ")
+    assert found.evidence == {
+        "failures": 1,
+        "asked_nbytes": 80 * MIB,
+        "free_nbytes": 12 * MIB,
+        "free_in_all_nbytes": 62 * MIB,
+        "allocated_nbytes": 50 * MIB,
+        "reserved_nbytes": 100 * MIB,
+        "fragmented": "no",
+        "went_on": "no",
+    }
+
+
+def test_why_an_allocation_failed_decides_the_advice() -> None:
+    (fragmented,) = out_of_memory(memory_of(failed_trace(60 * MIB, 12 * MIB)))
+    assert "failed although 65.0 MB were free in all: the pieces were too short" in fragmented.summary
+    assert "give tensors the same sizes" in fragmented.advice
+    (barred,) = out_of_memory(memory_of(failed_trace(60 * MIB, 70 * MIB)))
+    assert "enough of it in one piece: it may be of another stream or pool" in barred.summary
+    bare = failed_trace(80 * MIB, 12 * MIB)
+    unknown = bare.failed_allocations.with_columns(
+        free_nbytes=pl.lit(None, pl.UInt64), stack_id=pl.lit(None, pl.UInt32)
+    )
+    alone = with_rows(bare, failed_allocations=unknown, memory_events=bare.memory_events.clear())
+    (silent,) = out_of_memory(memory_of(with_rows(alone, segments=alone.segments.clear())))
+    assert "failed; what was free is not recorded." in silent.summary
+    assert silent.location is None
+    assert silent.advice.startswith("Where more has to fit: ")
+
+
+def test_a_program_that_went_on_is_warned() -> None:
+    trace = failed_trace(80 * MIB, 12 * MIB)
+    twice = pl.concat([trace.failed_allocations] * 2)
+    later = allocate((95, 1 << 30, MIB))
+    more = with_rows(trace, failed_allocations=twice, memory_events=pl.concat([trace.memory_events, later]))
+    (found,) = out_of_memory(memory_of(more))
+    assert found.severity == "warning"
+    assert found.title == "Allocations of device memory failed"
+    assert found.summary.startswith("2 allocations failed, the last one of 83.9 MB while ")
+    assert found.summary.endswith("The program went on.")
+    other = later.with_columns(device=pl.lit(1, pl.Int32))
+    elsewhere = with_rows(trace, memory_events=pl.concat([trace.memory_events, other]))
+    (found,) = out_of_memory(memory_of(elsewhere))
+    assert found.severity == "critical"
+
+
+def test_a_device_that_is_nearly_full_has_not_failed() -> None:
+    trace = split_trace(spread=False)
+    assert list(out_of_memory(memory_of(with_device(trace, 51 * MIB)))) == []
+    assert list(out_of_memory(memory_of(make_trace()))) == []
+    failed = failed_trace(80 * MIB, 12 * MIB)
+    elsewhere = failed.failed_allocations.with_columns(device=pl.lit(1, pl.Int32))
+    assert list(out_of_memory(memory_of(with_rows(failed, failed_allocations=elsewhere)))) == []
 
 
 def churning(length: float, *, calls: bool, every: int = 1, busy: float = 99_990) -> tuple[Loop, Trace]:

@@ -24,7 +24,7 @@ KEYS = {
     "trace.accounting": "read kept dropped flagged",
     "trace.streams.0": "rank device stream role events busy_ns",
     "loops.0": "rank device stream period confidence evidence boundary_source boundary_confidence annotation_agreement"
-    " cycles nested prologue epilogue iterations metrics anatomy roofline",
+    " cycles nested prologue epilogue iterations whole_iterations metrics anatomy roofline",
     "loops.0.annotation_agreement": "name iterations agreement_ratio",
     "loops.0.cycles.0": "every extra_events kind",
     "loops.0.nested.0": "events repeats",

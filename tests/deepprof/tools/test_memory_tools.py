@@ -122,3 +122,16 @@ def test_the_post_mortem_of_a_snapshot(tmp_path: Path) -> None:
     assert in_use.select("function", "line", "blocks", "nbytes").rows() == [("step_4", 14, 5, 5_000_000)]
     rules = {each.rule for each in analyze(read(tmp_path / "again.pickle", make_snapshot(allocator))).findings}
     assert "fragmentation" in rules
+
+
+def test_a_failure_is_the_headline_of_a_snapshot_and_names_its_line_without_details(tmp_path: Path) -> None:
+    allocator = SmallAllocator(recording=True)
+    allocator.alloc(1_000_000, stack=4)
+    allocator.fail(3_000_000, 100)
+    for details in (False, True):
+        trace = read(tmp_path / f"snapshot-{details}.pickle", make_snapshot(allocator), details=details)
+        headline = analyze(trace).headline
+        assert headline is not None
+        assert (headline.rule, headline.severity) == ("out-of-memory", "critical")
+        assert headline.location == {"function": "step_1", "file": "/job/train_1.py", "line": 11}
+        assert ("from step_4 job/train_1.py:14" in headline.summary) == details

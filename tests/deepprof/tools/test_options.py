@@ -21,6 +21,7 @@ class Typed(Tool):
     only: bool = False
     limit: int | None = None
     names: list[str] = field(default_factory=list)
+    sizes: Annotated[tuple[int, ...] | None, Meta(description="how large")] = None
 
 
 class Needing(Tool):
@@ -34,9 +35,20 @@ def test_words_become_typed_values() -> None:
     assert make_tool(Typed, []) == Typed()
 
 
+def test_an_option_of_several_values_is_given_once_for_each() -> None:
+    words = ["--names", "a,b", "--only", "--names=--c", "--sizes", "3", "--sizes=-4"]
+    assert make_tool(Typed, words) == Typed(names=["a,b", "--c"], only=True, sizes=(3, -4))
+    assert make_tool(Typed, ["--names", "a"]) == Typed(names=["a"])
+    kind = type("Sets", (Tool,), {"__annotations__": {"of": set[int], "two": tuple[str, int] | None}, "two": None})
+    assert make_tool(kind, ["--of", "3", "--of", "3", "--two", "a", "--two", "1"]) == kind(of={3}, two=("a", 1))
+    said = {each.option: each.description for each in list_options(Typed)}
+    assert said["--names"] == "once for each value"
+    assert said["--sizes"] == "how large; once for each value"
+
+
 LISTED = (
     "its options: --top-rows int (3), --by str (name), --ratio float (0.5), --only bool (False), "
-    "--limit int | None (None), --names list[str] ([])"
+    "--limit int | None (None), --names list[str] ([]), --sizes tuple[int, ...] | None (None)"
 )
 
 
@@ -44,6 +56,8 @@ LISTED = (
     ("words", "said"),
     [
         (["--top-rows", "0"], "Expected `int` >= 1 - at `$.top_rows`"),
+        (["--top-rows", "1" + 20 * "0"], "--top-rows 100000000000000000000 is beyond the numbers of 64 bits"),
+        (["--limit", str(-(1 << 63) - 1)], "--limit -9223372036854775809 is beyond the numbers of 64 bits"),
         (["--top-rows"], "--top-rows needs a value"),
         (["--by"], "--by needs a value"),
         (["--by", "--only"], "--by needs a value"),
@@ -53,7 +67,9 @@ LISTED = (
         (["job.json"], "job.json is no option of it"),
         (["--by", "a", "--by", "b"], "--by is given twice"),
         (["\x1b[1m"], "\\x1b[1m is no option of it"),
-        (["--names", "a"], "Expected `array`, got `str` - at `$.names`"),
+        (["--names"], "--names needs a value"),
+        (["--sizes", "1", "--sizes", "b"], "Expected `int`, got `str` - at `$.sizes[1]`"),
+        (["--sizes", "1" + 20 * "0"], "--sizes 100000000000000000000 is beyond the numbers of 64 bits"),
     ],
 )
 def test_what_does_not_fit_is_a_line_with_the_options_there_are(words, said) -> None:

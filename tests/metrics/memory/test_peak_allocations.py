@@ -90,3 +90,26 @@ def test_processes_with_equal_addresses_hold_memory_each() -> None:
     peak = find_peak(trace, build_tree(trace))
     assert peak is not None
     assert (peak.known_nbytes, peak.held["calls"].to_list()) == (16, [2])
+
+
+def test_without_operators_memory_is_told_by_call_stack() -> None:
+    """As a snapshot has it; allocations without a stack are told by size, and those of an operator by that and size."""
+    sizes = {1: (500, 0), 2: (300, 0), 3: (500, 1), 4: (70, None), 5: (70, None), 6: (30, 2), 7: (80, 0)}
+    rows: list[Row] = [
+        {"time_ns": 10 * k, "process": 1, "thread": 1, "device": 0, "address": k, "nbytes": nbytes}
+        for k, (nbytes, _) in sizes.items()
+    ]
+    frames = ["at::empty;torch/nn/linear.py(9): forward;model.py(12): forward", "data.py(3): load", "at::empty"]
+    stacks = table([{"stack_id": k, "frames": each} for k, each in enumerate(frames)], STACKS)
+    own = [{"event": k - 1, "stack_id": stack} for k, (_, stack) in sizes.items() if stack is not None]
+    trace = replace(with_memory([op(1, 65, 75, 3)], rows), stacks=stacks, allocations=table(own, ALLOCATIONS))
+    peak = find_peak(trace, build_tree(trace))
+    assert peak is not None
+    assert peak.held.select("operator", "line", "piece_nbytes", "calls", "nbytes").rows() == [
+        (None, "model.py(12): forward", None, 2, 800),
+        (None, "data.py(3): load", 500, 1, 500),
+        (None, None, 70, 2, 140),
+        ("aten::mm", None, 80, 1, 80),
+        (None, None, 30, 1, 30),
+    ]
+    assert peak.held.schema == pl.Schema(HELD)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -50,7 +51,15 @@ class Asked:
     endpoint: Any = field(default_factory=lambda: SimpleNamespace(address="inside"))
 
     def ranks(self, job: str) -> list[DaemonRank]:
-        return [SimpleNamespace(rank=number, ended=rank.ended) for number, rank in self.known(job)]
+        return [
+            SimpleNamespace(
+                rank=number,
+                ended=rank.ended,
+                world_size=rank.hello.world_size,
+                last_record_unix_ns=rank.last_record_unix_ns,
+            )
+            for number, rank in self.known(job)
+        ]
 
     def known(self, job: str) -> list[tuple[int, DaemonRank]]:
         return sorted(self.daemon.engine.roster.jobs[job].items())
@@ -266,6 +275,44 @@ def test_a_collector_that_replaces_another_begins_anew(tmp_path, trace) -> None:
         assert follower.records.notes() == [
             "rank 0 was started again; the last records of its former run may be missing"
         ]
+
+    run(tmp_path, body)
+
+
+def test_a_rank_that_begins_when_all_others_have_ended_is_followed(tmp_path, trace) -> None:
+    ranks = [replace(trace, rank=number, world_size=2) for number in range(2)]
+
+    async def body(daemon: Inside) -> None:
+        async with following(daemon) as follower:
+            await daemon.send(ranks[0], "j")
+            for _ in range(2):
+                await follower.read()
+            assert not follower.records.ended
+            await daemon.send(ranks[1], "j")
+            await follower.read()
+            assert follower.records.ended
+        assert follower.starts == 2 * trace.device_events["start_ns"].to_list()
+        assert follower.records.notes() == []
+
+    run(tmp_path, body)
+
+
+@pytest.mark.parametrize("old", ["its last record", "the look at it"])
+def test_for_a_rank_that_never_begins_nobody_waits_for_ever(tmp_path, trace, monkeypatch, old) -> None:
+    async def body(daemon: Inside) -> None:
+        async with following(daemon) as follower:
+            rank = await daemon.send(replace(trace, rank=0, world_size=3), "j")
+            await follower.read()
+            assert not follower.records.ended
+            if old == "its last record":
+                rank.last_record_unix_ns = time.time_ns() - 61 * 10**9
+            else:
+                rank.last_record_unix_ns += 10**18  # of a clock that is ahead
+                monkeypatch.setattr("deepprof.live.client.job_records.LATE_RANK_S", 0)
+            await follower.read()
+            assert follower.records.ended
+        assert follower.starts == trace.device_events["start_ns"].to_list()
+        assert follower.records.notes() == ["2 of 3 ranks have sent nothing"]
 
     run(tmp_path, body)
 
