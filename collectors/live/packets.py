@@ -113,6 +113,7 @@ MEMORY_CHANGE = np.dtype(  # an allocation or a release; `nbytes` 0: a look at w
         ("address", "<u8"),  # 0: not known
         ("allocated_nbytes", "<u8"),  # in use on the device after it, NO_TOTAL: not known
         ("reserved_nbytes", "<u8"),  # held by the allocator after it, NO_TOTAL: not known
+        ("device_nbytes", "<u8"),  # all of the device's memory, 0: not known
         ("device", "<i4"),  # -1: memory of the host
         ("thread", "<u4"),  # 0: not known
     ]

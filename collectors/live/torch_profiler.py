@@ -21,7 +21,7 @@ from deepprof.collectors.live.identity import CollectorIdentity, describe, find_
 from deepprof.collectors.live.job_log import LOG, warn
 from deepprof.collectors.live.layer_notes import LayerNotes, note_layers
 from deepprof.collectors.live.packets import Reason
-from deepprof.collectors.live.torch_events import ProfilerCycle, read_cycle
+from deepprof.collectors.live.torch_events import Array, ProfilerCycle, read_cycle
 from deepprof.collectors.live.writer import RecordBatch, Writer, read_clocks
 
 Handler = Callable[[Any], object]
@@ -67,6 +67,7 @@ class Attachment:
         cycle = read_cycle(results.events(), self.writer.intern, getattr(results, "experimental_event_tree", None))
         if cycle.skipped:
             self.writer.notice(SKIPPED_CODE, "torch.profiler has events of kinds that have no place here")
+        _fill_sizes(cycle.changes)
         reason = Reason.DUTY_CYCLE if self.cycles else Reason.NONE
         taken = self.writer.put(_batch_of(cycle, until_ns, reason))
         self.writer.spent_ns += time.thread_time_ns() - began_ns
@@ -88,6 +89,16 @@ class Attachment:
         if self.profiler.on_trace_ready is self.ours:
             self.profiler.on_trace_ready = self.theirs
         _release(self.writer)
+
+
+def _fill_sizes(changes: Array) -> None:
+    """Fill in how much memory the devices have in all."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available():
+        return
+    for device in np.unique(changes["device"][changes["device"] >= 0]).tolist():
+        size = torch.cuda.get_device_properties(device).total_memory
+        changes["device_nbytes"][changes["device"] == device] = size
 
 
 def _batch_of(cycle: ProfilerCycle, until_ns: int, reason: Reason) -> RecordBatch:

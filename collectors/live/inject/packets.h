@@ -61,7 +61,9 @@ struct dp_tick {
 /* One allocation or release, or (`nbytes` 0) a look at what is in use. Ordered, and promised, with ranges. */
 struct dp_memory_change {
     int64_t time_ns, nbytes;            /* CLOCK_MONOTONIC; negative for a release */
-    uint64_t address, allocated_nbytes, reserved_nbytes; /* 0: not known; the others after it, DP_NO_TOTAL: not known */
+    uint64_t address;                   /* 0: not known */
+    uint64_t allocated_nbytes, reserved_nbytes; /* after it; DP_NO_TOTAL: not known */
+    uint64_t device_nbytes;             /* all of the device's memory, 0: not known */
     int32_t device;                     /* -1: memory of the host */
     uint32_t thread;                    /* 0: not known */
 };
@@ -79,5 +81,5 @@ struct dp_launch { uint32_t correlation, context; };
 _Static_assert(sizeof(struct dp_head) == 16 && sizeof(struct dp_records_head) == 80, "heads");
 _Static_assert(sizeof(struct dp_event) == 64 && sizeof(struct dp_range) == 40 && sizeof(struct dp_tick) == 152, "records");
 _Static_assert(sizeof(struct dp_context) == 20 && sizeof(struct dp_context_sum) == 40 && sizeof(struct dp_launch) == 8, "contexts");
-_Static_assert(sizeof(struct dp_memory_change) == 48, "changes of memory");
+_Static_assert(sizeof(struct dp_memory_change) == 56, "changes of memory");
 #endif

@@ -15,6 +15,7 @@ from deepprof.collectors.trace import (
     ANNOTATIONS,
     COPY_KINDS,
     DEVICE_EVENTS,
+    DEVICES,
     HOST_CATEGORIES,
     HOST_EVENTS,
     MEMORY_EVENTS,
@@ -129,6 +130,16 @@ def memory_events(rows: Rows, time_ns: Int64s, process: int) -> pl.DataFrame:
     totals = (pl.col(name) for name in ("allocated_nbytes", "reserved_nbytes"))
     known += [pl.when(total < NO_TOTAL).then(total) for total in totals]
     return _fill(raw.with_columns(known, process=pl.lit(process, pl.Int64)), MEMORY_EVENTS)
+
+
+def device_sizes(rows: Rows) -> pl.DataFrame:
+    """Return the devices of MEMORY_CHANGE rows that tell how much memory these have, as `DEVICES`."""
+    stated = rows[(rows["device_nbytes"] > 0) & (rows["device"] >= 0)]
+    columns = {
+        "device": stated["device"].astype(np.uint16),
+        "memory_nbytes": np.ascontiguousarray(stated["device_nbytes"]),
+    }
+    return _fill(pl.DataFrame(columns).unique("device", keep="last", maintain_order=True), DEVICES)
 
 
 def _fill(rows: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:

@@ -26,14 +26,21 @@ from deepprof.collectors.live.packets import (
     Kind,
     Reason,
 )
-from deepprof.collectors.trace import ACTIVITIES, ANNOTATIONS, HOST_EVENTS, MEMORY_EVENTS, empty_table
+from deepprof.collectors.trace import ACTIVITIES, ANNOTATIONS, HOST_EVENTS, empty_table
 from deepprof.live.agent.accounting import MEMORY_KIND, RANGE_KIND, RESTARTED, Made, ProcessAccount, count_rows
 from deepprof.live.agent.answers import CUT
 from deepprof.live.agent.clocks import ClockFollower
-from deepprof.live.agent.conversion import device_events, host_tables, is_framework, is_operator, memory_events
+from deepprof.live.agent.conversion import (
+    device_events,
+    device_sizes,
+    host_tables,
+    is_framework,
+    is_operator,
+    memory_events,
+)
 from deepprof.live.agent.hello import ProcessHello, ProtocolError
 from deepprof.live.agent.operators import OperatorKernels, OperatorSplit
-from deepprof.live.agent.pieces import count_records
+from deepprof.live.agent.pieces import Tables, count_records
 from deepprof.live.agent.rank_spool import RankSpool
 from deepprof.live.agent.reordering import ReorderBuffer, Rows, ends_of, starts_of
 
@@ -116,7 +123,8 @@ HIGHEST = 2**60  # number of a record
 NOT_COLLECTED = "not-collected"  # no rank took them, or no agent had asked for them
 RECORDS = {Kind.EVENTS: EVENT, Kind.RANGES: RANGE, Kind.MEMORY_CHANGES: MEMORY_CHANGE}  # packets of records
 NUMBERS = [name for name in TICK.names or () if name != "made"]
-NO_HOST, NO_ANNOTATIONS, NO_CHANGES = map(empty_table, (HOST_EVENTS, ANNOTATIONS, MEMORY_EVENTS))
+NO_HOST, NO_ANNOTATIONS = empty_table(HOST_EVENTS), empty_table(ANNOTATIONS)
+NO_CHANGES: Tables = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -446,26 +454,26 @@ class ProcessDecoder:
             split = self.operators.split(*ranges, self.rank.rank_names.texts, until_ns)
             self._send(split, self.rank, self._take_changes(split.until_ns, self.rank))
 
-    def _send(self, split: OperatorSplit, rank: RankSpool, changes: pl.DataFrame = NO_CHANGES) -> None:
-        tables = {**split.tables, "memory_events": changes}
+    def _send(self, split: OperatorSplit, rank: RankSpool, changes: Tables = NO_CHANGES) -> None:
+        tables = {**split.tables, **changes}
         if split.notice:  # the loop before it is a different one
             log.info("thread-changed", extra={"pid": self.hello.pid, "text": split.notice})
             rank.gap("thread-changed", 0, self.next - self.waiting - count_records(tables))
-        self.account.give(Counter({RANGE_KIND: count_records(split.tables), MEMORY_KIND: changes.height}))
+        self.account.give(Counter({RANGE_KIND: count_records(split.tables), MEMORY_KIND: count_records(changes)}))
         rank.send(tables, split.until_ns, self.next - self.waiting)
 
-    def _take_changes(self, until_ns: int, rank: RankSpool, *, whole: bool = False) -> pl.DataFrame:
+    def _take_changes(self, until_ns: int, rank: RankSpool, *, whole: bool = False) -> Tables:
         """Return the changes of memory before `until_ns`, or all, of a process whose operators stand for kernels."""
         source = self.changes
         if not source.clock.is_set:
             return NO_CHANGES
         until = source.clock.to_local(until_ns)
         rows = source.order.take(max(until, source.order.newest_ns + 1) if whole else until)
-        return NO_CHANGES if rows is None else self._memory_events(rows, rank.watermark_ns, until_ns)
+        return NO_CHANGES if rows is None else self._memory_tables(rows, rank.watermark_ns, until_ns)
 
-    def _memory_events(self, rows: Rows, from_ns: int, until_ns: int) -> pl.DataFrame:
+    def _memory_tables(self, rows: Rows, from_ns: int, until_ns: int) -> dict[str, pl.DataFrame]:
         time = np.clip(self.changes.clock.to_unix(rows["time_ns"]), from_ns, until_ns - 1)  # a shift of a few ns
-        return memory_events(rows, time, self.hello.pid)
+        return {"memory_events": memory_events(rows, time, self.hello.pid), "devices": device_sizes(rows)}
 
     def _count_given(self, kinds: Counter[str]) -> None:
         if self.operators is None:  # else they wait in `operators`, and are counted when those are given
@@ -473,7 +481,7 @@ class ProcessDecoder:
 
     def _tables(self, rows: Rows, source: _ClockBacklog, rank: RankSpool, until_ns: int) -> dict[str, pl.DataFrame]:
         if source is self.changes:
-            return {"memory_events": self._memory_events(rows, self.watermark_ns, until_ns)}
+            return self._memory_tables(rows, self.watermark_ns, until_ns)
         start = np.clip(source.clock.to_unix(rows["start_ns"]), self.watermark_ns, until_ns - 1)  # a shift of a few ns
         end = np.maximum(source.clock.to_unix(rows["end_ns"]), start)
         ids = self.process_names.ids(rows["name"], rank)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from deepprof.collectors.importers.flags import NBYTES_LIMIT
 from deepprof.collectors.live.packets import MEMORY_CHANGE, NO_TOTAL, RANGE, Kind, Reason
-from deepprof.collectors.trace import MEMORY_EVENTS
+from deepprof.collectors.trace import DEVICES, MEMORY_EVENTS
 from deepprof.live.agent.accounting import describe_account
 from deepprof.live.agent.process_decoder import LEAST_HOLD_NS, ProcessDecoder
 from tests.deepprof.live.agent import packets_made as made
@@ -49,6 +49,16 @@ def test_a_change_is_a_row_with_what_is_known_of_it() -> None:
         (UNIX + NOW - 4, 1, None, 0, None, 0, 7, 1024),
     ]
     assert rank.said[-1] == ("end", {})
+    assert rank.devices == []
+
+
+def test_the_size_of_a_device_is_told_with_what_is_in_use_on_it() -> None:
+    process, rank = make()
+    rows = made.allocations([NOW - 9, NOW - 8, NOW - 7, NOW - 6])
+    rows["device"], rows["device_nbytes"] = [0, 3, 0, -1], [5, 0, 2**36, 7]
+    say(process, (Kind.MEMORY_CHANGES, made.changes(0, rows)), (Kind.TICK, made.tick(NOW, next=4)))
+    process.end()
+    assert rank.devices == [dict.fromkeys(DEVICES) | {"device": 0, "memory_nbytes": 2**36}]
 
 
 def test_they_wait_for_their_turn_beside_events_and_ranges() -> None:
