@@ -13,11 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from deepprof.live.client.values import Findings
-from tests.deepprof.live.agent.agents import running_agent
+from tests.deepprof.live.agent.examining import accepted_changes, examine, running_examiner
 from tests.deepprof.live.agent.replaying import Node
-from tests.deepprof.live.service.daemons import running, wait_for
-from tests.deepprof.live.service.sending import open_client, wait_settled
+from tests.deepprof.live.service.daemons import wait_for
+from tests.deepprof.live.service.sending import wait_settled
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.skipif(
@@ -63,13 +62,8 @@ attached.detach()
 
 @pytest.fixture(scope="module")
 def examining() -> Iterator[Node]:
-    """Give a daemon that examines jobs all the time, and its agent."""
-    with (
-        running(settings=["captures.count=0", "examine.every=1s"]) as daemon,
-        running_agent(daemon.folder, daemon.address) as agent,
-        open_client(daemon) as client,
-    ):
-        yield Node(daemon, agent, client)
+    with running_examiner() as node:
+        yield node
 
 
 @contextmanager
@@ -90,36 +84,14 @@ def training(node: Node, job: str, kind: str) -> Iterator[tuple[int, int]]:
             process.kill()
 
 
-def accepted(node: Node, job: str) -> int:
-    """Return how many changes of memory the daemon has of a job."""
-    if job not in {each.job for each in node.client.jobs()}:
-        return 0
-    kinds = [kind for rank in node.client.ranks(job) for kind in rank.account.kinds]
-    return sum(kind.accepted for kind in kinds if kind.kind == "memory_events")
-
-
-def examined(node: Node, job: str) -> Findings:
-    """Return the findings of an examination of all records of a job that have come."""
-
-    def find() -> Findings | None:
-        found = node.client.findings(job)
-        report = json.loads(found.report or "{}")
-        read = report.get("trace", {}).get("accounting", {}).get("kept", 0)
-        return found if read and read == sum(rank.account.accepted for rank in node.client.ranks(job)) else None
-
-    return wait_for(find, "the rules have looked at all records")
-
-
 @pytest.mark.parametrize("kind", ["leaking", "healthy"])
 def test_a_leak_is_found_while_the_job_runs(examining: Node, kind: str) -> None:
     job = f"memory-{kind}"
     with training(examining, job, kind) as (sent, early):
-        wait_for(lambda: accepted(examining, job) >= early, "the changes of memory have come")
-        found = [each for each in examined(examining, job).findings if each.rule == "memory-growth"]
-        assert len(found) == (kind == "leaking")
-    report = json.loads(examining.client.findings(job).report)
-    for growth in (each for each in report["findings"] if each["rule"] == "memory-growth"):
-        assert growth["evidence"]["nbytes_per_iteration"] == pytest.approx(LEAK_NBYTES, rel=0.1)
+        wait_for(lambda: accepted_changes(examining, job) >= early, "the changes of memory have come")
+        growth = examine(examining, job).get("memory-growth")
+    assert (growth is not None) == (kind == "leaking")
+    assert growth is None or growth["evidence"]["nbytes_per_iteration"] == pytest.approx(LEAK_NBYTES, rel=0.1)
     wait_settled(examining.client, job)
     [trace] = examining.client.window(job)
     assert trace.memory_events.height == sent
@@ -128,7 +100,7 @@ def test_a_leak_is_found_while_the_job_runs(examining: Node, kind: str) -> None:
 
 def test_a_tool_sees_the_allocations_of_a_job(examining: Node) -> None:
     with training(examining, "memory-tool", "leaking") as (_, early):
-        wait_for(lambda: accepted(examining, "memory-tool") >= early, "the changes of memory have come")
+        wait_for(lambda: accepted_changes(examining, "memory-tool") >= early, "the changes of memory have come")
     words = [sys.executable, "-m", "deepprof", "tool", "memory", "--format", "json"]
     words += ["--daemon", examining.daemon.address, "--job", "memory-tool"]
     done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=PATIENCE_S)
