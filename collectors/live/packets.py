@@ -1,9 +1,9 @@
 """Packets that a collector inside a job and the agent of its node exchange over a unix stream socket.
 
 A packet is a head and a payload, little endian. The C side is `inject/packets.h`; a test compares both.
-Device events are on the collector's device clock, ranges on CLOCK_MONOTONIC; a TICK ties both to the Unix clock.
-Records are numbered from 0 over a process's life, events and ranges in one count. A jump in the numbers means lost
-records, and `reason` gives the cause; `made` gives how many records of each kind there were.
+Device events are on the collector's device clock, ranges and changes of memory on CLOCK_MONOTONIC; a TICK ties both to
+the Unix clock. Records are numbered from 0 over a process's life, all of them in one count. A jump in the numbers means
+lost records, and `reason` gives the cause; `made` gives how many records of each kind there were.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ MAGIC = 0x31505044  # "DPP1"
 PAYLOAD_NBYTES = 4 << 20  # the largest payload that an agent takes
 NO_TIME = -(2**63)
 NO_COPY = 255
+NO_TOTAL = 2**64 - 1
 ANNOTATION, BY_NAME = 254, 255  # categories of a range beside those of host events
 # What is counted: activities, ranges, changes of memory, sums of contexts.
 RECORD_KINDS = ("kernel", "memcpy", "memset", "graph", "sync", "range", "memory", "context")
@@ -35,7 +36,7 @@ class Kind(IntEnum):
     CONTEXTS = 8  # CONTEXT, repeated; ids from 1 without missing ones, all of them again on each connection
     CONTEXT_SUMS = 9  # RECORDS_HEAD, then `count` CONTEXT_SUM
     LAUNCHES = 10  # LAUNCH, repeated
-    MEMORY_CHANGES = 11  # RECORDS_HEAD, then `count` changes of memory
+    MEMORY_CHANGES = 11  # RECORDS_HEAD, then `count` MEMORY_CHANGE
     WELCOME = 16  # two uint32: version, level
     LEVEL = 17  # one uint32: the level from now on
     ASK = 32  # empty
@@ -105,6 +106,18 @@ RANGE = np.dtype(
         ("correlation", "<u8"),  # 0: none
     ]
 )
+MEMORY_CHANGE = np.dtype(  # an allocation or a release; `nbytes` 0: a look at what is in use
+    [
+        ("time_ns", "<i8"),  # CLOCK_MONOTONIC
+        ("nbytes", "<i8"),  # negative for a release
+        ("address", "<u8"),  # 0: not known
+        ("allocated_nbytes", "<u8"),  # in use on the device after it, NO_TOTAL: not known
+        ("reserved_nbytes", "<u8"),  # held by the allocator after it, NO_TOTAL: not known
+        ("device_nbytes", "<u8"),  # all of the device's memory, 0: not known
+        ("device", "<i4"),  # -1: memory of the host
+        ("thread", "<u4"),  # 0: not known
+    ]
+)
 CONTEXT = np.dtype(  # a parent comes before its children
     [
         ("id", "<u4"),
@@ -131,7 +144,7 @@ TICK = np.dtype(
         ("mono_ns", "<i8"),
         ("unix_ns", "<i8"),  # the three were read together
         ("events_until_ns", "<i8"),  # device clock: all events that ended before were sent; NO_TIME: not known
-        ("ranges_until_ns", "<i8"),  # CLOCK_MONOTONIC: all ranges that ended before were sent
+        ("ranges_until_ns", "<i8"),  # CLOCK_MONOTONIC: all ranges that ended, and changes, before were sent
         ("open_since_ns", "<i8"),  # start of the earliest range that is still open; 2**63 - 1: none
         ("next", "<u8"),  # number of the next record
         ("driver_dropped", "<u8"),  # records that CUPTI dropped so far

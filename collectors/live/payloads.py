@@ -41,30 +41,32 @@ class _PacketPart:
 
     events: Array
     ranges: Array
+    changes: Array
     until_ns: int | None = None
 
 
-def cut(events: Array, ranges: Array, offset_ns: int) -> Iterator[_PacketPart]:
-    """Yield `events` and `ranges`, each in order of start, as parts by time that fit into packets.
+def cut(events: Array, ranges: Array, changes: Array, offset_ns: int) -> Iterator[_PacketPart]:
+    """Yield `events`, `ranges` and `changes` of memory, each in order of start, as parts by time that fit into packets.
 
-    A reader that merges both into one order holds at most a part. `offset_ns` is how far the clock of events is ahead.
+    A reader that merges them into one order holds at most a part. `offset_ns` is how far the clock of events is ahead.
     """
-    event_starts, range_starts = events["start_ns"] - offset_ns, ranges["start_ns"]
-    bounds = np.unique(np.sort(np.concatenate([event_starts, range_starts]))[PART::PART])
-    event_cuts = [0, *np.searchsorted(event_starts, bounds).tolist(), len(events)]
-    range_cuts = [0, *np.searchsorted(range_starts, bounds).tolist(), len(ranges)]
+    records = events, ranges, changes
+    starts = events["start_ns"] - offset_ns, ranges["start_ns"], changes["time_ns"]
+    bounds = np.unique(np.sort(np.concatenate(starts))[PART::PART])
+    cuts = [[0, *np.searchsorted(times, bounds).tolist(), len(times)] for times in starts]
     for at, until_ns in enumerate([*bounds.tolist(), None]):
-        mine = slice(event_cuts[at], event_cuts[at + 1]), slice(range_cuts[at], range_cuts[at + 1])
-        yield from _fit(_PacketPart(events[mine[0]], ranges[mine[1]], until_ns))
+        mine = [rows[ends[at] : ends[at + 1]] for rows, ends in zip(records, cuts, strict=True)]
+        yield from _fit(_PacketPart(mine[0], mine[1], mine[2], until_ns))
 
 
 def _fit(part: _PacketPart) -> Iterator[_PacketPart]:
     """Yield `part`, or pieces of it if too many records begin at one moment; only the last has a watermark."""
-    count = max(len(part.events), len(part.ranges))
+    count = max(len(part.events), len(part.ranges), len(part.changes))
     for begin in range(0, max(count, 1), MAX_EVENTS_PER_PACKET):
         end = begin + MAX_EVENTS_PER_PACKET
         until_ns = part.until_ns if end >= count else NO_TIME
-        yield _PacketPart(part.events[begin:end], part.ranges[begin:end], until_ns)
+        mine = slice(begin, end)
+        yield _PacketPart(part.events[mine], part.ranges[mine], part.changes[mine], until_ns)
 
 
 def as_bytes(records: Array) -> memoryview:

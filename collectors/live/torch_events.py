@@ -1,4 +1,4 @@
-"""Converts a cycle of torch.profiler, as Kineto recorded it, to EVENT and RANGE records.
+"""Converts a cycle of torch.profiler, as Kineto recorded it, to EVENT, RANGE and MEMORY_CHANGE records.
 
 Torch's event objects are read only through attributes, by name, so that a test can use made-up objects.
 """
@@ -6,8 +6,8 @@ Torch's event objects are read only through attributes, by name, so that a test 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from operator import methodcaller
 from typing import Any
 
@@ -15,10 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from deepprof.collectors.live.nesting import count_depths
-from deepprof.collectors.live.packets import ANNOTATION, EVENT, NO_COPY, RANGE
+from deepprof.collectors.live.packets import ANNOTATION, EVENT, MEMORY_CHANGE, NO_COPY, NO_TOTAL, RANGE
 
 Array = npt.NDArray[Any]
 Intern = Callable[[Sequence[str]], npt.NDArray[np.uint32]]
+EventTree = Callable[[], Sequence[Any]]
+"""Returns the roots of torch's tree of events, whose allocations have addresses and totals."""
 
 FROM_TORCH = 3
 HAS_CORRELATION = 1
@@ -32,6 +34,9 @@ CATEGORIES = {
     "overhead": 4,
     "user_annotation": ANNOTATION,
 }
+MEMORY = "memory"  # an instant event of this name
+MEMORY_MARK, INSTANT = "[memory]", "cpu_instant_event"
+HOST_MEMORY = -1
 COPIES = {"HtoD": 0, "DtoH": 1, "DtoD": 2, "PtoP": 3, "HtoH": 4}
 DETAIL = re.compile(r'"(bytes|context|graph id|graph node id)": (\d{1,19})\b')
 SMALL = 2**32 - 1
@@ -39,23 +44,34 @@ SMALL = 2**32 - 1
 
 @dataclass(frozen=True, slots=True)
 class ProfilerCycle:
-    """EVENT and RANGE records, both on the Unix clock; `skipped` counts Kineto's events of other kinds."""
+    """EVENT, RANGE and MEMORY_CHANGE records on the Unix clock; `skipped` counts Kineto's events of other kinds."""
 
     events: Array
     ranges: Array
     skipped: int = 0
+    changes: Array = field(default_factory=lambda: np.zeros(0, MEMORY_CHANGE))
+
+    @property
+    def count(self) -> int:
+        """Number of records."""
+        return len(self.events) + len(self.ranges) + len(self.changes)
 
 
-def read_cycle(events: Sequence[Any], intern: Intern) -> ProfilerCycle:
-    """Return the records of `events`, those of `prof.profiler.kineto_results.events()`; costs some µs for each."""
+def read_cycle(events: Sequence[Any], intern: Intern, tree: EventTree | None = None) -> ProfilerCycle:
+    """Return the records of `events`, those of `prof.profiler.kineto_results.events()`; costs some µs for each.
+
+    `tree` is asked for where memory was recorded; without it changes of memory have no address and no totals.
+    """
     shown = [event for event in events if not _is_hidden(event)]
     kinds = [kind_of(event) for event in shown]
+    marks = [event for event, kind in zip(shown, kinds, strict=True) if kind == MEMORY]
     device = [event for event, kind in zip(shown, kinds, strict=True) if kind in ACTIVITIES]
     host = [event for event, kind in zip(shown, kinds, strict=True) if kind in CATEGORIES]
     activities = [ACTIVITIES[kind] for kind in kinds if kind in ACTIVITIES]
     categories = [CATEGORIES[kind] for kind in kinds if kind in CATEGORIES]
     rows, ranges = _device_rows(device, activities, intern), _host_rows(host, categories, intern)
-    return ProfilerCycle(rows, ranges, len(shown) - len(device) - len(host))
+    skipped = len(shown) - len(device) - len(host) - len(marks)
+    return ProfilerCycle(rows, ranges, skipped, _memory_rows(marks, tree))
 
 
 def _is_hidden(event: Any) -> bool:
@@ -66,7 +82,10 @@ def _is_hidden(event: Any) -> bool:
 def kind_of(event: Any) -> str:
     """Return Kineto's activity type of `event`; for releases before 2.7 it is derived from other properties."""
     if hasattr(event, "activity_type"):
-        return str(event.activity_type())
+        kind = str(event.activity_type())
+        return MEMORY if kind == INSTANT and event.name() == MEMORY_MARK else kind
+    if event.name() == MEMORY_MARK:
+        return MEMORY
     if not str(event.device_type()).endswith("CPU"):
         return _kind_on_device(event)
     if event.is_user_annotation():
@@ -120,13 +139,13 @@ def _fill_details(rows: Array, events: Sequence[Any]) -> None:
     if not events or not hasattr(events[0], "metadata_json"):
         return
     found: list[Mapping[str, str]] = [dict(DETAIL.findall(event.metadata_json())) for event in events]
-    for field, key, most in (
+    for column, key, most in (
         ("nbytes", "bytes", 2**63 - 1),
         ("context", "context", SMALL),
         ("graph", "graph id", SMALL),
         ("graph_node", "graph node id", 2**63 - 1),
     ):
-        rows[field] = [min(int(detail.get(key, 0)), most) for detail in found]
+        rows[column] = [min(int(detail.get(key, 0)), most) for detail in found]
 
 
 def _host_rows(events: Sequence[Any], categories: Sequence[int], intern: Intern) -> Array:
@@ -140,3 +159,43 @@ def _host_rows(events: Sequence[Any], categories: Sequence[int], intern: Intern)
     rows["correlation"] = np.where(rows["category"] == RUNTIME, _column(events, "correlation_id"), 0)
     rows["depth"] = np.minimum(count_depths(rows["start_ns"], rows["end_ns"], rows["thread"]), 2**16 - 1)
     return rows[np.argsort(rows["start_ns"], kind="stable")]
+
+
+def _memory_rows(marks: Sequence[Any], tree: EventTree | None) -> Array:
+    """Return allocations and releases as MEMORY_CHANGE records, in order of time; of one time, allocations first."""
+    rows = np.zeros(len(marks), MEMORY_CHANGE)
+    rows["time_ns"], rows["nbytes"] = _column(marks, "start_ns"), _column(marks, "nbytes")
+    on_host = [str(mark.device_type()).endswith("CPU") for mark in marks]
+    rows["device"] = np.where(on_host, HOST_MEMORY, _column(marks, "device_index"))
+    rows["thread"] = _column(marks, "device_resource_id") & SMALL
+    rows["allocated_nbytes"] = rows["reserved_nbytes"] = NO_TOTAL
+    rows = rows[np.lexsort((-rows["nbytes"], rows["time_ns"]))]
+    if len(rows) and tree is not None:
+        _fill_places(rows, tree)
+    return rows
+
+
+def _fill_places(rows: Array, tree: EventTree) -> None:
+    """Fill in addresses and totals, which only the tree has, if it has the same changes."""
+    found = [(node.start_time_ns, *_read_allocation(node.extra_fields)) for node in _allocations(tree())]
+    columns = np.array(found, np.int64).reshape(-1, 5)
+    columns = columns[np.lexsort((-columns[:, 1], columns[:, 0]))]
+    if np.array_equal(columns[:, :2], np.stack([rows["time_ns"], rows["nbytes"]], axis=1)):
+        rows["address"] = columns[:, 2].astype(np.uint64)
+        rows["allocated_nbytes"], rows["reserved_nbytes"] = columns[:, 3], columns[:, 4]
+
+
+def _read_allocation(allocation: Any) -> tuple[int, int, int, int]:
+    """Return the change in bytes, the address as a signed number, and the totals of an allocation of the tree."""
+    address = ((allocation.ptr or 0) + 2**63) % 2**64 - 2**63
+    return allocation.alloc_size, address, allocation.total_allocated, allocation.total_reserved
+
+
+def _allocations(roots: Sequence[Any]) -> Iterator[Any]:
+    """Yield the nodes of a tree of events that are allocations or releases."""
+    waiting = list(roots)
+    while waiting:
+        node = waiting.pop()
+        waiting += node.children
+        if node.tag.name == "Allocation":
+            yield node

@@ -21,7 +21,7 @@ from deepprof.collectors.live.identity import CollectorIdentity, describe, find_
 from deepprof.collectors.live.job_log import LOG, warn
 from deepprof.collectors.live.layer_notes import LayerNotes, note_layers
 from deepprof.collectors.live.packets import Reason
-from deepprof.collectors.live.torch_events import ProfilerCycle, read_cycle
+from deepprof.collectors.live.torch_events import Array, ProfilerCycle, read_cycle
 from deepprof.collectors.live.writer import RecordBatch, Writer, read_clocks
 
 Handler = Callable[[Any], object]
@@ -63,13 +63,15 @@ class Attachment:
         if not self.writer.is_on:
             self.count(self.writer.put(RecordBatch(reason=Reason.DUTY_CYCLE)), 0)
             return
-        cycle = read_cycle(profiler.profiler.kineto_results.events(), self.writer.intern)
+        results = profiler.profiler.kineto_results
+        cycle = read_cycle(results.events(), self.writer.intern, getattr(results, "experimental_event_tree", None))
         if cycle.skipped:
             self.writer.notice(SKIPPED_CODE, "torch.profiler has events of kinds that have no place here")
+        _fill_sizes(cycle.changes)
         reason = Reason.DUTY_CYCLE if self.cycles else Reason.NONE
         taken = self.writer.put(_batch_of(cycle, until_ns, reason))
         self.writer.spent_ns += time.thread_time_ns() - began_ns
-        self.count(taken, len(cycle.events) + len(cycle.ranges))
+        self.count(taken, cycle.count)
 
     def count(self, taken: bool, records: int) -> None:
         """Count a cycle and its records."""
@@ -89,13 +91,25 @@ class Attachment:
         _release(self.writer)
 
 
+def _fill_sizes(changes: Array) -> None:
+    """Fill in how much memory the devices have in all."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available():
+        return
+    for device in np.unique(changes["device"][changes["device"] >= 0]).tolist():
+        size = torch.cuda.get_device_properties(device).total_memory
+        changes["device_nbytes"][changes["device"] == device] = size
+
+
 def _batch_of(cycle: ProfilerCycle, until_ns: int, reason: Reason) -> RecordBatch:
-    """Return a cycle as a batch, with its ranges on CLOCK_MONOTONIC and the watermark `until_ns`."""
+    """Return a cycle as a batch, its ranges and changes of memory on CLOCK_MONOTONIC, with the watermark `until_ns`."""
     _, mono_ns, unix_ns = read_clocks()
     offset_ns = np.int64(mono_ns - unix_ns)
     cycle.ranges["start_ns"] += offset_ns
     cycle.ranges["end_ns"] += offset_ns
-    return RecordBatch(cycle.events, cycle.ranges, until_ns, until_ns + int(offset_ns), reason)
+    cycle.changes["time_ns"] += offset_ns
+    until = until_ns, until_ns + int(offset_ns)
+    return RecordBatch(cycle.events, cycle.ranges, *until, reason, changes=cycle.changes)
 
 
 def attach(  # noqa: PLR0913  options by name
@@ -112,6 +126,8 @@ def attach(  # noqa: PLR0913  options by name
     Call it before the profiler is started or while it runs, on the profiler itself; with a schedule every cycle is
     sent, each complete. `job`, `rank` and `world_size`, if not given, are taken from the environment (torchrun, SLURM,
     MPI, Kubernetes) and from torch.distributed; `socket` is the agent's, if not given DEEPPROF_SOCKET or the usual one.
+    With `profile_memory=True` allocations and releases are sent, too.
+
     If no agent listens, and under `deepprof run`, which collects already, one line is logged and the job runs as usual.
 
     With `model`, a `torch.nn.Module`, its next forward pass tells which layer runs which operators, and the profiler

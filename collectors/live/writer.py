@@ -25,6 +25,7 @@ from deepprof.collectors.live.identity import CollectorIdentity
 from deepprof.collectors.live.job_log import LOG, warn
 from deepprof.collectors.live.packets import (
     EVENT,
+    MEMORY_CHANGE,
     NO_TIME,
     RANGE,
     RECORD_KINDS,
@@ -46,7 +47,7 @@ FINISH_S = 3.0  # how long a job that ends may wait for its last records
 Counts = npt.NDArray[np.int64]
 """Number of records of each of `RECORD_KINDS`."""
 
-_RANGE = RECORD_KINDS.index("range")  # the activities are before it
+_RANGE, _MEMORY = map(RECORD_KINDS.index, ("range", "memory"))  # the activities are before them
 Reached = tuple[int, Counts, Reason]
 """The number of the next record, the counts before it, and why records are missing that no packet has reported."""
 
@@ -59,17 +60,22 @@ def _no_ranges() -> npt.NDArray[Any]:
     return np.zeros(0, RANGE)
 
 
+def _no_changes() -> npt.NDArray[Any]:
+    return np.zeros(0, MEMORY_CHANGE)
+
+
 def _no_counts() -> Counts:
     return np.zeros(len(RECORD_KINDS), np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class RecordBatch:
-    """Records sent or refused together: EVENT on the device clock, RANGE on CLOCK_MONOTONIC, each in order of start.
+    """Records sent or refused together: EVENT on the device clock, RANGE and MEMORY_CHANGE on CLOCK_MONOTONIC.
 
-    All events that ended before `events_until_ns` and ranges that ended before `ranges_until_ns` are in this batch or
-    in one before it; NO_TIME: no watermark. `lost` records are missing before it for `reason`. `first` and `made`
-    are set by the writer: the number of its first record, and how many of each kind there were before.
+    Each are in order of start. All events that ended before `events_until_ns`, ranges that ended and `changes` before
+    `ranges_until_ns` are in this batch or in one before it; NO_TIME: no watermark. `lost` records are missing before it
+    for `reason`. `first` and `made` are set by the writer: the number of its first record, and how many of each kind
+    there were before.
     """
 
     events: npt.NDArray[Any] = field(default_factory=_no_events)
@@ -80,16 +86,22 @@ class RecordBatch:
     lost: int = 0
     first: int = 0
     made: Counts = field(default_factory=_no_counts)
+    changes: npt.NDArray[Any] = field(default_factory=_no_changes)
+
+    @property
+    def records(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
+        """The records of each type."""
+        return self.events, self.ranges, self.changes
 
     @property
     def count(self) -> int:
         """Number of records."""
-        return len(self.events) + len(self.ranges)
+        return sum(map(len, self.records))
 
     @property
     def nbytes(self) -> int:
         """Size in the queue."""
-        return int(self.events.nbytes + self.ranges.nbytes)
+        return sum(int(rows.nbytes) for rows in self.records)
 
 
 def read_clocks(device_clock: Callable[[], int] | None = None) -> tuple[int, int, int]:
@@ -191,7 +203,7 @@ class Writer:
                 self.owed = refused
                 return False
             first, made = self.next + batch.lost, self.made
-            self.next, self.made = first + batch.count, made + _count_kinds(batch.events, batch.ranges)
+            self.next, self.made = first + batch.count, made + _count_kinds(*batch.records)
             if refused is not Reason.NONE:
                 self.owed = refused
                 return False
@@ -351,13 +363,14 @@ class Writer:
         number, reason, made = batch.first, batch.reason, batch.made
         device_ns, mono_ns, _ = read_clocks(self.device_clock)
         self.ahead_ns = self.ahead_ns if device_ns == NO_TIME else device_ns - mono_ns
-        for part in cut(batch.events, batch.ranges, self.ahead_ns):
-            for kind, records in ((Kind.EVENTS, part.events), (Kind.RANGES, part.ranges)):
+        for part in cut(*batch.records, self.ahead_ns):
+            pieces = (Kind.EVENTS, part.events), (Kind.RANGES, part.ranges), (Kind.MEMORY_CHANGES, part.changes)
+            for kind, records in pieces:
                 if len(records):
                     head = self.head(number, len(records), reason, made)
                     connection.queue(pack(kind, head, as_bytes(records)))
                     number, reason = number + len(records), Reason.NONE
-                    made = made + (_count_kinds(records) if kind is Kind.EVENTS else _count_kinds(ranges=records))
+                    made = made + _count_kinds(records)
             self.promise(batch, part.until_ns, self.ahead_ns)
             self.write_tick(connection, (number, made, Reason.NONE))
 
@@ -394,12 +407,14 @@ class Writer:
         connection.queue(pack(Kind.TICK, tick.tobytes()))
 
 
-def _count_kinds(events: npt.NDArray[Any] | None = None, ranges: npt.NDArray[Any] | None = None) -> Counts:
+def _count_kinds(*pieces: npt.NDArray[Any]) -> Counts:
     """Return how many records there are of each of `RECORD_KINDS`; an unknown activity is not counted."""
     counts = _no_counts()
-    if events is not None and len(events):
-        counts[:_RANGE] = np.bincount(events["activity"], minlength=_RANGE)[:_RANGE]
-    counts[_RANGE] = 0 if ranges is None else len(ranges)
+    for records in pieces:
+        if records.dtype == EVENT:
+            counts[:_RANGE] += np.bincount(records["activity"], minlength=_RANGE)[:_RANGE]
+        else:
+            counts[_RANGE if records.dtype == RANGE else _MEMORY] += len(records)
     return counts
 
 

@@ -50,6 +50,7 @@ class Run:
         )
         add("--context", action="store_true", help="collect operators and NVTX ranges too where a GPU is")
         add("--steps", action="store_true", help="mark the optimizers' steps")
+        add("--memory", action="store_true", help="collect what is in use on GPUs around the optimizers' steps")
         add("--kineto", action="store_true", help="let the agent ask PyTorch for windows (Kineto on demand)")
         add(
             "--graphs", choices=("launches", "nodes"), help="what of a CUDA graph is a record: each launch or each node"
@@ -116,6 +117,7 @@ def _make_plan(command: list[str], args: argparse.Namespace) -> InjectionPlan | 
         job=_choose_job(args.job, command),
         context=args.context,
         steps=args.steps,
+        memory=args.memory,
         kineto=args.kineto,
         graphs=args.graphs,
         quiet=args.quiet,

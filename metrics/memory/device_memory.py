@@ -99,7 +99,8 @@ class DeviceMemory:
     @property
     def rest_of(self) -> str:
         """The category of memory in use of which no block is known: older than the recording, or not known either."""
-        return "unknown" if "without-place" in self.paired.left_out else "before the recording"
+        only_totals = self.paired.table.is_empty()
+        return "unknown" if only_totals or "without-place" in self.paired.left_out else "before the recording"
 
 
 def list_memory(known: TraceAnnotation, loops: Sequence[Loop]) -> Iterator[DeviceMemory]:

@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
-NO_ITT, OTHER_THREAD, FAILED = 64, 65, 66  # codes of notices
+NO_ITT, OTHER_THREAD, FAILED, OUT_OF_MEMORY, NO_MEMORY = 64, 65, 66, 67, 68  # codes of notices
 NO_ITT_TEXT = "this build of torch has no ITT: its operators cannot be collected"
 OTHER_THREAD_TEXT = "torch was first imported outside of the main thread: operators are not collected"
+NO_MEMORY_TEXT = "no GPU that this torch can use: its allocations are not collected; --memory is for GPUs"
+NO_TOTAL = 2**64 - 1  # what the allocator holds is not known
 DEVICES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/nvmap", "/dev/dxg", "/dev/kfd")  # the last but one is WSL's
 HIDING = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 AT_END: list[Callable[[], None]] = []
@@ -170,6 +172,78 @@ def _mark_optimizers(library: Any) -> None:
     register_optimizer_step_post_hook(pop)
 
 
+class MemoryLooks:
+    """Tells the library what tensors have in use on the devices of an optimizer, before and after each of its steps.
+
+    A peak in between is told with the next look, where torch counts a higher one than before. The device's work is not
+    waited for: torch's allocator runs ahead of it, on the host.
+    """
+
+    def __init__(self, torch: ModuleType, library: Any) -> None:
+        from weakref import WeakKeyDictionary
+
+        self.cuda, self.library = torch.cuda, library
+        library.deepprof_memory.argtypes = [ctypes.c_int, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64]
+        self.peaks: dict[int, int] = {}
+        self.sizes: dict[int, int] = {}
+        self.devices: WeakKeyDictionary[Any, frozenset[int]] = WeakKeyDictionary()  # of an optimizer
+
+    def look(self, optimizer: Any, *_: Any) -> None:
+        """Look at the devices of an optimizer; whatever fails, its step goes on."""
+        with contextlib.suppress(Exception):
+            for device in self.find_devices(optimizer):
+                self.look_at(device)
+
+    def find_devices(self, optimizer: Any) -> frozenset[int]:
+        """Return the devices on which an optimizer has parameters."""
+        found = self.devices.get(optimizer)
+        if found is None:
+            places = {each.device for group in optimizer.param_groups for each in group["params"]}
+            found = self.devices[optimizer] = frozenset(place.index for place in places if place.type == "cuda")
+        return found
+
+    def look_at(self, device: int) -> None:
+        """Tell what is in use on a device now, after its peak if that was higher than the one before."""
+        stats = self.cuda.memory_stats_as_nested_dict(device)
+        allocated, reserved = stats["allocated_bytes"]["all"], stats["reserved_bytes"]["all"]
+        if allocated["peak"] > self.peaks.get(device, allocated["current"]):
+            self.library.deepprof_memory(device, allocated["peak"], NO_TOTAL, self.find_size(device))
+        self.peaks[device] = max(self.peaks.get(device, 0), allocated["peak"])
+        self.library.deepprof_memory(device, allocated["current"], reserved["current"], self.find_size(device))
+
+    def find_size(self, device: int) -> int:
+        """Return how much memory a device has."""
+        if device not in self.sizes:
+            self.sizes[device] = self.cuda.get_device_properties(device).total_memory
+        return self.sizes[device]
+
+    def note_failure(self, device: int, asked: int, size: int, free: int) -> None:
+        """Tell of an allocation for which there was no room, as torch's allocator calls it."""
+        sizes = f"{_gibibytes(asked)} asked for, {_gibibytes(free)} of {_gibibytes(size)} free at the driver"
+        text = f"out of memory on device {device}: {sizes}"
+        _quietly(lambda: self.library.deepprof_notice(OUT_OF_MEMORY, text.encode()))
+        _quietly(lambda: self.look_at(device))
+
+
+def _gibibytes(nbytes: int) -> str:
+    """Return a size for people."""
+    return f"{nbytes / 2**30:,.2f} GiB"
+
+
+def _watch_memory(torch: ModuleType, library: Any) -> None:
+    """Look at the memory in use around each step of an optimizer, and hear of failed allocations."""
+    from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+    looks = MemoryLooks(torch, library)
+    register_optimizer_step_pre_hook(looks.look)
+    register_optimizer_step_post_hook(looks.look)
+
+    def observe() -> None:
+        _quietly(lambda: torch._C._cuda_attach_out_of_memory_observer(looks.note_failure))
+
+    torch.cuda._lazy_call(observe)  # when the job begins to use CUDA: to attach would begin it
+
+
 def load(path: str) -> Any:
     """Load the library; if ITT or the driver has loaded it already, it is the same one."""
     library = ctypes.CDLL(path)
@@ -207,6 +281,14 @@ def start_operators(torch: ModuleType, operators: Operators) -> None:
         operators.enter()
 
 
+def start_memory(torch: ModuleType, operators: Operators) -> None:
+    """Look at the memory of GPUs from now on, or send a notice that there are none."""
+    if operators.has_device:
+        _watch_memory(torch, operators.library)
+    else:
+        operators.library.deepprof_notice(NO_MEMORY, NO_MEMORY_TEXT.encode())
+
+
 def start(torch: ModuleType) -> None:
     """Begin in a process to collect from; a failure becomes a notice, and the process goes on."""
     library = load(os.environ["DEEPPROF_INJECT"])
@@ -225,6 +307,8 @@ def begin(torch: ModuleType, library: Any) -> None:
         start_operators(torch, operators)
     elif os.environ.get("DEEPPROF_HOOK") == "steps":
         _mark_optimizers(library)
+    if os.environ.get("DEEPPROF_MEMORY") == "1":
+        start_memory(torch, operators)
 
 
 def attach(torch: ModuleType) -> None:

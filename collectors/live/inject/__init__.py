@@ -3,7 +3,8 @@
 `core.h` is the interface between its core (one worker thread) and its sources; `packets.h` is what it writes.
 
 `core.c` has the one worker thread; `queue.c`, `names.c` and `connection.c` write without waiting. Sources: the
-`cupti*.c` (the GPU), `itt.c` and `nvtx.c`, with `ranges.c` and `gathering.c` (a ring per thread, and its watermark).
+`cupti*.c` (the GPU), `itt.c` and `nvtx.c`, with `ranges.c` and `gathering.c` (a ring per thread, and its watermark);
+`memory.c` (looks at the memory in use).
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@
 #include "core.h"
 #include "hooks.h"
 #include "labels.h"
+#include "memory.h"
 #include "ranges.h"
 
 /* Ranges of the hook nest among themselves, whatever else is open: their owner is this file. */
@@ -15,6 +16,7 @@ static const char owner;
 __attribute__((constructor)) static void add_ranges(void)
 {
     dp_add_source(&dp_ranges);
+    dp_add_source(&dp_memory);
     pthread_atfork(NULL, NULL, dp_labels_forget); /* ITT makes these whether or not anything was started */
     pthread_atfork(NULL, NULL, dp_domains_forget);
 }
@@ -36,6 +38,12 @@ DP_API void deepprof_push(const char *text)
 }
 
 DP_API void deepprof_pop(void) { dp_range_end((uintptr_t)&owner); }
+
+/* What is in use on a device now, and held by its allocator (DP_NO_TOTAL: not known), of how much in all. */
+DP_API void deepprof_memory(int device, uint64_t allocated_nbytes, uint64_t reserved_nbytes, uint64_t device_nbytes)
+{
+    dp_memory_look(device, allocated_nbytes, reserved_nbytes, device_nbytes);
+}
 
 DP_API void deepprof_pause(void) { dp_pause(); }
 

@@ -23,6 +23,7 @@ enum dp_range_source { DP_FROM_ITT = 0, DP_FROM_NVTX = 1, DP_FROM_HOOK = 2, DP_F
 enum { DP_HAS_CORRELATION = 1 };
 #define DP_NO_TIME INT64_MIN
 #define DP_NEVER INT64_MAX
+#define DP_NO_TOTAL UINT64_MAX
 
 struct dp_head { uint32_t magic; uint16_t kind, zero; uint32_t nbytes, more; };
 struct dp_name_head { uint32_t id, nbytes; };
@@ -57,6 +58,16 @@ struct dp_tick {
     uint64_t made[DP_RECORD_KINDS];     /* before `next` */
 };
 
+/* One allocation or release, or (`nbytes` 0) a look at what is in use. Ordered, and promised, with ranges. */
+struct dp_memory_change {
+    int64_t time_ns, nbytes;            /* CLOCK_MONOTONIC; negative for a release */
+    uint64_t address;                   /* 0: not known */
+    uint64_t allocated_nbytes, reserved_nbytes; /* after it; DP_NO_TOTAL: not known */
+    uint64_t device_nbytes;             /* all of the device's memory, 0: not known */
+    int32_t device;                     /* -1: memory of the host */
+    uint32_t thread;                    /* 0: not known */
+};
+
 /* A node of the tree of calling contexts. Ids count from 1 without missing ones, all of them again on each connection;
  * a parent comes before its children, 0 is the root. */
 struct dp_context { uint32_t id, parent, name, line, kind; };
@@ -70,4 +81,5 @@ struct dp_launch { uint32_t correlation, context; };
 _Static_assert(sizeof(struct dp_head) == 16 && sizeof(struct dp_records_head) == 80, "heads");
 _Static_assert(sizeof(struct dp_event) == 64 && sizeof(struct dp_range) == 40 && sizeof(struct dp_tick) == 152, "records");
 _Static_assert(sizeof(struct dp_context) == 20 && sizeof(struct dp_context_sum) == 40 && sizeof(struct dp_launch) == 8, "contexts");
+_Static_assert(sizeof(struct dp_memory_change) == 56, "changes of memory");
 #endif

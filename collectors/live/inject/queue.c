@@ -26,7 +26,14 @@ static struct dp_records_head *records_of(struct packet *packet)
     return (struct dp_records_head *)(packet->bytes + sizeof(struct dp_head));
 }
 
-static uint32_t size_of(enum dp_kind kind) { return kind == DP_EVENTS ? sizeof(struct dp_event) : sizeof(struct dp_range); }
+static uint32_t size_of(enum dp_kind kind)
+{
+    switch (kind) {
+    case DP_EVENTS: return sizeof(struct dp_event);
+    case DP_MEMORY_CHANGES: return sizeof(struct dp_memory_change);
+    default: return sizeof(struct dp_range);
+    }
+}
 
 static struct packet *append(enum dp_kind kind, uint32_t capacity)
 {
@@ -103,8 +110,8 @@ static uint32_t put_some(enum dp_kind kind, const void *records, uint32_t count)
 static void count_made(enum dp_kind kind, const void *records, uint32_t count)
 {
     const struct dp_event *events = records;
-    if (kind == DP_RANGES)
-        made[DP_RANGE] += count;
+    made[DP_RANGE] += kind == DP_RANGES ? count : 0;
+    made[DP_MEMORY] += kind == DP_MEMORY_CHANGES ? count : 0;
     for (uint32_t i = 0; kind == DP_EVENTS && i < count; i++)
         if (events[i].activity < DP_RANGE)
             made[events[i].activity]++;
@@ -118,6 +125,7 @@ void dp_put(enum dp_kind kind, const void *records, uint32_t count, uint64_t los
     queue_gap(reason);
     next += lost;
     made[DP_RANGE] += kind == DP_RANGES ? lost : 0; /* of lost events only who lost them may know what they were */
+    made[DP_MEMORY] += kind == DP_MEMORY_CHANGES ? lost : 0;
     put_ns = dp_now_ns();
     while (count) {
         uint32_t done = is_open ? put_some(kind, from, count) : count;

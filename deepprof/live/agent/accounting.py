@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from deepprof.collectors.live.packets import EVENT, RECORD_KINDS
+from deepprof.collectors.live.packets import EVENT, MEMORY_CHANGE, RECORD_KINDS
 from deepprof.collectors.trace import ACTIVITIES
 from deepprof.live.agent.answers import RecordAccount
 from deepprof.live.wire.kinds import UNKNOWN_KIND
@@ -30,7 +30,7 @@ Books = dict[str, Counts]
 Made = npt.NDArray[Any]
 """Records of each of `RECORD_KINDS`, as packets report them."""
 
-RANGE_KIND = "range"
+RANGE_KIND, MEMORY_KIND = "range", "memory"
 RESTARTED, UNEXPLAINED = "agent-restarted", "unexplained"
 # Reasons of missing records whose kinds were never read; the daemon's counts determine these kinds in the end.
 WITHOUT_KINDS = (RESTARTED, "not-kept", "damaged", "refused")
@@ -39,7 +39,7 @@ WITHOUT_KINDS = (RESTARTED, "not-kept", "damaged", "refused")
 def count_rows(rows: Rows) -> Counts:
     """Return how many of the packed records are of each kind."""
     if rows.dtype != EVENT:
-        return +Counter({RANGE_KIND: len(rows)})
+        return +Counter({MEMORY_KIND if rows.dtype == MEMORY_CHANGE else RANGE_KIND: len(rows)})
     numbers = np.bincount(rows["activity"], minlength=len(ACTIVITIES)).tolist()
     known = dict(zip(ACTIVITIES, numbers[: len(ACTIVITIES)], strict=True))
     return +Counter(known | {UNKNOWN_KIND: sum(numbers[len(ACTIVITIES) :])})
@@ -193,11 +193,12 @@ def _explain(rest: Counts, missing: Books, *, is_resumed: bool) -> Counts:
 
 
 def _as_made(kinds: Mapping[str, int], *, stand_in: bool) -> Counts:
-    """Return the daemon's kinds of records as the process's: a record that is no device event was a range."""
+    """Return the daemon's kinds of records as the process's: what is no device event was a range, or memory."""
     found: Counts = Counter()
     for kind, count in kinds.items():
         is_event = kind in ACTIVITIES and not stand_in
-        found[kind if is_event or kind == UNKNOWN_KIND else RANGE_KIND] += count
+        own = MEMORY_KIND if kind == "memory_events" else RANGE_KIND
+        found[kind if is_event or kind == UNKNOWN_KIND else own] += count
     return found
 
 

@@ -10,8 +10,16 @@ import numpy.typing as npt
 import polars as pl
 
 from deepprof.collectors.importers.kineto.kinds import FRAMEWORK_RANGE
-from deepprof.collectors.live.packets import ANNOTATION, BY_NAME
-from deepprof.collectors.trace import ANNOTATIONS, COPY_KINDS, DEVICE_EVENTS, HOST_CATEGORIES, HOST_EVENTS
+from deepprof.collectors.live.packets import ANNOTATION, BY_NAME, NO_TOTAL
+from deepprof.collectors.trace import (
+    ANNOTATIONS,
+    COPY_KINDS,
+    DEVICE_EVENTS,
+    DEVICES,
+    HOST_CATEGORIES,
+    HOST_EVENTS,
+    MEMORY_EVENTS,
+)
 from deepprof.live.agent.reordering import Rows
 
 Int64s = npt.NDArray[np.int64]
@@ -111,6 +119,27 @@ def host_tables(
         domain=pl.lit(None, pl.String),
     )
     return _fill(events, HOST_EVENTS), _fill(marks, ANNOTATIONS)
+
+
+def memory_events(rows: Rows, time_ns: Int64s, process: int) -> pl.DataFrame:
+    """Return MEMORY_CHANGE rows of a process as memory events; times are Unix nanoseconds."""
+    given = ("device", "address", "nbytes", "allocated_nbytes", "reserved_nbytes")
+    columns: dict[str, Any] = {name: np.ascontiguousarray(rows[name]) for name in given}
+    raw = pl.DataFrame({"time_ns": time_ns, "thread": rows["thread"].astype(np.int64), **columns})
+    known = [pl.when(pl.col(name) > 0).then(name).alias(name) for name in ("thread", "address")]
+    totals = (pl.col(name) for name in ("allocated_nbytes", "reserved_nbytes"))
+    known += [pl.when(total < NO_TOTAL).then(total) for total in totals]
+    return _fill(raw.with_columns(known, process=pl.lit(process, pl.Int64)), MEMORY_EVENTS)
+
+
+def device_sizes(rows: Rows) -> pl.DataFrame:
+    """Return the devices of MEMORY_CHANGE rows that tell how much memory these have, as `DEVICES`."""
+    stated = rows[(rows["device_nbytes"] > 0) & (rows["device"] >= 0)]
+    columns = {
+        "device": stated["device"].astype(np.uint16),
+        "memory_nbytes": np.ascontiguousarray(stated["device_nbytes"]),
+    }
+    return _fill(pl.DataFrame(columns).unique("device", keep="last", maintain_order=True), DEVICES)
 
 
 def _fill(rows: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:

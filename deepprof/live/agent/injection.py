@@ -32,6 +32,7 @@ class InjectionPlan:
     job: str
     context: bool = False
     steps: bool = False
+    memory: bool = False
     kineto: bool = False
     graphs: str | None = None
     quiet: bool = False
@@ -62,6 +63,7 @@ def settings(plan: InjectionPlan) -> dict[str, str]:
     told = {"DEEPPROF_SOCKET": str(plan.socket), "DEEPPROF_INJECT": str(plan.library), "DEEPPROF_JOB": plan.job}
     told |= {"DEEPPROF_CONTEXT": "1"} if plan.context else {}
     told |= {"DEEPPROF_HOOK": "steps"} if plan.steps else {}
+    told |= {"DEEPPROF_MEMORY": "1"} if plan.memory else {}
     told |= {"DEEPPROF_GRAPHS": plan.graphs} if plan.graphs else {}
     told |= {"DEEPPROF_RUN": plan.run} if plan.run else {}
     return told | ({"DEEPPROF_QUIET": "1"} if plan.quiet else {})

@@ -13,8 +13,10 @@ import numpy.typing as npt
 import polars as pl
 
 from deepprof.collectors.errors import escaped
+from deepprof.collectors.importers.flags import NBYTES_LIMIT
 from deepprof.collectors.live.packets import (
     EVENT,
+    MEMORY_CHANGE,
     NAME_HEAD,
     NO_TIME,
     NOTICE_HEAD,
@@ -25,21 +27,30 @@ from deepprof.collectors.live.packets import (
     Reason,
 )
 from deepprof.collectors.trace import ACTIVITIES, ANNOTATIONS, HOST_EVENTS, empty_table
-from deepprof.live.agent.accounting import RANGE_KIND, RESTARTED, Made, ProcessAccount, count_rows
+from deepprof.live.agent.accounting import MEMORY_KIND, RANGE_KIND, RESTARTED, Made, ProcessAccount, count_rows
 from deepprof.live.agent.answers import CUT
 from deepprof.live.agent.clocks import ClockFollower
-from deepprof.live.agent.conversion import device_events, host_tables, is_framework, is_operator
+from deepprof.live.agent.conversion import (
+    device_events,
+    device_sizes,
+    host_tables,
+    is_framework,
+    is_operator,
+    memory_events,
+)
 from deepprof.live.agent.hello import ProcessHello, ProtocolError
 from deepprof.live.agent.operators import OperatorKernels, OperatorSplit
-from deepprof.live.agent.pieces import count_records
+from deepprof.live.agent.pieces import Tables, count_records
 from deepprof.live.agent.rank_spool import RankSpool
-from deepprof.live.agent.reordering import ReorderBuffer, Rows
+from deepprof.live.agent.reordering import ReorderBuffer, Rows, ends_of, starts_of
 
 FAR_NS = 24 * 3600 * 10**9  # before the clock's last reading: no record is so old
 
 AHEAD_NS = 600 * 10**9  # after it: longer than a process is stopped, as a rule, between a reading and its next record
 
 SOON_NS = 10**9  # after a reading that came after the record
+
+HOST_MEMORY = -1  # the device of changes of the host's memory
 
 DEVICES = 2**16  # possible devices of a record: CUPTI's 2**31 - 1 for "no device at all" is none
 
@@ -110,8 +121,10 @@ MOST_NOTICES = 16
 CUT_TEXT = "the process was gone before it had said its end: its last records may be missing"
 HIGHEST = 2**60  # number of a record
 NOT_COLLECTED = "not-collected"  # no rank took them, or no agent had asked for them
+RECORDS = {Kind.EVENTS: EVENT, Kind.RANGES: RANGE, Kind.MEMORY_CHANGES: MEMORY_CHANGE}  # packets of records
 NUMBERS = [name for name in TICK.names or () if name != "made"]
 NO_HOST, NO_ANNOTATIONS = empty_table(HOST_EVENTS), empty_table(ANNOTATIONS)
+NO_CHANGES: Tables = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +167,7 @@ class ProcessDecoder:
         self.rank: RankSpool | None = None
         self.process_names = _ProcessNameTable()
         self.events, self.ranges = _ClockBacklog(), _ClockBacklog()
+        self.changes = _ClockBacklog(self.ranges.clock)
         self.operators = OperatorKernels() if hello.stand_in else None
         self.tick: ProcessTick | None = None
         self.next = 0
@@ -168,7 +182,7 @@ class ProcessDecoder:
         """Take a packet. Raises `ProtocolError` for one that no collector writes, and what `open_rank` raises."""
         if self.ended:
             raise ProtocolError("it goes on behind its end")
-        if kind in (Kind.EVENTS, Kind.RANGES):
+        if kind in RECORDS:
             self._take_records(kind, payload)
         elif kind == Kind.NAMES:
             self.process_names.add(payload)
@@ -196,8 +210,8 @@ class ProcessDecoder:
     def after(self, other: ProcessDecoder) -> ProcessDecoder:
         """Return this one as the successor of `other`, whose records no rank took: names and clocks stay."""
         self.process_names, self.tick, self.notices = other.process_names, other.tick, other.notices
-        self.events.clock, self.ranges.clock = other.events.clock, other.ranges.clock
-        self.events.now_ns, self.ranges.now_ns = other.events.now_ns, other.ranges.now_ns
+        for own, others in zip(self._backlogs, other._backlogs, strict=True):
+            own.clock, own.now_ns = others.clock, others.now_ns
         self.next, self.account = other.next, other.account
         self.account.abandon(NOT_COLLECTED)
         return self
@@ -221,7 +235,7 @@ class ProcessDecoder:
         """Give everything to the rank, because nothing more comes."""
         if not self.ended and self.rank is not None:
             self._flush()
-            self._leave_out("no-clock", *self.events.order.clear(), *self.ranges.order.clear())
+            self._leave_out("no-clock", *(rows for each in self._backlogs for rows in each.order.clear()))
             self.rank.end(dropped=self.dropped)
         self.ended = True
         self.process_names, self.operators = _ProcessNameTable(), None  # it is shown for long, and may have many names
@@ -229,7 +243,7 @@ class ProcessDecoder:
     # -- packets --
 
     def _take_records(self, kind: int, payload: memoryview) -> None:
-        dtype = EVENT if kind == Kind.EVENTS else RANGE
+        dtype = RECORDS[Kind(kind)]
         count = self._follow(payload, dtype)
         if not count:
             return
@@ -237,7 +251,7 @@ class ProcessDecoder:
         self.account.come(count_rows(rows))
         if self.rank is None:
             self._open(count)
-        source = self.events if kind == Kind.EVENTS else self.ranges
+        source = dict(zip(RECORDS, self._backlogs, strict=True))[Kind(kind)]
         if source is self.events and self.operators is not None:
             self._leave_out("stand-in", rows)  # its HELLO states that there is no device
             return
@@ -342,11 +356,12 @@ class ProcessDecoder:
             word = word_of(Reason(tick.reason), opened=self.rank is not None)
             self.account.look_ahead(tick.next - self.next, tick.made, word)
         jumped = [self._read_clock(self.events, tick.device_ns, tick.unix_ns)] if tick.device_ns != NO_TIME else []
+        self._check_held(self.changes, tick.mono_ns)
         jumped += [self._read_clock(self.ranges, tick.mono_ns, tick.unix_ns)]
         if any(jumped) and self.rank is not None:
             self._mark_jump(self.rank)
         self._watermark(tick)
-        held = self.events.order.held + self.ranges.order.held
+        held = sum(each.order.held for each in self._backlogs)
         if held >= BATCH_RECORDS or tick.mono_ns - self.sent_ns >= EVERY_NS:
             self.sent_ns = tick.mono_ns
             self._release(self._until_unix_ns())
@@ -355,11 +370,15 @@ class ProcessDecoder:
 
     def _read_clock(self, source: _ClockBacklog, local_ns: int, unix_ns: int) -> bool:
         """Take a reading; returns whether the Unix clock was set ahead."""
+        self._check_held(source, local_ns)
+        return source.clock.tick(local_ns, unix_ns)
+
+    def _check_held(self, source: _ClockBacklog, local_ns: int) -> None:
+        """Leave out held records whose times turn out to be impossible."""
         is_first, source.now_ns = source.now_ns is None, local_ns
         if source.order.held and (is_first or source.order.newest_ns > local_ns + SOON_NS):
             late = source.order.sift(lambda rows: self._sound(rows, source, SOON_NS))  # one far ahead makes others late
             self._leave_out("late", *late)
-        return source.clock.tick(local_ns, unix_ns)
 
     def _mark_jump(self, rank: RankSpool) -> None:
         """Report that the Unix clock was set: held records, and all that follow, are on the new time."""
@@ -380,10 +399,14 @@ class ProcessDecoder:
             self.events.until_ns = known - hold if known > tick.device_ns - FAR_NS else NO_TIME
         open_since = max(tick.open_since_ns, tick.ranges_until_ns - MOST_HOLD_NS)
         until = min(tick.ranges_until_ns, open_since, tick.mono_ns)
-        self.ranges.until_ns = until if until > tick.mono_ns - FAR_NS else NO_TIME
+        self.ranges.until_ns = self.changes.until_ns = until if until > tick.mono_ns - FAR_NS else NO_TIME
+
+    @property
+    def _backlogs(self) -> tuple[_ClockBacklog, ...]:
+        return self.events, self.ranges, self.changes  # in the order of RECORDS
 
     def _sources(self) -> list[_ClockBacklog]:
-        return [each for each in (self.events, self.ranges) if each.clock.is_set]
+        return [each for each in self._backlogs if each.clock.is_set]
 
     def _until_unix_ns(self) -> int | None:
         """Return the Unix time before which all records are here, None while that is unknown."""
@@ -400,14 +423,15 @@ class ProcessDecoder:
     @property
     def waiting(self) -> int:
         """Records that are here and were not given to the rank yet."""
-        return self.events.order.held + self.ranges.order.held + (self.operators.waiting if self.operators else 0)
+        return sum(each.order.held for each in self._backlogs) + (self.operators.waiting if self.operators else 0)
 
     def _flush(self) -> None:
         """Give out everything that is held, even if earlier records may still come."""
         if any(each.order.held for each in self._sources()):
             self._release(self._newest_ns() + 1, whole=True)
         if self.operators is not None and self.rank is not None:
-            self._send(self.operators.finish(), self.rank)
+            split = self.operators.finish()
+            self._send(split, self.rank, self._take_changes(split.until_ns, self.rank, whole=True))
 
     def _release(self, until_ns: int | None, *, whole: bool = False) -> None:
         """Give the rank the records that began before `until_ns`, or all that are held if `whole`."""
@@ -415,6 +439,8 @@ class ProcessDecoder:
             return
         tables: dict[str, pl.DataFrame] = {}
         for source in self._sources():
+            if source is self.changes and self.operators is not None:
+                continue  # they wait for the operators
             until = source.clock.to_local(until_ns)  # a few ns off where the clocks drift
             rows = source.order.take(max(until, source.order.newest_ns + 1) if whole else until)
             if rows is not None:
@@ -425,20 +451,37 @@ class ProcessDecoder:
             self.rank.send(tables, until_ns, self.next - self.waiting)
         else:
             ranges = tables.get("host_events", NO_HOST), tables.get("annotations", NO_ANNOTATIONS)
-            self._send(self.operators.split(*ranges, self.rank.rank_names.texts, until_ns), self.rank)
+            split = self.operators.split(*ranges, self.rank.rank_names.texts, until_ns)
+            self._send(split, self.rank, self._take_changes(split.until_ns, self.rank))
 
-    def _send(self, split: OperatorSplit, rank: RankSpool) -> None:
+    def _send(self, split: OperatorSplit, rank: RankSpool, changes: Tables = NO_CHANGES) -> None:
+        tables = {**split.tables, **changes}
         if split.notice:  # the loop before it is a different one
             log.info("thread-changed", extra={"pid": self.hello.pid, "text": split.notice})
-            rank.gap("thread-changed", 0, self.next - self.waiting - count_records(split.tables))
-        self.account.give(Counter({RANGE_KIND: count_records(split.tables)}))
-        rank.send(split.tables, split.until_ns, self.next - self.waiting)
+            rank.gap("thread-changed", 0, self.next - self.waiting - count_records(tables))
+        self.account.give(Counter({RANGE_KIND: count_records(split.tables), MEMORY_KIND: count_records(changes)}))
+        rank.send(tables, split.until_ns, self.next - self.waiting)
+
+    def _take_changes(self, until_ns: int, rank: RankSpool, *, whole: bool = False) -> Tables:
+        """Return the changes of memory before `until_ns`, or all, of a process whose operators stand for kernels."""
+        source = self.changes
+        if not source.clock.is_set:
+            return NO_CHANGES
+        until = source.clock.to_local(until_ns)
+        rows = source.order.take(max(until, source.order.newest_ns + 1) if whole else until)
+        return NO_CHANGES if rows is None else self._memory_tables(rows, rank.watermark_ns, until_ns)
+
+    def _memory_tables(self, rows: Rows, from_ns: int, until_ns: int) -> dict[str, pl.DataFrame]:
+        time = np.clip(self.changes.clock.to_unix(rows["time_ns"]), from_ns, until_ns - 1)  # a shift of a few ns
+        return {"memory_events": memory_events(rows, time, self.hello.pid), "devices": device_sizes(rows)}
 
     def _count_given(self, kinds: Counter[str]) -> None:
         if self.operators is None:  # else they wait in `operators`, and are counted when those are given
             self.account.give(kinds)
 
     def _tables(self, rows: Rows, source: _ClockBacklog, rank: RankSpool, until_ns: int) -> dict[str, pl.DataFrame]:
+        if source is self.changes:
+            return self._memory_tables(rows, self.watermark_ns, until_ns)
         start = np.clip(source.clock.to_unix(rows["start_ns"]), self.watermark_ns, until_ns - 1)  # a shift of a few ns
         end = np.maximum(source.clock.to_unix(rows["end_ns"]), start)
         ids = self.process_names.ids(rows["name"], rank)
@@ -473,6 +516,9 @@ def _judge(rows: Rows, now_ns: int | None, ahead_ns: int = AHEAD_NS) -> Iterator
     if rows.dtype == EVENT:
         yield "unknown-activity", rows["activity"] < len(ACTIVITIES)
         yield "unknown-device", rows["device"] < DEVICES
+    if rows.dtype == MEMORY_CHANGE:
+        yield "unknown-device", (rows["device"] >= HOST_MEMORY) & (rows["device"] < DEVICES)
+        yield "invalid-bytes", (rows["nbytes"] >= -NBYTES_LIMIT) & (rows["nbytes"] <= NBYTES_LIMIT)
     if now_ns is not None:
-        start, end = rows["start_ns"], rows["end_ns"]
+        start, end = starts_of(rows), ends_of(rows)
         yield "invalid-time", (end >= start) & (start > now_ns - FAR_NS) & (end <= now_ns + ahead_ns)

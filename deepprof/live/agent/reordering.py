@@ -10,10 +10,20 @@ import numpy as np
 import numpy.typing as npt
 
 Rows = npt.NDArray[Any]
-"""Structured records with `start_ns` and `end_ns`."""
+"""Structured records, whose first field is their start; those without `end_ns` are moments."""
 
 EARLIEST = -(2**63)
 SMALL_CHUNK_RECORDS = 512  # records of a chunk to which others are added: a packet may have one record
+
+
+def starts_of(rows: Rows) -> npt.NDArray[np.int64]:
+    """Return when the records began."""
+    return rows[rows.dtype.names[0]]  # type: ignore[index]  # they are structured
+
+
+def ends_of(rows: Rows) -> npt.NDArray[np.int64]:
+    """Return when the records ended."""
+    return rows["end_ns"] if "end_ns" in (rows.dtype.names or ()) else starts_of(rows)
 
 
 @dataclass(slots=True)
@@ -33,15 +43,16 @@ class ReorderBuffer:
 
     def add(self, rows: Rows) -> Rows:
         """Take records in any order; returns those that are late."""
-        starts, late = rows["start_ns"], rows[:0]
+        starts, late = starts_of(rows), rows[:0]
         if len(rows) and int(starts.min()) < self.watermark_ns:
             timely = starts >= self.watermark_ns
             rows, late = rows[timely], rows[~timely]
             self.late += len(late)
-            starts = rows["start_ns"]
+            starts = starts_of(rows)
         if len(rows):
-            self.last_end_ns = max(self.last_end_ns, int(rows["end_ns"].max()))
-            self.longest_ns = max(self.longest_ns - self.longest_ns // 64, int((rows["end_ns"] - starts).max()))
+            ends = ends_of(rows)
+            self.last_end_ns = max(self.last_end_ns, int(ends.max()))
+            self.longest_ns = max(self.longest_ns - self.longest_ns // 64, int((ends - starts).max()))
             self._append(int(starts.min()), int(starts.max()), rows)
             self.nbytes += rows.nbytes
         return late
@@ -73,10 +84,10 @@ class ReorderBuffer:
             elif first >= until_ns:
                 kept.append((first, last, rows))
             else:
-                now = rows["start_ns"] < until_ns
+                now = starts_of(rows) < until_ns
                 given.append(rows[now])
                 rest = rows[~now]
-                kept.append((int(rest["start_ns"].min()), last, rest))
+                kept.append((int(starts_of(rest).min()), last, rest))
         self.chunks = kept
         self.nbytes = sum(rows.nbytes for _, _, rows in kept)
         return _by_start(given) if given else None
@@ -100,7 +111,7 @@ class ReorderBuffer:
 def _by_start(parts: list[Rows]) -> Rows:
     """Return the rows of all parts by start; rows of one time stay in the order in which they came."""
     rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
-    starts = rows["start_ns"]
+    starts = starts_of(rows)
     if (starts[1:] >= starts[:-1]).all():
         return rows
     return rows[np.argsort(starts, kind="stable")]

@@ -15,6 +15,7 @@ from deepprof.collectors.live.packets import (
     EVENT,
     HEAD,
     MAGIC,
+    MEMORY_CHANGE,
     NAME_HEAD,
     PAYLOAD_NBYTES,
     RANGE,
@@ -38,6 +39,7 @@ class Heard:
     made: list[list[int]] = field(default_factory=list)  # of each head: records made before it, by kind
     event_pieces: list[Any] = field(default_factory=list)
     range_pieces: list[Any] = field(default_factory=list)
+    change_pieces: list[Any] = field(default_factory=list)
     ticks: list[Any] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
     order: list[Kind] = field(default_factory=list)
@@ -51,6 +53,10 @@ class Heard:
     @property
     def ranges(self) -> Any:
         return np.concatenate([np.zeros(0, RANGE), *self.range_pieces])
+
+    @property
+    def changes(self) -> Any:
+        return np.concatenate([np.zeros(0, MEMORY_CHANGE), *self.change_pieces])
 
     def texts(self, records: Any) -> list[str]:
         return [self.names[name] for name in records["name"].tolist()]
@@ -76,7 +82,8 @@ class Heard:
         self.made.append(head["made"].tolist())
         records = np.frombuffer(payload[RECORDS_HEAD.itemsize :], dtype)
         assert len(records) == head["count"]
-        assert kind is Kind.END or records["name"].max(initial=0) <= len(self.names)
+        if kind in (Kind.EVENTS, Kind.RANGES):
+            assert records["name"].max(initial=0) <= len(self.names)
         return records
 
     def take_events(self, payload: bytes) -> None:
@@ -84,6 +91,9 @@ class Heard:
 
     def take_ranges(self, payload: bytes) -> None:
         self.range_pieces.append(self.take_records(Kind.RANGES, payload, RANGE))
+
+    def take_memory_changes(self, payload: bytes) -> None:
+        self.change_pieces.append(self.take_records(Kind.MEMORY_CHANGES, payload, MEMORY_CHANGE))
 
     def take_tick(self, payload: bytes) -> None:
         self.ticks.append(np.frombuffer(payload, TICK)[0])

@@ -45,6 +45,7 @@ class Connection:
         self.frames: list[tuple[Kind, int, int, Reason]] = []  # kind, first, count, reason
         self.made: list[Any] = []  # of each frame: the records made before it, by kind
         self.pieces: list[Any] = []
+        self.changes: list[Any] = []  # of memory
         self.ticks: list[Any] = []
         self.order: list[Kind] = []
         self.notices: list[tuple[int, str]] = []
@@ -107,7 +108,7 @@ class Connection:
             self.pace(self)
 
     def take(self, kind: Kind, payload: bytes) -> None:
-        if kind in (Kind.EVENTS, Kind.RANGES, Kind.END):
+        if kind in (Kind.EVENTS, Kind.RANGES, Kind.MEMORY_CHANGES, Kind.END):
             self.take_records(kind, payload)
         elif kind is Kind.HELLO:
             self.hello = dict(line.split("=", 1) for line in payload.decode().splitlines())
@@ -128,6 +129,8 @@ class Connection:
         if kind is Kind.RANGES:
             rows = np.frombuffer(payload, packets.RANGE, offset=packets.RECORDS_HEAD.itemsize)
             self.threads |= set(rows["thread"].tolist())
+        if kind is Kind.MEMORY_CHANGES:
+            self.changes += np.frombuffer(payload, packets.MEMORY_CHANGE, offset=packets.RECORDS_HEAD.itemsize).tolist()
         if kind is not Kind.EVENTS:
             return
         rows = np.frombuffer(payload, packets.EVENT, offset=packets.RECORDS_HEAD.itemsize)

@@ -94,6 +94,25 @@ def test_what_arrives_is_what_torch_shows(listener: Listener, tmp_path: Path) ->
     assert (said["env:DEEPPROF_JOB"], said["env:DEEPPROF_RANK"], said["env:DEEPPROF_WORLD_SIZE"]) == ("j", "2", "4")
 
 
+def test_allocations_are_those_of_the_trace(listener: Listener, tmp_path: Path) -> None:
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=activities, profile_memory=True) as profiler:
+        attachment = deepprof.attach(profiler)
+        train(4)
+    attachment.detach()
+    heard = ended(listener)
+    assert heard.notices == []
+    profiler.export_chrome_trace(str(tmp_path / "t.json"))
+    expected = deepprof.read(tmp_path / "t.json").memory_events
+    tick = heard.ticks[-1]
+    changes, offset_ns = heard.changes, int(tick["unix_ns"]) - int(tick["mono_ns"])
+    assert attachment.records == len(heard.ranges) + len(changes)
+    assert len(changes) == expected.height > 20
+    assert np.abs(changes["time_ns"] + offset_ns - expected["time_ns"].to_numpy()).max() < 10**6
+    for name in ("nbytes", "address", "allocated_nbytes", "reserved_nbytes", "device", "thread"):
+        assert changes[name].tolist() == expected[name].to_list(), name
+
+
 def test_times_are_those_of_the_trace_on_the_monotonic_clock(listener: Listener) -> None:
     with torch.profiler.profile() as profiler:
         attachment = deepprof.attach(profiler)

@@ -17,6 +17,7 @@ STRUCTS = {
     "dp_event": packets.EVENT,
     "dp_range": packets.RANGE,
     "dp_tick": packets.TICK,
+    "dp_memory_change": packets.MEMORY_CHANGE,
     "dp_context": packets.CONTEXT,
     "dp_context_sum": packets.CONTEXT_SUM,
     "dp_launch": packets.LAUNCH,
@@ -27,6 +28,7 @@ NUMBERS = {
     "DP_PAYLOAD_NBYTES": packets.PAYLOAD_NBYTES,
     "DP_NO_TIME": packets.NO_TIME,
     "DP_NO_COPY": packets.NO_COPY,
+    "DP_NO_TOTAL": packets.NO_TOTAL - 2**64,  # printed as a signed number
     "DP_ANNOTATION": packets.ANNOTATION,
     "DP_BY_NAME": packets.BY_NAME,
     **{f"DP_{kind.name}": int(kind) for kind in packets.Kind if kind < packets.Kind.ASK},

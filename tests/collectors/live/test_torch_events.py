@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from deepprof.collectors.live.packets import ANNOTATION, NO_COPY
+from deepprof.collectors.live.packets import ANNOTATION, NO_COPY, NO_TOTAL
 from deepprof.collectors.live.torch_events import read_cycle
 from deepprof.collectors.trace import ACTIVITIES, COPY_KINDS, HOST_CATEGORIES
 
@@ -136,7 +137,7 @@ def test_bytes_and_graphs_are_in_the_text() -> None:
 def test_kinds_without_a_place_are_counted_and_hidden_events_are_not_there() -> None:
     events = [
         New("train", "gpu_user_annotation", 1),
-        New("[memory]", "cpu_instant_event", 2),
+        New("[OutOfMemory]", "cpu_instant_event", 2),
         New("aten::mm", "cpu_op", 3, hidden=True),
         New("main.py(3): loop", "python_function", 4),
         New("Stream Synchronize", "cuda_sync", 5, place=-1, device=-1),
@@ -159,3 +160,92 @@ def test_odd_values_keep_their_place() -> None:
 def test_nothing_is_nothing() -> None:
     cycle = read_cycle([], intern)
     assert (len(cycle.events), len(cycle.ranges), cycle.skipped) == (0, 0, 0)
+
+
+MEBIBYTE = 2**20
+
+
+@dataclass
+class OldMark(Old):
+    """An allocation or a release, as every release shows it among other events."""
+
+    size: int = 0
+    memory_of: str = "CUDA"
+
+    def nbytes(self) -> int:
+        return self.size
+
+    def device_type(self) -> str:
+        return f"DeviceType.{self.memory_of}"
+
+
+@dataclass
+class NewMark(OldMark, New):
+    """What today's has beside that."""
+
+
+@dataclass
+class Node:
+    """A node of torch's tree of events."""
+
+    kind: str
+    start_time_ns: int = 0
+    size: int = 0
+    address: int = 0
+    allocated: int = 0
+    children: list[Node] = field(default_factory=list)
+
+    @property
+    def tag(self) -> Any:
+        return SimpleNamespace(name=self.kind)
+
+    @property
+    def extra_fields(self) -> Any:
+        totals = {"total_allocated": self.allocated, "total_reserved": 4 * MEBIBYTE}
+        return SimpleNamespace(ptr=self.address or None, alloc_size=self.size, **totals)
+
+
+def memory_marks(kind: type[Any]) -> list[Any]:
+    """An allocation on a device, one of the host at the same time as a release there, in no order."""
+    return [
+        kind("[memory]", "cpu_instant_event", 20, 0, 12, 1, size=-MEBIBYTE),
+        kind("aten::mm", "cpu_op", 5, 20, 11, size=0, memory_of="CPU"),
+        kind("[memory]", "cpu_instant_event", 10, 0, 11, 1, size=MEBIBYTE),
+        kind("[memory]", "cpu_instant_event", 20, 0, 11, 0, size=64, memory_of="CPU"),
+    ]
+
+
+TREE = [
+    Node("TorchOp", 5, children=[Node("Allocation", 10, MEBIBYTE, 2**64 - 512, 3 * MEBIBYTE)]),
+    Node("Allocation", 20, -MEBIBYTE, 2**64 - 512, 2 * MEBIBYTE),
+    Node("PyCall", 19, children=[Node("TorchOp", 19, children=[Node("Allocation", 20, 64, 4096, 64)])]),
+]
+
+
+@pytest.mark.parametrize("kind", [NewMark, OldMark])
+def test_changes_of_memory_have_the_places_and_totals_of_the_tree(kind: type[Any]) -> None:
+    cycle = read_cycle(memory_marks(kind), intern, lambda: TREE)
+    rows = cycle.changes
+    assert (cycle.skipped, len(cycle.ranges), cycle.count) == (0, 1, 4)
+    assert rows["time_ns"].tolist() == [10, 20, 20]
+    assert rows["nbytes"].tolist() == [MEBIBYTE, 64, -MEBIBYTE]
+    assert rows["device"].tolist() == [1, -1, 1]
+    assert rows["thread"].tolist() == [11, 11, 12]
+    assert rows["address"].tolist() == [2**64 - 512, 4096, 2**64 - 512]
+    assert rows["allocated_nbytes"].tolist() == [3 * MEBIBYTE, 64, 2 * MEBIBYTE]
+    assert rows["reserved_nbytes"].tolist() == [4 * MEBIBYTE] * 3
+
+
+@pytest.mark.parametrize("tree", [None, list, lambda: TREE[:2], lambda: [*TREE[:2], Node("Allocation", 21, 64, 1, 1)]])
+def test_without_a_tree_of_the_same_changes_nothing_is_made_up(tree: Any) -> None:
+    rows = read_cycle(memory_marks(NewMark), intern, tree).changes
+    assert rows["nbytes"].tolist() == [MEBIBYTE, 64, -MEBIBYTE]
+    assert not rows["address"].any()
+    assert set(rows["allocated_nbytes"].tolist()) == {NO_TOTAL}
+
+
+def test_the_tree_is_not_asked_for_where_memory_was_not_recorded() -> None:
+    def refuse() -> Sequence[Any]:
+        raise AssertionError("the tree costs microseconds an event")
+
+    assert len(read_cycle(cuda_events(New), intern, refuse).changes) == 0

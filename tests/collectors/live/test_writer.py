@@ -18,7 +18,17 @@ from hypothesis import strategies as st
 from deepprof.collectors.live import connection, payloads
 from deepprof.collectors.live import writer as module
 from deepprof.collectors.live.identity import PLACES, CollectorIdentity, find_socket
-from deepprof.collectors.live.packets import EVENT, NO_TIME, RANGE, VERSION, CollectionLevel, Kind, Reason
+from deepprof.collectors.live.packets import (
+    EVENT,
+    MEMORY_CHANGE,
+    NO_TIME,
+    RANGE,
+    RECORD_KINDS,
+    VERSION,
+    CollectionLevel,
+    Kind,
+    Reason,
+)
 from deepprof.collectors.live.writer import NEVER, RecordBatch, Writer, read_clocks
 from deepprof.live.agent.node_agent import default_socket
 from tests.collectors.live.listener import PATIENCE_S, Listener
@@ -70,6 +80,21 @@ def test_everything_arrives_once_with_names_before_it(listener: Listener, writer
     assert not writer.put(RecordBatch(rows))
 
 
+def test_changes_of_memory_are_records_of_their_kind(listener: Listener, writer: Writer) -> None:
+    changes = np.zeros(4, MEMORY_CHANGE)
+    changes["time_ns"], changes["nbytes"] = [5, 6, 7, 8], [64, -64, 32, 16]
+    assert writer.put(RecordBatch(events(2), ranges_until_ns=9, changes=changes))
+    assert not writer.put(RecordBatch(changes=np.zeros(10**7, MEMORY_CHANGE)))  # more than the queue holds
+    writer.finish()
+    heard = listener.wait(lambda at: at.last.ended and at.last)
+    assert heard.changes.tolist() == changes.tolist()
+    assert heard.heads[:2] == [(Kind.EVENTS, 0, 2, Reason.NONE), (Kind.MEMORY_CHANGES, 2, 4, Reason.NONE)]
+    assert heard.heads[2][1:] == (6 + 10**7, 0, Reason.BUFFER_FULL)
+    memory = RECORD_KINDS.index("memory")
+    assert [made[memory] for made in heard.made] == [0, 0, 4 + 10**7]
+    assert heard.ticks[-1]["ranges_until_ns"] == 9
+
+
 def test_promises_come_after_the_records_that_they_cover(listener: Listener, writer: Writer) -> None:
     before = listener.wait(lambda at: at.connections and at.last.ticks)[0]
     assert before["events_until_ns"] == NO_TIME
@@ -112,23 +137,29 @@ def test_a_large_batch_comes_in_parts_of_its_time_with_promises(listener: Listen
 @given(
     st.lists(st.integers(0, 40), max_size=40).map(sorted),
     st.lists(st.integers(0, 40), max_size=40).map(sorted),
+    st.lists(st.integers(0, 40), max_size=40).map(sorted),
     st.integers(-5, 5),
 )
-def test_parts_are_all_of_it_in_order_of_time(starts: list[int], range_starts: list[int], offset: int) -> None:
+def test_parts_are_all_of_it_in_order_of_time(
+    starts: list[int], range_starts: list[int], times: list[int], offset: int
+) -> None:
     rows, ranges = np.zeros(len(starts), EVENT), np.zeros(len(range_starts), RANGE)
-    rows["start_ns"], ranges["start_ns"] = np.array(starts) + offset, range_starts
+    changes = np.zeros(len(times), MEMORY_CHANGE)
+    rows["start_ns"], ranges["start_ns"], changes["time_ns"] = np.array(starts) + offset, range_starts, times
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(payloads, "PART", 4)
         patch.setattr(payloads, "MAX_EVENTS_PER_PACKET", 3)
-        parts = list(payloads.cut(rows, ranges, offset))
+        parts = list(payloads.cut(rows, ranges, changes, offset))
     assert np.concatenate([part.events for part in parts]).tolist() == rows.tolist()
     assert np.concatenate([part.ranges for part in parts]).tolist() == ranges.tolist()
-    assert max(max(len(part.events), len(part.ranges)) for part in parts) <= 3
+    assert np.concatenate([part.changes for part in parts]).tolist() == changes.tolist()
+    assert max(max(len(part.events), len(part.ranges), len(part.changes)) for part in parts) <= 3
     assert [part.until_ns for part in parts].count(None) == 1
     assert parts[-1].until_ns is None
     for at, part in enumerate(parts[:-1]):
         after = [int(start) for later in parts[at + 1 :] for start in later.ranges["start_ns"]]
         after += [int(start) - offset for later in parts[at + 1 :] for start in later.events["start_ns"]]
+        after += [int(time) for later in parts[at + 1 :] for time in later.changes["time_ns"]]
         assert part.until_ns is not None
         assert all(start >= part.until_ns for start in after)
 

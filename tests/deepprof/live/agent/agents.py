@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from deepprof.collectors.live.packets import EVENT, HEAD, Kind, Reason
+from deepprof.collectors.live.packets import EVENT, HEAD, MEMORY_CHANGE, RANGE, Kind, Reason
 from deepprof.live.agent.answers import AgentStatus
 from deepprof.live.agent.asking import NotAnsweredError, ask
 from tests.deepprof.live.agent import packets_made as made
@@ -27,6 +27,11 @@ from tests.patience import PATIENCE_S
 __all__ = ["AgentProcess", "Job", "iterations", "running_agent"]
 
 DEADLINE_S = PATIENCE_S
+PACKETS = {
+    EVENT: (Kind.EVENTS, made.events),
+    RANGE: (Kind.RANGES, made.ranges),
+    MEMORY_CHANGE: (Kind.MEMORY_CHANGES, made.changes),
+}
 
 
 @dataclass
@@ -155,8 +160,8 @@ class Job:
         self.texts += texts
 
     def records(self, rows: np.ndarray) -> None:
-        make = made.events if rows.dtype == EVENT else made.ranges
-        self.write(Kind.EVENTS if rows.dtype == EVENT else Kind.RANGES, make(self.next, rows, self.reason))
+        kind, make = PACKETS[rows.dtype]
+        self.write(kind, make(self.next, rows, self.reason))
         self.next += len(rows)
         self.reason = Reason.NONE
 

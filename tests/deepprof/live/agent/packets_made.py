@@ -8,6 +8,7 @@ from deepprof.collectors.live.packets import (
     EVENT,
     HEAD,
     MAGIC,
+    MEMORY_CHANGE,
     NAME_HEAD,
     NO_COPY,
     NO_TIME,
@@ -21,7 +22,21 @@ from deepprof.collectors.live.packets import (
     Reason,
 )
 
-__all__ = ["counts", "end", "events", "head", "hello", "kernels", "names", "notice", "packet", "ranges", "tick"]
+__all__ = [
+    "allocations",
+    "changes",
+    "counts",
+    "end",
+    "events",
+    "head",
+    "hello",
+    "kernels",
+    "names",
+    "notice",
+    "packet",
+    "ranges",
+    "tick",
+]
 
 SESSION = "0123456789abcdef0123456789abcdef"
 NEVER = 2**63 - 1
@@ -79,6 +94,20 @@ def events(first: int, rows: np.ndarray, reason: int = Reason.NONE, **made: int)
 
 def ranges(first: int, rows: np.ndarray, reason: int = Reason.NONE, **made: int) -> bytes:
     assert rows.dtype == RANGE
+    return head(first, len(rows), reason, made) + rows.tobytes()
+
+
+def allocations(times: list[int], nbytes: int = 64, *, device: int = -1) -> np.ndarray:
+    """Allocations of different addresses, with totals that grow."""
+    rows = np.zeros(len(times), MEMORY_CHANGE)
+    rows["time_ns"], rows["nbytes"], rows["device"], rows["thread"] = times, nbytes, device, 9
+    rows["address"] = 4096 + np.arange(len(times)) * abs(nbytes)
+    rows["allocated_nbytes"] = np.cumsum(rows["nbytes"])
+    return rows
+
+
+def changes(first: int, rows: np.ndarray, reason: int = Reason.NONE, **made: int) -> bytes:
+    assert rows.dtype == MEMORY_CHANGE
     return head(first, len(rows), reason, made) + rows.tobytes()
 
 

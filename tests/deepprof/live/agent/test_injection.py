@@ -22,8 +22,13 @@ def test_all_that_is_set():
 
 
 def test_wishes():
-    plan = replace(PLAN, context=True, steps=True, kineto=True, graphs="launches", quiet=True)
-    more = {"NVTX_INJECTION64_PATH": "/l/_inject.so", "DEEPPROF_CONTEXT": "1", "DEEPPROF_HOOK": "steps"}
+    plan = replace(PLAN, context=True, steps=True, memory=True, kineto=True, graphs="launches", quiet=True)
+    more = {
+        "NVTX_INJECTION64_PATH": "/l/_inject.so",
+        "DEEPPROF_CONTEXT": "1",
+        "DEEPPROF_HOOK": "steps",
+        "DEEPPROF_MEMORY": "1",
+    }
     more |= {"KINETO_USE_DAEMON": "1", "KINETO_IPC_SOCKET_DIR": "/run/a"}
     assert inject({}, plan)[0] == TOLD | LOADED | more | {"DEEPPROF_GRAPHS": "launches", "DEEPPROF_QUIET": "1"}
     assert inject({"KINETO_IPC_SOCKET_DIR": "/mine"}, plan)[0]["KINETO_IPC_SOCKET_DIR"] == "/mine"

@@ -30,6 +30,7 @@ class Listener:
     rank_names: RankNameTable = field(default_factory=RankNameTable)
     said: list[tuple[str, object]] = field(default_factory=list)
     rows: list[pl.DataFrame] = field(default_factory=list)
+    devices: list[dict[str, object]] = field(default_factory=list)
     source: list[int] = field(default_factory=list)
 
     def name_ids(self, texts: Sequence[str]) -> np.ndarray:
@@ -38,6 +39,9 @@ class Listener:
     def send(self, tables: Mapping[str, pl.DataFrame], until_ns: int, source_next: int = 0) -> bool:
         for table, rows in tables.items():
             assert rows.schema == TABLES[table]
+            if table == "devices":
+                self.devices += rows.rows(named=True)
+                continue
             assert rows.to_series(0).is_sorted()
             if rows.height:
                 assert rows.to_series(0)[0] >= self.watermark_ns
