@@ -39,9 +39,13 @@ def reach(step: str) -> None:
         sys.exit("nobody leads this program any more")
 
 
-def has_line() -> bool:
-    """Whether a line has come since the last step."""
-    return bool(select.select([sys.stdin], [], [], 0)[0] and sys.stdin.readline())
+def has_line(wait_s: float | None = 0) -> bool:
+    """Whether a line has come since the last step, or comes while we wait; None: until one comes or nobody is there."""
+    if not select.select([sys.stdin], [], [], wait_s)[0]:
+        return False
+    if not sys.stdin.readline():
+        sys.exit("nobody leads this program any more")
+    return True
 
 
 def measure(device: Device, iterate: Callable[[], object], iterations: int, repeats: int) -> dict[str, Any]:
@@ -137,8 +141,11 @@ def run_turns(device: Device, loops: Loops, options: argparse.Namespace) -> dict
     return {}
 
 
-def run_session(device: Device, loops: Loops, _: argparse.Namespace) -> dict[str, Any]:
-    """Mark iterations, have torch.profiler count as many in a session for each loop, and mark iterations again."""
+def run_session(device: Device, loops: Loops, options: argparse.Namespace) -> dict[str, Any]:
+    """Mark iterations, have torch.profiler count as many in a session for each loop, and mark iterations again.
+
+    With `--works` it works while it waits behind the sessions, so that records show when they come again.
+    """
     iterates = {loop: device.prepare(loop) for loop in loops}
 
     def mark_all() -> dict[str, list[list[int]]]:
@@ -154,7 +161,10 @@ def run_session(device: Device, loops: Loops, _: argparse.Namespace) -> dict[str
 
     before = mark_all()
     counts = {loop: count(loop) for loop in loops}
-    reach("profiled")
+    print_json(step="profiled")
+    while not has_line(0.1 if options.works else None):
+        for iterate in iterates.values():
+            warm_up(device, iterate, 1)
     time.sleep(device.settle_s)
     return {"before": before, "counts": counts, "after": mark_all()}
 
@@ -222,6 +232,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("loops", nargs="*", help="LOOP=ITERATIONS")
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--profile", choices=["count", "time"], default="")
+    parser.add_argument("--works", action="store_true")
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--shares", type=float, nargs="*", default=[])
     parser.add_argument("--mock", default="")
