@@ -11,14 +11,13 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from time import sleep
 from typing import Any
 
 import numpy as np
 
 from benchmarks.gpu.counting import TITLES, Counts, count_alone, describe_difference, read_counts
 from benchmarks.gpu.marks import Marks, Placement, compare_pace, compare_times, mine
-from benchmarks.gpu.programs import Failed, Plan, await_level, start_collected
+from benchmarks.gpu.programs import Failed, Plan, await_level, start_collected, wait_until
 from benchmarks.gpu.reader import NO_EVENTS, WORK, EventLog, Reader, Session
 from benchmarks.gpu.rows import Row, Verdict, judge
 from deepprof.collectors.live.packets import CollectionLevel
@@ -27,7 +26,6 @@ __all__ = ["check_coexistence", "check_without_hook"]
 
 SESSION_LOOPS = ("launch", "graph", "train")
 SLACK_NS = 5_000_000  # that a record may lie outside of its iteration: what two clocks are apart at the worst
-COMES_BACK = 8  # times the longest pause: it stays away from another profiler for six of them
 PACE_RATIO = 0.01  # that a phase may last longer by its records than by the program's clock
 
 
@@ -71,7 +69,7 @@ def check_without_hook(plan: Plan) -> Iterator[Row]:
 
 def run_beside(plan: Plan, *, hook: bool) -> ProfiledRun:
     """Run the program, and part its records where collecting begins again."""
-    arguments = ["session", *(f"{loop}={plan.checks}" for loop in SESSION_LOOPS)]
+    arguments = ["session", *(f"{loop}={plan.checks}" for loop in SESSION_LOOPS), *([] if hook else ["--works"])]
     with (
         Reader(plan.folder / "a.sock", make_consumer=EventLog) as reader,
         start_collected(plan, arguments, reader, hook=hook) as program,
@@ -82,8 +80,9 @@ def run_beside(plan: Plan, *, hook: bool) -> ProfiledRun:
         program.reach("profiled")
         with suppress(Failed):  # where it does not come back, the rows say so
             await_level(plan, reader, program, CollectionLevel.ON)
-        if not hook:
-            sleep(COMES_BACK * plan.retry_ms / 1000)
+        records = session.records
+        if not hook:  # it stays away from another profiler for a while
+            wait_until(lambda: session.records > records, plan.patience_s)
         assert isinstance(session.consumer, EventLog)
         pieces = session.consumer.pieces
         border = len(pieces)

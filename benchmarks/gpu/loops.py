@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 WARM = 3  # iterations before marked ones
+PROFILED_PART = 4
 CHUNK = 50  # replays of a graph between two looks at the clock
 Loops = dict[str, int]
 
@@ -38,9 +39,13 @@ def reach(step: str) -> None:
         sys.exit("nobody leads this program any more")
 
 
-def has_line() -> bool:
-    """Whether a line has come since the last step."""
-    return bool(select.select([sys.stdin], [], [], 0)[0] and sys.stdin.readline())
+def has_line(wait_s: float | None = 0) -> bool:
+    """Whether a line has come since the last step, or comes while we wait; None: until one comes or nobody is there."""
+    if not select.select([sys.stdin], [], [], wait_s)[0]:
+        return False
+    if not sys.stdin.readline():
+        sys.exit("nobody leads this program any more")
+    return True
 
 
 def measure(device: Device, iterate: Callable[[], object], iterations: int, repeats: int) -> dict[str, Any]:
@@ -114,17 +119,19 @@ def run_loop(device: Device, loop: str, iterations: int, options: argparse.Names
 def run_turns(device: Device, loops: Loops, options: argparse.Namespace) -> dict[str, Any]:
     """Time one loop whenever we are told its name, with a profiler that begins and ends each time if it is wanted.
 
-    Under a profiler once: it keeps in memory what it records.
+    Under a profiler once, and a fourth of it: it keeps in memory what it records, and takes long to read it.
     """
-    repeats = 1 if options.profile else options.repeats
+    repeats, part = (1, PROFILED_PART) if options.profile else (options.repeats, 1)
     iterates = {loop: warm_up(device, device.prepare(loop), count) for loop, count in loops.items()}
     print_json(step="ready")
     while loop := sys.stdin.readline().strip():
         seconds: list[float] = []
 
         def run(loop: str = loop, seconds: list[float] = seconds) -> None:
-            warm_up(device, iterates[loop], max(WARM, loops[loop] // 2))  # the others had the device before
-            seconds += time_repeats(device, iterates[loop], loops[loop], repeats)
+            count = max(1, loops[loop] // part)
+            warm_up(device, iterates[loop], max(WARM, count // 2))  # the others had the device before
+            taken = time_repeats(device, iterates[loop], count, repeats)
+            seconds += [each * loops[loop] / count for each in taken]
 
         if options.profile:
             device.profile(run, count=False)
@@ -134,8 +141,11 @@ def run_turns(device: Device, loops: Loops, options: argparse.Namespace) -> dict
     return {}
 
 
-def run_session(device: Device, loops: Loops, _: argparse.Namespace) -> dict[str, Any]:
-    """Mark iterations, have torch.profiler count as many in a session for each loop, and mark iterations again."""
+def run_session(device: Device, loops: Loops, options: argparse.Namespace) -> dict[str, Any]:
+    """Mark iterations, have torch.profiler count as many in a session for each loop, and mark iterations again.
+
+    With `--works` it works while it waits behind the sessions, so that records show when they come again.
+    """
     iterates = {loop: device.prepare(loop) for loop in loops}
 
     def mark_all() -> dict[str, list[list[int]]]:
@@ -151,7 +161,10 @@ def run_session(device: Device, loops: Loops, _: argparse.Namespace) -> dict[str
 
     before = mark_all()
     counts = {loop: count(loop) for loop in loops}
-    reach("profiled")
+    print_json(step="profiled")
+    while not has_line(0.1 if options.works else None):
+        for iterate in iterates.values():
+            warm_up(device, iterate, 1)
     time.sleep(device.settle_s)
     return {"before": before, "counts": counts, "after": mark_all()}
 
@@ -219,6 +232,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("loops", nargs="*", help="LOOP=ITERATIONS")
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--profile", choices=["count", "time"], default="")
+    parser.add_argument("--works", action="store_true")
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--shares", type=float, nargs="*", default=[])
     parser.add_argument("--mock", default="")
