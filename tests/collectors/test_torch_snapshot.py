@@ -70,6 +70,32 @@ def test_totals_and_peak_are_the_allocators(before: int, steps: int, seed: int, 
     assert trace.accounting.dropped == {"free-requested": n} if (n := requests(allocator)) else True
 
 
+FRAMES_AT_RANDOM = st.lists(st.integers(0, 9), max_size=30) | st.integers(990, 1100).map(lambda n: [1] * n)
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(
+    stacks=st.lists(FRAMES_AT_RANDOM, min_size=1, max_size=5),
+    order=st.lists(st.tuples(st.integers(0, 4), st.booleans(), st.booleans()), min_size=1, max_size=20),
+    protocol=st.integers(0, 5),
+)
+def test_each_allocation_has_the_stack_that_was_written(
+    stacks: list[list[int]], order: list[tuple[int, bool, bool]], protocol: int, tmp_path_factory: Any
+) -> None:
+    shared = [[FRAMES[number] for number in stack] for stack in stacks]
+    entries = []
+    for place, (which, own_list, own_frames) in enumerate(order):
+        frames = shared[which % len(shared)]
+        frames = [frame | {} if own_frames else frame for frame in frames] if own_list else frames
+        entries.append(entry("alloc", 512 * place, frames=frames))
+    path = write(tmp_path_factory.mktemp("snapshot") / "s.pickle", history(*entries), protocol)
+    trace = TorchSnapshot().read(path, details=True)
+    rows = trace.allocations.join(trace.stacks, on="stack_id", how="left", maintain_order="left")
+    lines = [[f"{frame['filename']}({frame['line']}): {frame['name']}" for frame in each["frames"]] for each in entries]
+    assert rows["frames"].to_list() == [";".join(each) or None for each in lines]
+    assert trace.stacks["frames"].is_unique().all()
+
+
 def requests(allocator: SmallAllocator) -> int:
     """Return how often a history asks for a release."""
     return sum(each["action"] == "free_requested" for each in allocator.trace)

@@ -50,12 +50,11 @@ class TorchSnapshot:
 
         Takes the content of the file, what `unpickling.read_items` states, and some 200 bytes for each entry.
         """
-        content = read_bytes(path)
-        parts, tally = read_tables(path, content), Tally()
+        parts, tally = read_tables(path, read_bytes(path), details=details), Tally()
         history = follow(parts, tally)
         ranges, names = pair_annotations(parts.annotations, tally)
         tally.dropped.update({"invalid": parts.odd} if parts.odd else {})
-        found = dict(write_rows(parts.items, history, details=details))
+        found = dict(write_rows(parts.stacks, history, details=details))
         beside = {name: found.pop(name) for name in ("allocations", "devices", "stacks")}
         tables = {
             "device_events": empty_table(DEVICE_EVENTS),

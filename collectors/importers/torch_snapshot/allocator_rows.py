@@ -8,8 +8,7 @@ from typing import Any
 import polars as pl
 
 from deepprof.collectors.importers.torch_snapshot.history import AllocatorHistory
-from deepprof.collectors.importers.torch_snapshot.snapshot_items import SnapshotItems
-from deepprof.collectors.importers.torch_snapshot.snapshot_stacks import read_stacks
+from deepprof.collectors.importers.torch_snapshot.snapshot_stacks import StackGroups
 from deepprof.collectors.trace import (
     ALLOCATIONS,
     DEVICES,
@@ -21,12 +20,12 @@ from deepprof.collectors.trace import (
 )
 
 
-def write_rows(items: SnapshotItems, history: AllocatorHistory, *, details: bool) -> Mapping[str, pl.DataFrame]:
+def write_rows(groups: StackGroups, history: AllocatorHistory, *, details: bool) -> Mapping[str, pl.DataFrame]:
     """Return the tables of a trace by name; without `details` none of call stacks."""
     memory, failed = history.memory, history.failed
     stacks, of_memory, of_failed = empty_table(STACKS), None, None
     if details:
-        stacks, ids = read_stacks(items, pl.concat([memory["frames"], failed["frames"]]))
+        stacks, ids = groups.number(pl.concat([memory["stack"], failed["stack"]]))
         of_memory, of_failed = ids.head(memory.height), ids.slice(memory.height)
     beside = memory.select("stream", stack_id=pl.lit(of_memory)).with_row_index("event")
     return {

@@ -23,7 +23,7 @@ MICROSECOND = 1_000
 
 @dataclass(frozen=True, slots=True)
 class AllocatorHistory:
-    """`memory` and `segments`: a row for each change, with device, addr, nbytes (signed), stream, frames and time_ns.
+    """`memory` and `segments`: a row for each change, with device, addr, nbytes (signed), stream, stack and time_ns.
 
     `memory` also has what is in use and reserved on its device after the change; `failed` are the allocations for which
     there was no room. `begin_ns` is the time of the first entry, `before` counts the rows of both, and `before_nbytes`
@@ -116,7 +116,7 @@ def _memory_before(changes: pl.DataFrame, blocks: pl.DataFrame, tally: Tally) ->
     A place that the history says more of than is in use at its end is flagged as `unbalanced`.
     """
     at_end = blocks.group_by(PLACE, maintain_order=True).agg(
-        pl.col("nbytes").sum().alias("at_end"), pl.col("stream", "frames").first().name.suffix("_at_end")
+        pl.col("nbytes").sum().alias("at_end"), pl.col("stream", "stack").first().name.suffix("_at_end")
     )
     changed = changes.group_by(PLACE, maintain_order=True).agg(
         pl.col("nbytes").sum().alias("changed"), pl.col("stream").first()
@@ -127,7 +127,7 @@ def _memory_before(changes: pl.DataFrame, blocks: pl.DataFrame, tally: Tally) ->
         *PLACE,
         nbytes=pl.col("at_end").fill_null(0) - pl.col("changed").fill_null(0),
         stream=pl.when(never).then("stream_at_end").otherwise("stream"),
-        frames=pl.when(never).then("frames_at_end").otherwise(-1),
+        stack=pl.when(never).then("stack_at_end"),
     )
     if unbalanced := both.filter(pl.col("nbytes") < 0).height:
         tally.flagged["unbalanced"] += unbalanced

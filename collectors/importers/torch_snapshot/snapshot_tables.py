@@ -10,8 +10,9 @@ import numpy as np
 import polars as pl
 
 from deepprof.collectors.errors import TraceError
-from deepprof.collectors.importers.torch_snapshot.pickle_items import PickledItems, PickleStatus, ValueKind
-from deepprof.collectors.importers.torch_snapshot.snapshot_items import NONE, Int64s, SnapshotItems
+from deepprof.collectors.importers.torch_snapshot.pickle_items import Int64s, PickledItems, PickleStatus, ValueKind
+from deepprof.collectors.importers.torch_snapshot.snapshot_items import NONE, SnapshotItems
+from deepprof.collectors.importers.torch_snapshot.snapshot_stacks import NO_STACKS, StackGroups, group_stacks
 from deepprof.collectors.importers.torch_snapshot.unpickling import read_items
 
 PARTS = ("segments", "device_traces", "external_annotations")
@@ -44,22 +45,25 @@ class SnapshotTables:
     """The parts of a snapshot; null where it does not say a value.
 
     `entries` are those of all histories in their order: device, action, addr, size, stream, time_us, device_free and
-    `frames`, the number of a list. `segments` has device, address, nbytes and stream; `blocks` those of them in use,
-    with nbytes as it was asked for, and frames. `annotations` has name, stage, device and time_us. `odd` counts what
-    is no entry, segment, block or annotation although it stands in their place.
+    `stack`, a group of `stacks`. `segments` has device, address, nbytes and stream; `blocks` those of them in use, with
+    nbytes as it was asked for, and stack. `annotations` has name, stage, device and time_us. `odd` counts what is no
+    entry, segment, block or annotation although it stands in their place.
     """
 
-    items: SnapshotItems
     entries: pl.DataFrame
     segments: pl.DataFrame
     blocks: pl.DataFrame
     annotations: pl.DataFrame
+    stacks: StackGroups
     devices: int
     odd: int
 
 
-def read_tables(path: Path, content: bytes | bytearray) -> SnapshotTables:
-    """Return the parts of the snapshot whose pickle is `content`. Raises `TraceError` for what is no snapshot."""
+def read_tables(path: Path, content: bytes | bytearray, *, details: bool) -> SnapshotTables:
+    """Return the parts of the snapshot whose pickle is `content`, without `details` none of call stacks.
+
+    Raises `TraceError` for what is no snapshot.
+    """
     found = read_items(content, KEYS, MOST)
     if found.status is not PickleStatus.DONE:
         problem, advice = PROBLEMS[found.status]
@@ -70,15 +74,27 @@ def read_tables(path: Path, content: bytes | bytearray) -> SnapshotTables:
     entries, odd_entries = _take_entries(items, histories)
     taken, blocks, odd_blocks = _take_segments(path, items, segments)
     marks, odd_marks = _dicts_in(items, annotations)
+    entries, blocks, stacks = _with_stacks(items, entries, blocks, details=details)
     return SnapshotTables(
-        items=items,
         entries=entries,
         segments=taken,
         blocks=blocks,
         annotations=_frame(items, marks, integers=("device", "time_us"), texts=("name", "stage")),
+        stacks=stacks,
         devices=len(histories),
         odd=odd_entries + odd_blocks + odd_marks,
     )
+
+
+def _with_stacks(
+    items: SnapshotItems, entries: pl.DataFrame, blocks: pl.DataFrame, *, details: bool
+) -> tuple[pl.DataFrame, pl.DataFrame, StackGroups]:
+    """Return both with the group of their frames instead of these, and the groups."""
+    lists = np.concatenate([entries["frames"].to_numpy(), blocks["frames"].to_numpy()])
+    unknown = pl.Series([None], dtype=pl.Int64).new_from_index(0, len(lists))
+    groups, stacks = group_stacks(items, lists) if details else (unknown, NO_STACKS)
+    entries = entries.drop("frames").with_columns(stack=groups.head(entries.height))
+    return entries, blocks.drop("frames").with_columns(stack=groups.tail(blocks.height)), stacks
 
 
 def _find_parts(path: Path, items: SnapshotItems, found: PickledItems) -> tuple[Int64s, Int64s, Int64s]:
