@@ -18,6 +18,12 @@ MARKS = ("snapshot", "workspace_snapshot")  # entries that say only that a snaps
 KNOWN = (*SIGNS, *SEGMENT_SIGNS, REQUESTED, FAILED, *MARKS)
 DEVICES = 2**16
 PLACE = ("device", "addr")
+COMPLETED_AT_ONCE = (
+    (pl.col("action") == REQUESTED)
+    & (pl.col("action").shift(-1) == "free_completed").fill_null(False)
+    & pl.all_horizontal((pl.col(each) == pl.col(each).shift(-1)).fill_null(False) for each in PLACE)
+)
+"""The next entry is the completion of this request, as nearly always."""
 MICROSECOND = 1_000
 
 
@@ -100,7 +106,7 @@ def _memory_changes(entries: pl.DataFrame, blocks: pl.DataFrame, tally: Tally) -
     Others are counted as `free-requested`.
     """
     rows = entries.filter(pl.col("action").is_in([*SIGNS, REQUESTED]))
-    rows = rows.with_columns(following=pl.col("action").shift(-1).over(PLACE))
+    rows = _with_following(tally.keep(rows, ~COMPLETED_AT_ONCE, "free-requested"))
     in_use = blocks.select(*PLACE, in_use=True).unique(PLACE)
     rows = rows.join(in_use, on=PLACE, how="left", maintain_order="left")
     is_last = pl.col("following").is_null() & pl.col("in_use").is_null()
@@ -108,6 +114,14 @@ def _memory_changes(entries: pl.DataFrame, blocks: pl.DataFrame, tally: Tally) -
     rows = tally.keep(rows, (pl.col("action") != REQUESTED) | released, "free-requested")
     sign = pl.col("action").replace_strict(SIGNS, default=-1, return_dtype=pl.Int64)
     return rows.with_columns(nbytes=pl.col("size") * sign)
+
+
+def _with_following(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows with the action that follows at the place of each, where a release is requested; else null."""
+    places = rows.filter(pl.col("action") == REQUESTED).select(PLACE).unique()
+    there = rows.join(places, on=PLACE, how="semi", maintain_order="left")
+    following = there.select("order", following=pl.col("action").shift(-1).over(PLACE))
+    return rows.join(following, on="order", how="left", maintain_order="left")
 
 
 def _memory_before(changes: pl.DataFrame, blocks: pl.DataFrame, tally: Tally) -> pl.DataFrame:

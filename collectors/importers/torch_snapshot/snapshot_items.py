@@ -31,14 +31,20 @@ class SnapshotItems:
 
     def values(self, key: str, dicts: Int64s, *kinds: ValueKind) -> tuple[Int64s, npt.NDArray[np.bool_]]:
         """Return for each dictionary the row of what it has under `key`, and whether it is of one of the `kinds`."""
-        if not len(dicts):
-            return np.empty(0, np.int64), np.empty(0, bool)
+        if not len(dicts) or not len(self.rows[key]):
+            return np.full(len(dicts), NONE), np.zeros(len(dicts), bool)
         rows = self.find(key, dicts)
-        kind = np.append(self.found.items["kind"], 0)[rows]
+        kind = self.found.items["kind"][rows]
         fits = np.zeros(len(rows), bool)
         for each in kinds:
             fits |= kind == each
         return rows, fits & (rows != NONE)
+
+    def raw_numbers(self, key: str, dicts: Int64s) -> Int64s:
+        """Return for each dictionary the number of what it has under `key`, of whatever kind; NONE for nothing."""
+        rows, numbers = self.find(key, dicts), np.full(len(dicts), NONE)
+        numbers[rows != NONE] = self.found.items["number"][rows[rows != NONE]]
+        return numbers
 
     def integers(self, key: str, dicts: Int64s) -> pl.Series:
         """Return for each dictionary the integer under `key` as Int64; null for none."""
@@ -105,4 +111,6 @@ class SnapshotItems:
 
     def of_kind(self, numbers: Int64s, kind: ValueKind) -> npt.NDArray[np.bool_]:
         """Return which of the containers are of a kind."""
-        return np.asarray((numbers != NONE) & (np.append(self.found.kinds, 0)[numbers] == kind))
+        if not len(self.found.kinds):
+            return np.zeros(len(numbers), bool)
+        return np.asarray((numbers != NONE) & (self.found.kinds[numbers] == kind))

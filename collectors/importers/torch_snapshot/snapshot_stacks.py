@@ -82,10 +82,8 @@ def _rank(numbers: Int64s, below: int) -> tuple[Int64s, Int64s]:
 def _number_frames(items: SnapshotItems, dicts: Int64s) -> tuple[Int64s, pl.Series]:
     """Return the number of each frame, and what the numbers mean; no text for more than `FRAMES` of them."""
     distinct, place = _rank(dicts, len(items.found.kinds))
-    said = [items.find(key, distinct) for key in ("filename", "name")]
-    number = np.append(items.found.items["number"], NONE)
-    line = items.integers("line", distinct).fill_null(0)
-    places = np.stack([number[said[0]], number[said[1]], line.to_numpy()], axis=1)
+    line = items.integers("line", distinct).fill_null(0).to_numpy()
+    places = np.stack([*(items.raw_numbers(key, distinct) for key in ("filename", "name")), line], axis=1)
     _, first, ranks = np.unique(places, axis=0, return_index=True, return_inverse=True)
     if len(first) > FRAMES:
         return np.zeros(len(dicts), np.int64), pl.Series(dtype=pl.String)
