@@ -297,6 +297,20 @@ def test_an_odd_entry_is_counted_and_the_others_stay(odd: object, tmp_path: Path
     assert trace.memory_events.height + sum(trace.accounting.dropped.values()) == 3
 
 
+def test_a_request_that_no_machine_can_meet_is_a_failure_like_others(tmp_path: Path) -> None:
+    failures = [entry("oom", size=size, device_free=5) for size in (2**50, 2**60, 2**60 + 1, -1)]
+    trace = read(tmp_path / "s.pickle", history(*failures))
+    assert trace.failed_allocations["nbytes"].to_list() == [2**50, 2**60]
+    assert trace.accounting.dropped == {"invalid-bytes": 2}
+
+
+def test_a_snapshot_without_a_history_says_so(tmp_path: Path) -> None:
+    snapshot = make_snapshot(train(SmallAllocator(), 30))
+    trace = read(tmp_path / "s.pickle", snapshot)
+    assert trace.notes[-1].startswith("it has no history, only what was held at its end")
+    assert not any("no times" in note for note in trace.notes)
+
+
 def test_a_history_that_stands_twice_is_refused(tmp_path: Path) -> None:
     shared = [entry("alloc")]
     blocks = [{"size": 5, "state": "active_allocated"}]

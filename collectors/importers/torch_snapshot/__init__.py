@@ -31,6 +31,9 @@ NOTE = (
     "a memory snapshot of PyTorch: what its CUDA allocator did, without kernels; for iterations record the program "
     "with torch.profiler too"
 )
+UNRECORDED = (
+    "it has no history, only what was held at its end: call torch.cuda.memory._record_memory_history before the program"
+)
 UNTIMED = "its history has no times: entries are numbered in their order instead"
 
 
@@ -77,5 +80,7 @@ def _remark(history: AllocatorHistory) -> Iterator[str]:
         what = counted(history.before, "block or segment", "blocks and segments")
         size = f"{history.before_nbytes:,} bytes in use"
         yield f"{what} ({size}) {verb(history.before)} older than its history: placed at its beginning"
-    if not history.timed:
+    if not history.recorded:
+        yield UNRECORDED
+    elif not history.timed:
         yield UNTIMED

@@ -17,6 +17,7 @@ REQUESTED, FAILED = "free_requested", "oom"
 MARKS = ("snapshot", "workspace_snapshot")  # entries that say only that a snapshot was made
 KNOWN = (*SIGNS, *SEGMENT_SIGNS, REQUESTED, FAILED, *MARKS)
 DEVICES = 2**16
+ASKED_NBYTES_LIMIT = 2**60  # of an allocation that failed: torch refuses more before it looks for room
 PLACE = ("device", "addr")
 COMPLETED_AT_ONCE = (
     (pl.col("action") == REQUESTED)
@@ -33,7 +34,7 @@ class AllocatorHistory:
 
     `memory` also has what is in use and reserved on its device after the change; `failed` are the allocations for which
     there was no room. `begin_ns` is the time of the first entry, `before` counts the rows of both, and `before_nbytes`
-    the bytes of memory, from before it; `timed` is whether the history has times.
+    the bytes of memory, from before it; `recorded` is whether there is a history, and `timed` whether it has times.
     """
 
     memory: pl.DataFrame
@@ -42,6 +43,7 @@ class AllocatorHistory:
     begin_ns: int
     before: int
     before_nbytes: int
+    recorded: bool
     timed: bool
 
 
@@ -64,6 +66,7 @@ def follow(tables: SnapshotTables, tally: Tally) -> AllocatorHistory:
         begin_ns=begin_ns,
         before=earlier.height + taken.height,
         before_nbytes=int(earlier["nbytes"].sum()),
+        recorded=tables.entries.height > 0,
         timed=timed,
     )
 
@@ -89,7 +92,8 @@ def _sound(entries: pl.DataFrame, tally: Tally) -> pl.DataFrame:
     entries = tally.keep(entries, pl.col("device") < DEVICES, "invalid-place")
     placed = pl.col("addr").is_not_null() | (pl.col("action") == FAILED)
     entries = tally.keep(entries, placed, "invalid-place")
-    return tally.keep(entries, pl.col("size").is_between(0, NBYTES_LIMIT), "invalid-bytes")
+    limit = pl.when(pl.col("action") == FAILED).then(ASKED_NBYTES_LIMIT).otherwise(NBYTES_LIMIT)
+    return tally.keep(entries, pl.col("size").is_between(0, limit), "invalid-bytes")
 
 
 def _bounded(rows: pl.DataFrame, tally: Tally) -> pl.DataFrame:
