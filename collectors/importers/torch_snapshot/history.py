@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from deepprof.collectors.importers.flags import NBYTES_LIMIT, Tally
-from deepprof.collectors.importers.torch_snapshot.snapshot_tables import SnapshotTables
+from deepprof.collectors.importers.torch_snapshot.snapshot_parts import SnapshotTables
 from deepprof.collectors.times import TIME_LIMIT_NS
 
 SIGNS = {"alloc": 1, "free_completed": -1}

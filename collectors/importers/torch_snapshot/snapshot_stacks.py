@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +12,7 @@ import polars as pl
 from deepprof.collectors.importers.call_stacks import name_frame, number_stacks
 from deepprof.collectors.importers.torch_snapshot.pickle_items import Int64s, ValueKind
 from deepprof.collectors.importers.torch_snapshot.snapshot_items import NONE, SnapshotItems
+from deepprof.collectors.importers.value_columns import NameTable
 
 FRAMES = 2**18  # distinct ones; a large program has some ten thousand
 MIXERS = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F))  # odd numbers of 64 bits
@@ -89,8 +91,17 @@ def _number_frames(items: SnapshotItems, dicts: Int64s) -> tuple[Int64s, pl.Seri
         return np.zeros(len(dicts), np.int64), pl.Series(dtype=pl.String)
     some = distinct[first]
     columns = (items.texts("name", some), items.texts("filename", some), items.integers("line", some).fill_null(0))
-    names = [name_frame(*row) for row in zip(*columns, strict=True)]
-    return ranks.ravel()[place], pl.Series(names, dtype=pl.String)
+    ids, names = number_names([name_frame(*row) for row in zip(*columns, strict=True)])
+    return ids[ranks.ravel()][place], names
+
+
+def number_names(names: Sequence[str]) -> tuple[Int64s, pl.Series]:
+    """Return for each name its place among the distinct ones, and these.
+
+    torch writes a frame for each instruction of the native code, and texts of its own for each frame.
+    """
+    table = NameTable()
+    return table.ids(names).cast(pl.Int64).to_numpy(), table.series()
 
 
 def _count_along(of: Int64s) -> Int64s:
