@@ -102,6 +102,30 @@ def test_each_allocation_has_the_stack_that_was_written(
     assert trace.stacks["frames"].is_unique().all()
 
 
+def native(name: str) -> dict[str, Any]:
+    """Return a frame of C++."""
+    return {"filename": "??", "name": name, "line": 0}
+
+
+def test_native_frames_between_those_of_python_stay_only_where_torch_could_place_them(tmp_path: Path) -> None:
+    step, loop = FRAMES[:2]
+    top, start = [native("empty_cuda"), native("call")], [native("_PyEval_EvalFrameDefault"), native("_start")]
+    text = {"filename": "<string>", "name": "<module>", "line": 1}
+    engine = [native("backward"), native("__clone")]
+    stacks = {
+        "one function for each frame": ([*top, step, *start], "empty_cuda;call;{step};_PyEval_EvalFrameDefault;_start"),
+        "the others at the end": ([*top, step, *start, loop], "empty_cuda;call;{step};{loop}"),
+        "code without a file": ([*top, step, *start, loop, text], "empty_cuda;call;{step};{loop};<module>"),
+        "a thread without Python": ([*top, *engine], "empty_cuda;call;backward;__clone"),
+        "Python alone": ([step, loop], "{step};{loop}"),
+    }
+    entries = [entry("alloc", 512 * n, frames=frames) for n, (frames, _) in enumerate(stacks.values())]
+    trace = read(tmp_path / "s.pickle", history(*entries))
+    rows = trace.allocations.join(trace.stacks, on="stack_id", how="left", maintain_order="left")
+    known = {"step": "/job/train_0.py(10): step_0", "loop": "/job/train_1.py(11): step_1"}
+    assert rows["frames"].to_list() == [text.format(**known) for _, text in stacks.values()]
+
+
 def requests(allocator: SmallAllocator) -> int:
     """Return how often a history asks for a release."""
     return sum(each["action"] == "free_requested" for each in allocator.trace)

@@ -18,7 +18,6 @@ import polars as pl
 from msgspec import Raw, Struct
 
 from deepprof.collectors.errors import TraceError
-from deepprof.collectors.importers.call_stacks import name_frame
 from deepprof.collectors.importers.json_bounds import check_values
 from deepprof.collectors.importers.torch_snapshot.snapshot_items import TEXT_NBYTES
 from deepprof.collectors.importers.torch_snapshot.snapshot_parts import (
@@ -28,7 +27,7 @@ from deepprof.collectors.importers.torch_snapshot.snapshot_parts import (
     SnapshotTables,
     find_blocks_in_use,
 )
-from deepprof.collectors.importers.torch_snapshot.snapshot_stacks import FRAMES, NO_STACKS, StackGroups, number_names
+from deepprof.collectors.importers.torch_snapshot.snapshot_stacks import FRAMES, NO_STACKS, StackGroups, number_frames
 from deepprof.collectors.importers.value_columns import integers, texts
 
 BATCH = 2**16  # rows that are objects at a time
@@ -214,9 +213,9 @@ def _group_frames(distinct: _FrameTexts) -> StackGroups:
         frame.extend(numbers.setdefault((row.name, row.filename, row.line), len(numbers)) for row in rows)
         if len(numbers) > FRAMES or len(frame) > MOST:
             return NO_STACKS
-    ids, names = number_names([_name_row(*key) for key in numbers])
+    ids, frames = number_frames([_sound_frame(*key) for key in numbers])
     columns = {"chain": np.asarray(chain), "depth": np.asarray(depth), "frame": ids[np.asarray(frame)]}
-    return StackGroups(pl.DataFrame(columns, schema=NO_STACKS.chains.schema), names)
+    return StackGroups(pl.DataFrame(columns, schema=NO_STACKS.chains.schema), frames)
 
 
 def _decode_frames(text: bytes) -> list[_FrameRow]:
@@ -229,7 +228,7 @@ def _decode_frames(text: bytes) -> list[_FrameRow]:
     return []
 
 
-def _name_row(name: Scalar, filename: Scalar, line: Scalar) -> str:
-    """Return the name of a frame."""
+def _sound_frame(name: Scalar, filename: Scalar, line: Scalar) -> tuple[str | None, str | None, int]:
+    """Return what a frame says, as far as it can be."""
     known, file = (value[:TEXT_NBYTES] if isinstance(value, str) else None for value in (name, filename))
-    return name_frame(known, file, line if isinstance(line, int) else 0)
+    return known, file, line if isinstance(line, int) else 0

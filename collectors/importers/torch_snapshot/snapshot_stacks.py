@@ -21,24 +21,25 @@ UInt64s = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True)
 class StackGroups:
-    """Lists of equal frames are one group: `chains` has each `group` and `depth` (0 is innermost) with its `frame`.
+    """Lists of equal frames are one group: `chains` has the `frame` at each `depth` (0 is innermost) of group `chain`.
 
-    `texts` are the names of the frames.
+    `frames` has the text of each and whether it is Python's (`is_python`).
     """
 
     chains: pl.DataFrame
-    texts: pl.Series
+    frames: pl.DataFrame
 
     def number(self, groups: pl.Series) -> tuple[pl.DataFrame, pl.Series]:
         """Return STACKS of the `groups`, and for each of them its `stack_id`; null for none."""
         chains = self.chains.filter(pl.col("chain").is_in(groups.unique().drop_nulls().implode()))
-        numbered = number_stacks(chains, self.texts)
+        numbered = number_stacks(_without_interpreter(chains, self.frames["is_python"]), self.frames["text"])
         ids = pl.DataFrame({"chain": groups}).join(numbered.of_chain, on="chain", how="left", maintain_order="left")
         return numbered.stacks, ids["stack_id"]
 
 
 NO_STACKS = StackGroups(
-    pl.DataFrame(schema=dict.fromkeys(("chain", "depth", "frame"), pl.Int64)), pl.Series(dtype=pl.String)
+    pl.DataFrame(schema=dict.fromkeys(("chain", "depth", "frame"), pl.Int64)),
+    pl.DataFrame(schema={"text": pl.String, "is_python": pl.Boolean}),
 )
 
 
@@ -51,25 +52,25 @@ def group_stacks(items: SnapshotItems, lists: Int64s) -> tuple[pl.Series, StackG
     distinct, place = _rank(lists[fits], len(items.found.kinds))
     of, runs = items.runs(distinct)
     alike, same = _group_lists(of, runs, len(distinct))
-    chains, texts, group = _list_frames(items, distinct[alike])
+    chains, frames, group = _list_frames(items, distinct[alike])
     found = np.full(len(lists), NONE)
     found[fits] = group[same][place]
     groups = pl.Series(found, dtype=pl.Int64)
-    return groups.set(groups == NONE, None), StackGroups(chains, texts)
+    return groups.set(groups == NONE, None), StackGroups(chains, frames)
 
 
-def _list_frames(items: SnapshotItems, lists: Int64s) -> tuple[pl.DataFrame, pl.Series, Int64s]:
-    """Return the chains and texts of `StackGroups`, and for each of the distinct `lists` its group; NONE for none."""
+def _list_frames(items: SnapshotItems, lists: Int64s) -> tuple[pl.DataFrame, pl.DataFrame, Int64s]:
+    """Return the chains and frames of `StackGroups`, and for each of the distinct `lists` its group; NONE for none."""
     of, numbers = items.members(lists)
     fits = items.of_kind(numbers, ValueKind.DICT)
-    of, frame, texts = of[fits], *_number_frames(items, numbers[fits])
-    if not len(of) or not len(texts):
-        return NO_STACKS.chains, NO_STACKS.texts, np.full(len(lists), NONE)
+    of, frame, frames = of[fits], *_number_frames(items, numbers[fits])
+    if not len(of) or frames.is_empty():
+        return NO_STACKS.chains, NO_STACKS.frames, np.full(len(lists), NONE)
     first, same = _group_lists(of, frame, len(lists))
     rows = np.flatnonzero(np.isin(of, first))
     chains = pl.DataFrame({"chain": of[rows], "depth": _count_along(of)[rows], "frame": frame[rows]})
     has_frames = np.bincount(of, minlength=len(lists)) > 0
-    return chains, texts, np.where(has_frames, first[same], NONE)
+    return chains, frames, np.where(has_frames, first[same], NONE)
 
 
 def _rank(numbers: Int64s, below: int) -> tuple[Int64s, Int64s]:
@@ -81,27 +82,43 @@ def _rank(numbers: Int64s, below: int) -> tuple[Int64s, Int64s]:
     return distinct, place[numbers].astype(np.int64)
 
 
-def _number_frames(items: SnapshotItems, dicts: Int64s) -> tuple[Int64s, pl.Series]:
-    """Return the number of each frame, and what the numbers mean; no text for more than `FRAMES` of them."""
+def _number_frames(items: SnapshotItems, dicts: Int64s) -> tuple[Int64s, pl.DataFrame]:
+    """Return the number of each frame, and what the numbers mean; none for more than `FRAMES` of them."""
     distinct, place = _rank(dicts, len(items.found.kinds))
     line = items.integers("line", distinct).fill_null(0).to_numpy()
     places = np.stack([*(items.raw_numbers(key, distinct) for key in ("filename", "name")), line], axis=1)
     _, first, ranks = np.unique(places, axis=0, return_index=True, return_inverse=True)
     if len(first) > FRAMES:
-        return np.zeros(len(dicts), np.int64), pl.Series(dtype=pl.String)
+        return np.zeros(len(dicts), np.int64), NO_STACKS.frames
     some = distinct[first]
     columns = (items.texts("name", some), items.texts("filename", some), items.integers("line", some).fill_null(0))
-    ids, names = number_names([name_frame(*row) for row in zip(*columns, strict=True)])
-    return ids[ranks.ravel()][place], names
+    ids, frames = number_frames(list(zip(*columns, strict=True)))
+    return ids[ranks.ravel()][place], frames
 
 
-def number_names(names: Sequence[str]) -> tuple[Int64s, pl.Series]:
-    """Return for each name its place among the distinct ones, and these.
+def number_frames(rows: Sequence[tuple[str | None, str | None, int]]) -> tuple[Int64s, pl.DataFrame]:
+    """Return for each frame (name, file, line) its place among those of different texts, and these.
 
     torch writes a frame for each instruction of the native code, and texts of its own for each frame.
     """
     table = NameTable()
-    return table.ids(names).cast(pl.Int64).to_numpy(), table.series()
+    ids = table.ids([name_frame(*row) for row in rows]).cast(pl.Int64).to_numpy()
+    is_python = np.zeros(len(table), bool)
+    is_python[ids] = [(file or "").startswith("<") or (file or "").endswith(".py") for _, file, _ in rows]
+    return ids, pl.DataFrame({"text": table.series(), "is_python": is_python}, schema=NO_STACKS.frames.schema)
+
+
+def _without_interpreter(chains: pl.DataFrame, is_python: pl.Series) -> pl.DataFrame:
+    """Return the sorted `chains` without native frames between Python's where torch could not place these.
+
+    torch sets one function of Python at each native frame of the interpreter, and the others at the end. Since Python
+    3.11 one such frame runs many functions: then `main` lies outside of the process's `_start`, and what lies between
+    is the interpreter, in the wrong places.
+    """
+    rows = chains.with_columns(is_python=is_python.gather(chains["frame"]))
+    innermost = pl.col("depth").filter("is_python").min().over("chain")
+    misplaced = pl.col("is_python").last().over("chain") & (pl.col("depth") > innermost)
+    return rows.filter(pl.col("is_python") | ~misplaced.fill_null(False)).drop("is_python")
 
 
 def _count_along(of: Int64s) -> Int64s:
