@@ -39,11 +39,11 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class _Document(Struct, gc=False):
-    """The top level; its parts are views of the text."""
+    """The top level; the elements of its lists are views of the text."""
 
-    segments: Raw
-    device_traces: Raw
-    external_annotations: Raw = NULL
+    segments: list[Raw]
+    device_traces: list[list[Raw]]
+    external_annotations: list[Raw] | None = None
 
 
 class _SegmentRow(Struct, gc=False):
@@ -53,7 +53,7 @@ class _SegmentRow(Struct, gc=False):
     address: Scalar = None
     total_size: Scalar = None
     stream: Scalar = None
-    blocks: Raw = NULL
+    blocks: list[Raw] | None = None
 
 
 class _BlockRow(Struct, gc=False):
@@ -117,17 +117,16 @@ def read_json(path: Path, content: bytes | bytearray, *, details: bool) -> Snaps
         raise TraceError(path, f"holds too much: more than {MOST} values", RECORD_LESS)
     document, reader = _decode_document(path, content), _RowReader(details=details)
     segments, blocks = _take_segments(reader, document)
-    traces = [reader.split(history) for history in reader.split(document.device_traces)]
-    histories = [reader.tabulate(each, _EntryRow)[0].with_columns(device=pl.lit(n)) for n, each in enumerate(traces)]
-    entries = pl.concat([reader.tabulate([], _EntryRow)[0].with_columns(device=pl.lit(0)), *histories])
-    marks, _ = reader.tabulate(reader.split(document.external_annotations), _MarkRow)
+    traces = enumerate([[], *document.device_traces], -1)
+    entries = pl.concat([reader.tabulate(each, _EntryRow)[0].with_columns(device=pl.lit(n)) for n, each in traces])
+    marks, _ = reader.tabulate(document.external_annotations or [], _MarkRow)
     return SnapshotTables(
         entries=entries.cast({"device": pl.Int64}),
         segments=segments,
         blocks=blocks,
         annotations=marks,
         stacks=_group_frames(reader.frame_texts),
-        devices=len(traces),
+        devices=len(document.device_traces),
         odd=reader.odd,
     )
 
@@ -149,12 +148,6 @@ class _RowReader:
     def __init__(self, *, details: bool) -> None:
         self.details, self.odd = details, 0
         self.frame_texts = _FrameTexts()
-
-    def split(self, text: Raw) -> list[Raw]:
-        """Return the texts of a list's elements; none where it is no list."""
-        with suppress(*DAMAGED):
-            return msgspec.json.decode(text, type=list[Raw])
-        return []
 
     def tabulate(self, elements: Sequence[Raw], kind: type[Struct]) -> tuple[pl.DataFrame, npt.NDArray[np.bool_]]:
         """Return the columns of the elements that are of a kind, and which are."""
@@ -192,12 +185,11 @@ def _decode_one(decoder: msgspec.json.Decoder[Any], text: Raw) -> Any:
 
 def _take_segments(reader: _RowReader, document: _Document) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the segments and their blocks in use."""
-    elements = reader.split(document.segments)
-    segments, fits = reader.tabulate(elements, _SegmentRow)
+    segments, fits = reader.tabulate(document.segments, _SegmentRow)
     segments = segments.rename({"total_size": "nbytes"}).with_columns(pl.col("device", "stream").fill_null(0))
     decoder = msgspec.json.Decoder(_SegmentRow)
-    known = (decoder.decode(each) for each, fit in zip(elements, fits, strict=True) if fit)
-    lists = [reader.split(segment.blocks) for segment in known]
+    known = (decoder.decode(each) for each, fit in zip(document.segments, fits, strict=True) if fit)
+    lists = [segment.blocks or [] for segment in known]
     of = np.repeat(np.arange(len(lists)), np.array([len(each) for each in lists], np.int64))
     blocks, fits = reader.tabulate([block for each in lists for block in each], _BlockRow)
     return segments, find_blocks_in_use(blocks, segments, of[fits])
