@@ -82,7 +82,7 @@ def check_stacks(trace: Trace) -> None:
 def check_json(path: Path, trace: Trace) -> None:
     """Assert that the same snapshot as JSON is the same trace."""
     again = path.with_suffix(".json")
-    again.write_text(json.dumps(pickle.loads(path.read_bytes())))
+    again.write_text(json.dumps(pickle.loads(path.read_bytes())))  # noqa: S301  our own
     read = deepprof.read(again, details=True)
     for name in ("memory_events", "segments", "failed_allocations", "allocations", "stacks"):
         assert getattr(read, name).equals(getattr(trace, name))
