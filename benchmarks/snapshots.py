@@ -1,4 +1,4 @@
-"""Memory snapshots of PyTorch: entries per second, time and peak memory, beside `pickle.load` of the same file.
+"""Memory snapshots of PyTorch: entries per second of CPU time, time and peak memory, beside `pickle.load` of the same file.
 
 The histories are made up, in the form in which torch writes them: of each frame there is one dictionary, and each entry
 has a list of them. Shared lists are what other writers make of equal stacks.
@@ -33,7 +33,9 @@ Block = tuple[int, int, list[Any]]  # its address, size and frames
 
 def run(console: Console, quick: bool = False) -> None:
     """Print the table."""
-    table = Table("file", "reader", "entries/s", "s", "CPU s", "peak MB", title="Reading memory snapshots of PyTorch")
+    table = Table(
+        "file", "reader", "entries/CPU s", "s", "CPU s", "peak MB", title="Reading memory snapshots of PyTorch"
+    )
     for column in table.columns[2:]:
         column.justify = "right"
     with tempfile.TemporaryDirectory() as folder:
@@ -74,7 +76,7 @@ def list_cells(name: str, found: Reading | str, entries: int) -> list[str]:
     """Return the cells of one reader of a file, or why it did not read it."""
     if isinstance(found, str):
         return [name, found]
-    return [name, f"{entries / found.wall_s:,.0f}", f"{found.wall_s:.2f}", f"{found.cpu_s:.2f}", f"{found.peak_mb:.0f}"]
+    return [name, f"{entries / found.cpu_s:,.0f}", f"{found.wall_s:.2f}", f"{found.cpu_s:.2f}", f"{found.peak_mb:.0f}"]
 
 
 def make_snapshot(entries: int, frames: str, seed: int = 1) -> dict[str, Any]:

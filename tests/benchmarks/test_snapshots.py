@@ -32,5 +32,5 @@ def test_a_history_is_one_that_an_allocator_writes(frames: str, tmp_path: Path) 
 
 
 def test_cells_of_a_reader() -> None:
-    assert list_cells("a", Reading(9, 2.0, 100.0, 4.0), 1_000) == ["a", "250", "4.00", "2.00", "100"]
+    assert list_cells("a", Reading(9, 2.0, 100.0, 4.0), 1_000) == ["a", "500", "4.00", "2.00", "100"]
     assert list_cells("a", "not installed", 1_000) == ["a", "not installed"]

@@ -109,7 +109,7 @@ class _FrameTexts(dict[bytes, int]):
 def read_json(path: Path, content: bytes | bytearray, *, details: bool) -> SnapshotTables:
     """Return the parts of the snapshot whose JSON is `content`, without `details` none of call stacks.
 
-    Raises `TraceError` for what is no snapshot. Takes about 150 bytes for each entry besides the content, and once more
+    Raises `TraceError` for what is no snapshot. Takes about 400 bytes for each entry besides the content, and once more
     the text of distinct lists of frames.
     """
     check_values(path, content)
