@@ -1,4 +1,4 @@
-"""Memory snapshots of PyTorch: entries per second of CPU time, time and peak memory, beside `pickle.load` of the same file.
+"""Memory snapshots of PyTorch: entries per second, time and peak memory, beside `pickle.load` of the same file.
 
 The histories are made up, in the form in which torch writes them: of each frame there is one dictionary, and each entry
 has a list of them. Shared lists are what other writers make of equal stacks.
