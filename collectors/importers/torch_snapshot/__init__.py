@@ -32,6 +32,7 @@ STARTS = re.compile(rb"\x80[\x02-\x05]|\(d|\(l|\(i|[}\]]")  # protocols 2 to 5, 
 JSON_STARTS = re.compile(
     rb'(?:\xef\xbb\xbf)?\s*\{\s*"(?:segments|device_traces|allocator_settings|external_annotations)"\s*:\s*[\[{]'
 )
+EVENTS = re.compile(rb'"traceEvents"\s*:')
 NAMES = (b"device_traces", b"segments", b"total_size", b"segment_type")
 NOTE = (
     "a memory snapshot of PyTorch: what its CUDA allocator did, without kernels; for iterations record the program "
@@ -53,7 +54,7 @@ class TorchSnapshot:
     def accepts(self, head: bytes, path: Path) -> bool:
         """Return whether `head` starts a pickle with the names of a snapshot's parts, or JSON with one of them."""
         if JSON_STARTS.match(head):
-            return b'"traceEvents"' not in head
+            return not EVENTS.search(head)
         return STARTS.match(head) is not None and any(name in head[:4096] for name in NAMES)
 
     def read(self, path: Path, *, details: bool = False) -> Trace:

@@ -68,7 +68,7 @@ def read_items(content: bytes | bytearray, keys: Sequence[str], most: int) -> Pi
     """Return the items of the pickle in `content`, of dictionaries those with one of the `keys`.
 
     Never raises for what the pickle holds. Takes 24 bytes for each item of a dictionary, 4 for each member of lists of
-    other members, 8 for each addition to a list, and 16 for each value that the pickle may refer to again, at most
+    other members, 12 for each addition to a list, and 16 for each value that the pickle may refer to again, at most
     `most` of each.
     """
     found = library()
