@@ -21,6 +21,7 @@ from benchmarks import (
     reporting,
     scraping,
     serving,
+    snapshots,
     tools,
     wire,
 )
@@ -35,6 +36,7 @@ TABLES = (
     reporting,
     diagnosing,
     tools,
+    snapshots,
     command,
     wire,
     serving,

@@ -13,16 +13,29 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["ANNOTATED", "CONTEXTS", "DIAGNOSES", "KINETO", "NSYS", "SMALL", "STORE", "Reader", "Reading", "measure"]
+__all__ = [
+    "ANNOTATED",
+    "CONTEXTS",
+    "DIAGNOSES",
+    "JSON_SNAPSHOTS",
+    "KINETO",
+    "NSYS",
+    "SMALL",
+    "SNAPSHOTS",
+    "STORE",
+    "Reader",
+    "Reading",
+    "measure",
+]
 
 MEASURE = """
 import json, re, sys, time
-start = time.process_time()
+start, begin = time.process_time(), time.perf_counter()
 events = read(sys.argv[1])
-used = time.process_time() - start
+used, wall = time.process_time() - start, time.perf_counter() - begin
 # Not ru_maxrss, which a child takes over from its parent.
 peak = int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) / 1024
-print(json.dumps({"events": events, "cpu_s": used, "peak_mb": peak}))
+print(json.dumps({"events": events, "cpu_s": used, "wall_s": wall, "peak_mb": peak}))
 """
 TIMEOUT_S = 300
 SAID = 60  # characters of an error
@@ -43,6 +56,7 @@ class Reading:
     events: int
     cpu_s: float
     peak_mb: float
+    wall_s: float = 0.0
 
 
 DEEPPROF = Reader(
@@ -146,6 +160,29 @@ ANNOTATION = Reader(
 ANNOTATED = (DEEPPROF, ANNOTATION)
 DIAGNOSES = (DEEPPROF, DIAGNOSIS, HTA_BREAKDOWN)
 SMALL = (DEEPPROF, MSGSPEC, JSON_LOAD)  # for a look whether it runs
+
+SNAPSHOT_STACKS = Reader(
+    "deepprof.read, with details",
+    "import deepprof; import deepprof.collectors.importers.torch_snapshot\n"
+    "def read(path): return deepprof.read(path, details=True).accounting.read\n",
+    runs=3,
+)
+SNAPSHOT = Reader(
+    "deepprof.read",
+    "import deepprof; import deepprof.collectors.importers.torch_snapshot\n"
+    "def read(path): return deepprof.read(path).accounting.read\n",
+    runs=3,
+)
+UNPICKLE = Reader(
+    "pickle.load",
+    "import pickle\ndef read(path): return sum(map(len, pickle.load(open(path, 'rb'))['device_traces']))\n",
+    runs=3,
+)
+LOAD_SNAPSHOT = Reader(
+    "json.load", "import json\ndef read(path): return sum(map(len, json.load(open(path))['device_traces']))\n"
+)
+SNAPSHOTS = (SNAPSHOT, SNAPSHOT_STACKS, UNPICKLE)
+JSON_SNAPSHOTS = (SNAPSHOT, SNAPSHOT_STACKS, LOAD_SNAPSHOT)
 
 # What deepprof.read reads of these tables, as far as a table has it.
 TABLES = """

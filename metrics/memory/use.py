@@ -78,14 +78,16 @@ def read_use(events: pl.DataFrame, device: int) -> MemoryUse | None:
 def sum_up(time: Int64s, in_use: Int64s, most: int) -> tuple[Int64s, Int64s, Int64s]:
     """Return when at most `most` stretches begin, since the first time, and the least and the most in use in each.
 
-    Every value holds until the next one, so that what is in use at a stretch's begin counts, too.
+    Every value holds until the next one, so that what is in use at a stretch's begin counts, too. All that changes at
+    the first time is one change to the least in use: recorders put there what is older than the recording.
     """
     span = int(time[-1] - time[0]) + 1
     length = -(-span // most)
     many = -(-span // length)
     stretch = (time - time[0]) // length
     low, high = np.full(many, MOST), np.full(many, -1)
-    np.minimum.at(low, stretch, in_use)
+    begun = int(np.searchsorted(time, time[0], side="right")) - 1
+    np.minimum.at(low, stretch[begun:], in_use[begun:])
     np.maximum.at(high, stretch, in_use)
     last = np.searchsorted(stretch, np.arange(many)) - 1  # the value that holds at the begin of a stretch
     held = in_use[np.maximum(last, 0)]

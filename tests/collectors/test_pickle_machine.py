@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import random
 import struct
 from typing import Any
 
@@ -14,8 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deepprof.collectors.importers.torch_snapshot import unpickling
-from deepprof.collectors.importers.torch_snapshot.pickle_items import PickledItems, PickleStatus, ValueKind
-from deepprof.collectors.importers.torch_snapshot.pickle_machine import run_pickle
+from deepprof.collectors.importers.torch_snapshot.pickle_items import (
+    NO_CONTAINER,
+    PickledItems,
+    PickleStatus,
+    ValueKind,
+)
+from deepprof.collectors.importers.torch_snapshot.pickle_machine import MIXER, SLOT_BITS, run_pickle
 from tests.chance import examples
 
 KEYS = ("segments", "device_traces", "size", "name", "a")
@@ -29,9 +35,10 @@ def run_both(content: bytes, most: int = MOST) -> PickledItems:
     if (library := unpickling.library()) is not None:
         other = unpickling.run_native(library, content, KEYS, most)
         assert (other.status, other.at, other.root) == (found.status, found.at, found.root)
-        for one, two in ((found.items, other.items), (found.members, other.members)):
+        for one, two in ((found.items, other.items), (found.fills, other.fills)):
             assert all(np.array_equal(one[name], two[name]) for name in one)
-        assert np.array_equal(found.kinds, other.kinds)
+        for name in ("run_ends", "members", "kinds"):
+            assert np.array_equal(getattr(found, name), getattr(other, name))
     return found
 
 
@@ -146,13 +153,44 @@ def test_bombs_and_damage_are_refused_where_they_begin(content: bytes, status: P
 def test_lists_of_lists_take_no_more_than_the_file() -> None:
     found = run_both(laughs(60))
     assert found.status is DONE
-    assert (len(found.kinds), len(found.members["number"])) == (60, 118)
+    assert (len(found.kinds), len(found.members)) == (60, 118)
+
+
+def test_lists_of_equal_members_are_stored_once() -> None:
+    held = [{"a": number} for number in range(20)]
+    found = run_both(pickle.dumps([held, [*held], [*held], held[:3], [*held[:3], 5], [], [*held]]))
+    assert found.fills["owner"].tolist() == [1, 22, 23, 24, 25, 27, 0]  # 26 is empty, and the outer one is filled last
+    assert found.fills["run"].tolist() == [0, 0, 0, 1, 2, 0, 3]
+    assert np.diff(found.run_ends, prepend=0).tolist() == [20, 3, 4, 7]
+
+
+def test_lists_that_meet_in_a_slot_are_told_apart() -> None:
+    rng, held = random.Random(1), [{"a": number} for number in range(300)]
+    lists = [[rng.choice(held) for _ in range(rng.randrange(1, 5))] for _ in range(4000)]
+    content = pickle.dumps([held, lists, [[*each] for each in lists]])
+    found = run_both(content, most=40_000)
+    distinct = len({tuple(map(id, each)) for each in [held, *lists]})
+    outer = 9  # runs of up to a thousand lists
+    assert len(found.run_ends) > distinct + outer  # some were forgotten, and stored again
+    assert rebuild(found, content, *found.root) == [expected(held), *[expected(lists)] * 2]
+
+
+def test_a_list_and_its_beginning_in_one_slot_are_told_apart() -> None:
+    most = 1500
+    one, other = np.arange(2, most, dtype=np.uint64)[:, None], np.arange(2, most, dtype=np.uint64)[None, :]
+    mixer, bits = np.uint64(MIXER), np.uint64(64 - SLOT_BITS)
+    meet = ((one ^ np.uint64(1)) * mixer >> bits) == (((one ^ np.uint64(2)) * mixer ^ other) * mixer >> bits)
+    first, second = np.argwhere(meet)[0].tolist()
+    held: list[dict[str, int]] = [{} for _ in range(most)]  # their numbers begin at 2
+    for lists in ([[held[first], held[second]], [held[first]]], [[held[first]], [held[first], held[second]]]):
+        content = pickle.dumps([held, *lists])
+        assert rebuild(run_both(content), content, 3, 0) == expected([held, *lists])
 
 
 def test_nesting_is_no_recursion() -> None:
     deep = 200_000
     nested = run_both(b"\x80\x02" + b"](" * deep + b"e" * deep + b".", most=deep)
-    assert (nested.status, len(nested.members["number"])) == (DONE, deep - 1)
+    assert (nested.status, len(nested.members)) == (DONE, deep - 1)
     tuples = run_both(b"\x80\x02})" + b"\x85" * deep + b"Ns.", most=deep)  # CPython crashes over this key
     assert (tuples.status, len(tuples.items["key"])) == (DONE, 0)
 
@@ -161,7 +199,7 @@ def test_a_list_that_holds_itself_is_a_list() -> None:
     cyclic: list[Any] = []
     cyclic += [cyclic, {"a": cyclic}]
     found = run_both(pickle.dumps(cyclic))
-    assert found.members["number"].tolist() == [0, 1]
+    assert found.members.tolist() == [0, 1]
     assert found.items["number"].tolist() == [0]
 
 
@@ -195,8 +233,8 @@ def test_what_was_written_is_read(value: Any, protocol: int) -> None:
 def rebuild(found: PickledItems, content: bytes, kind: int, number: int) -> Any:
     """Return a value as `expected` does."""
     if kind == ValueKind.LIST:
-        of = found.members["number"][found.members["owner"] == number].tolist()
-        return [None if each == 2**32 - 1 else rebuild(found, content, found.kinds[each], each) for each in of]
+        _, of = found.expand(found.fills["run"][found.fills["owner"] == number])
+        return [None if each == NO_CONTAINER else rebuild(found, content, found.kinds[each], each) for each in of]
     if kind == ValueKind.DICT:
         rows = np.flatnonzero(found.items["owner"] == number).tolist()
         return {KEYS[found.items["key"][row]]: rebuild_item(found, content, row) for row in rows}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import pickle
 import sys
 from pathlib import Path
@@ -16,10 +17,10 @@ from hypothesis import strategies as st
 import deepprof
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers import importers, look_at, recognise
-from deepprof.collectors.importers.torch_snapshot import TorchSnapshot, unpickling
+from deepprof.collectors.importers.torch_snapshot import TorchSnapshot, snapshot_json, unpickling
 from deepprof.collectors.trace import Trace
 from tests.chance import examples
-from tests.collectors.damage import damaged, read_or_refuse
+from tests.collectors.damage import damaged, read_or_refuse, survives
 from tests.collectors.test_pickle_machine import BOMBS, RUNS_CODE
 from tests.collectors.torch_snapshots import BEGIN_US, FRAMES, SmallAllocator, make_snapshot, train
 
@@ -68,6 +69,61 @@ def test_totals_and_peak_are_the_allocators(before: int, steps: int, seed: int, 
     assert trace.segments["nbytes"].sum() == allocator.reserved()
     assert trace.accounting.flagged == {}
     assert trace.accounting.dropped == {"free-requested": n} if (n := requests(allocator)) else True
+
+
+def own(frame: dict[str, Any]) -> dict[str, Any]:
+    """Return an equal frame that shares no text with the other, as torch makes one for each native instruction."""
+    return {key: "".join(value) if isinstance(value, str) else value for key, value in frame.items()}
+
+
+FRAMES_AT_RANDOM = st.lists(st.integers(0, 9), max_size=30) | st.integers(990, 1100).map(lambda n: [1] * n)
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(
+    stacks=st.lists(FRAMES_AT_RANDOM, min_size=1, max_size=5),
+    order=st.lists(st.tuples(st.integers(0, 4), st.booleans(), st.booleans()), min_size=1, max_size=20),
+    protocol=st.integers(0, 5),
+)
+def test_each_allocation_has_the_stack_that_was_written(
+    stacks: list[list[int]], order: list[tuple[int, bool, bool]], protocol: int, tmp_path_factory: Any
+) -> None:
+    shared = [[FRAMES[number] for number in stack] for stack in stacks]
+    entries = []
+    for place, (which, own_list, own_frames) in enumerate(order):
+        frames = shared[which % len(shared)]
+        frames = [own(frame) if own_frames else frame for frame in frames] if own_list else frames
+        entries.append(entry("alloc", 512 * place, frames=frames))
+    path = write(tmp_path_factory.mktemp("snapshot") / "s.pickle", history(*entries), protocol)
+    trace = TorchSnapshot().read(path, details=True)
+    rows = trace.allocations.join(trace.stacks, on="stack_id", how="left", maintain_order="left")
+    lines = [[f"{frame['filename']}({frame['line']}): {frame['name']}" for frame in each["frames"]] for each in entries]
+    assert rows["frames"].to_list() == [";".join(each) or None for each in lines]
+    assert trace.stacks["frames"].is_unique().all()
+
+
+def native(name: str) -> dict[str, Any]:
+    """Return a frame of C++."""
+    return {"filename": "??", "name": name, "line": 0}
+
+
+def test_native_frames_between_those_of_python_stay_only_where_torch_could_place_them(tmp_path: Path) -> None:
+    step, loop = FRAMES[:2]
+    top, start = [native("empty_cuda"), native("call")], [native("_PyEval_EvalFrameDefault"), native("_start")]
+    text = {"filename": "<string>", "name": "<module>", "line": 1}
+    engine = [native("backward"), native("__clone")]
+    stacks = {
+        "one function for each frame": ([*top, step, *start], "empty_cuda;call;{step};_PyEval_EvalFrameDefault;_start"),
+        "the others at the end": ([*top, step, *start, loop], "empty_cuda;call;{step};{loop}"),
+        "code without a file": ([*top, step, *start, loop, text], "empty_cuda;call;{step};{loop};<module>"),
+        "a thread without Python": ([*top, *engine], "empty_cuda;call;backward;__clone"),
+        "Python alone": ([step, loop], "{step};{loop}"),
+    }
+    entries = [entry("alloc", 512 * n, frames=frames) for n, (frames, _) in enumerate(stacks.values())]
+    trace = read(tmp_path / "s.pickle", history(*entries))
+    rows = trace.allocations.join(trace.stacks, on="stack_id", how="left", maintain_order="left")
+    known = {"step": "/job/train_0.py(10): step_0", "loop": "/job/train_1.py(11): step_1"}
+    assert rows["frames"].to_list() == [text.format(**known) for _, text in stacks.values()]
 
 
 def requests(allocator: SmallAllocator) -> int:
@@ -272,6 +328,20 @@ def test_an_odd_entry_is_counted_and_the_others_stay(odd: object, tmp_path: Path
     assert trace.memory_events.height + sum(trace.accounting.dropped.values()) == 3
 
 
+def test_a_request_that_no_machine_can_meet_is_a_failure_like_others(tmp_path: Path) -> None:
+    failures = [entry("oom", size=size, device_free=5) for size in (2**50, 2**60, 2**60 + 1, -1)]
+    trace = read(tmp_path / "s.pickle", history(*failures))
+    assert trace.failed_allocations["nbytes"].to_list() == [2**50, 2**60]
+    assert trace.accounting.dropped == {"invalid-bytes": 2}
+
+
+def test_a_snapshot_without_a_history_says_so(tmp_path: Path) -> None:
+    snapshot = make_snapshot(train(SmallAllocator(), 30))
+    trace = read(tmp_path / "s.pickle", snapshot)
+    assert trace.notes[-1].startswith("it has no history, only what was held at its end")
+    assert not any("no times" in note for note in trace.notes)
+
+
 def test_a_history_that_stands_twice_is_refused(tmp_path: Path) -> None:
     shared = [entry("alloc")]
     blocks = [{"size": 5, "state": "active_allocated"}]
@@ -323,6 +393,97 @@ def test_every_protocol_is_recognised_by_its_content(protocol: int, packed: bool
     assert totals(deepprof.read(path))[:2] == (allocator.allocated(), allocator.reserved())
 
 
+TABLES = ("memory_events", "segments", "failed_allocations", "allocations", "stacks", "annotations")
+
+
+@settings(max_examples=examples(25), deadline=None)
+@given(before=st.integers(0, 40), steps=st.integers(1, 80), seed=st.integers(0, 9999), details=st.booleans())
+def test_a_snapshot_as_json_is_the_same(
+    before: int, steps: int, seed: int, details: bool, tmp_path_factory: Any
+) -> None:
+    allocators = [train(SmallAllocator(device=device), before, seed) for device in (0, 1)]
+    for number, allocator in enumerate(allocators):
+        allocator.recording = True
+        train(allocator, steps, seed + number).fail(2**50, 7)
+    marks = [{"name": "a", "stage": stage, "device": 0, "time_us": BEGIN_US} for stage in ("START", "END", None)]
+    snapshot = make_snapshot(*allocators, external_annotations=[*marks, 5])
+    path = write(tmp_path_factory.mktemp("snapshot") / "s.pickle", snapshot)
+    pickled = TorchSnapshot().read(path, details=details)
+    path.write_text(json.dumps(snapshot))
+    again = TorchSnapshot().read(path, details=details)
+    for name in TABLES:
+        assert getattr(pickled, name).equals(getattr(again, name)), name
+    assert (pickled.accounting, pickled.notes, pickled.clock) == (again.accounting, again.notes, again.clock)
+
+
+@pytest.mark.parametrize("order", [lambda names: names, sorted, reversed])
+@pytest.mark.parametrize("packed", [False, True])
+def test_json_is_recognised_by_its_content(order: Any, packed: bool, tmp_path: Path) -> None:
+    allocator = train(SmallAllocator(recording=True), 30)
+    snapshot = make_snapshot(allocator)
+    snapshot["device_traces"][0][0]["frames"] = [{"name": "traceEvents", "filename": "ph", "line": 1}]
+    content = json.dumps({name: snapshot[name] for name in order(list(snapshot))}, indent=1).encode()
+    path = tmp_path / "anything"
+    path.write_bytes(gzip.compress(content) if packed else content)
+    assert isinstance(recognise(look_at(path), path), TorchSnapshot)
+    assert totals(deepprof.read(path))[:2] == (allocator.allocated(), allocator.reserved())
+
+
+def test_other_json_is_not_recognised(tmp_path: Path) -> None:
+    kineto = {"schemaVersion": 1, "traceEvents": [{"ph": "X", "cat": "kernel", "args": {"segments": []}}]}
+    for number, value in enumerate(
+        (kineto, {"segments": [], **kineto}, {"segments": 5}, [{"segments": []}], {"a": []})
+    ):
+        path = tmp_path / f"{number}.json"
+        path.write_text(json.dumps(value))
+        assert not TorchSnapshot().accepts(look_at(path), path)
+    path.write_text('{"segments": []}')
+    with pytest.raises(TraceError, match="is JSON of something else than a memory snapshot"):
+        deepprof.read(path)
+
+
+ODD_JSON = {name: odd for name, odd in ODD.items() if name not in {"text for a size", "frames of something else"}}
+
+
+@pytest.mark.parametrize("odd", ODD_JSON.values(), ids=ODD_JSON)
+def test_an_odd_entry_of_json_is_counted_and_the_others_stay(odd: object, tmp_path: Path) -> None:
+    path = tmp_path / "s.json"
+    path.write_text(json.dumps(history(entry("alloc", 64), odd, entry("alloc", 128), segments=[3, {"blocks": [4]}])))
+    trace = TorchSnapshot().read(path, details=True)
+    assert {64, 128} <= set(trace.memory_events["address"])
+    assert trace.accounting.read == 3 + 2
+    assert trace.memory_events.height + sum(trace.accounting.dropped.values()) == 3 + 2
+
+
+HOSTILE_JSON = {
+    "cut off": '{"segments": [], "device_traces": [[',
+    "nested": '{"segments": [], "device_traces": ' + "[" * 100_000 + "]" * 100_000 + "}",
+    "no JSON": '{"segments": [], "device_traces": [], "x": NaN}',
+    "empty values": '{"segments": [], "device_traces": [[' + "{}," * 3_000_000 + "{}]]}",
+    "commas": '{"segments": [], "device_traces": [[' + "1," * 4_000_000 + "1]]}",
+}
+
+
+@pytest.mark.parametrize("content", HOSTILE_JSON.values(), ids=HOSTILE_JSON)
+def test_hostile_json_is_refused_in_one_line(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "s.json"
+    path.write_text(content)
+    assert isinstance(read_or_refuse(TorchSnapshot(), path, details=True), TraceError)
+
+
+def test_damaged_json_is_refused_or_read(tmp_path: Path) -> None:
+    whole = json.dumps(make_snapshot(train(SmallAllocator(recording=True), 12))).encode()
+    assert survives(TorchSnapshot(), tmp_path / "s.json", whole, details=True)
+
+
+def test_more_values_than_a_pickle_may_have_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "s.json"
+    path.write_text(json.dumps(history(entry("alloc"), entry("alloc"))))
+    monkeypatch.setattr(snapshot_json, "MOST", 10)
+    with pytest.raises(TraceError, match="holds too much: more than 10 values"):
+        TorchSnapshot().read(path)
+
+
 def test_without_the_compiled_reader_all_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "s.pickle", make_snapshot(train(SmallAllocator(recording=True), 80)))
     with_it = TorchSnapshot().read(path, details=True)
@@ -361,7 +522,7 @@ def test_a_history_of_segments_alone_is_on_the_unix_clock(tmp_path: Path) -> Non
     assert (trace.clock, trace.segments["time_ns"].to_list()) == ("unix", [BEGIN_NS])
 
 
-@pytest.mark.parametrize("size", [2**50, 2**62])
+@pytest.mark.parametrize("size", [2**50, 2**59])
 def test_a_request_for_an_absurd_size_is_kept(size: int, tmp_path: Path) -> None:
     trace = read(tmp_path / "s.pickle", history(entry("alloc"), entry("oom", size=size, device_free=5)))
     assert trace.failed_allocations["nbytes"].to_list() == [size]

@@ -34,7 +34,8 @@ def test_instructions_at_random_stay_within_their_bounds(tmp_path: Path, seed: i
         ("return place < m->remembered ? push", "return 1 ? push"),
         ("if (first <= floor_of(m) || ", "if ("),
         ("if (out->count >= m->most) return TOO_MANY;", ""),
-        ("if (out->member_count >= m->most) return TOO_MANY;", ""),
+        ("if ((int64_t)count > m->most - m->listed) return TOO_MANY;", ""),
+        ("*run = *slot - 1;", "*run = *slot;"),
     ],
 )
 def test_the_driver_notices_a_fault(tmp_path: Path, old: str, new: str) -> None:

@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <stdio.h>
 
+#define SLOT_BITS 3 /* so that runs meet in a slot */
 #include "unpickle.c"
 
 enum { LONGEST = 200 };
@@ -25,6 +26,7 @@ static uint32_t choose(uint32_t below)
 static void check(const struct output *out, int64_t nbytes, int64_t most)
 {
     assert(out->count <= most && out->member_count <= most && out->containers <= most);
+    assert(out->fill_count <= most && out->run_count <= out->fill_count);
     assert(out->at >= 0 && out->at <= nbytes);
     for (int64_t i = 0; i < out->count; i++) {
         const struct item *item = &out->items[i];
@@ -32,11 +34,12 @@ static void check(const struct output *out, int64_t nbytes, int64_t most)
         if (item->kind == TEXT || item->kind == ESCAPED) assert(item->number + item->length <= nbytes);
         if (item->kind == LIST || item->kind == DICT) assert(out->kinds[item->number] == item->kind);
     }
-    for (int64_t i = 0; i < out->member_count; i++) {
-        const struct member *member = &out->members[i];
-        assert(out->kinds[member->owner] == LIST);
-        assert(member->number == UINT32_MAX || member->number < out->containers);
-    }
+    for (int64_t i = 0; i < out->fill_count; i++)
+        assert(out->kinds[out->fills[i].owner] == LIST && out->fills[i].run < out->run_count);
+    for (int64_t i = 0; i < out->run_count; i++) assert(out->run_ends[i] > (i ? out->run_ends[i - 1] : 0));
+    assert(out->member_count == (out->run_count ? out->run_ends[out->run_count - 1] : 0));
+    for (int64_t i = 0; i < out->member_count; i++)
+        assert(out->members[i] == UINT32_MAX || out->members[i] < out->containers);
 }
 
 int main(int argc, char **argv)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import subprocess
 import sys
 from functools import cache
@@ -14,6 +15,7 @@ import pytest
 
 import deepprof
 from benchmarks.gpu import devices
+from deepprof.collectors.trace import Trace
 
 pytestmark = pytest.mark.gpu
 find_gpu = cache(devices.find_gpu)
@@ -66,5 +68,21 @@ def test_a_real_snapshot_has_torchs_own_totals(allocator: str, tmp_path: Path) -
     assert trace.failed_allocations["nbytes"].to_list() == [2**50]
     assert trace.accounting.flagged == {}
     assert trace.clock == "unix"
+    check_stacks(trace)
+    check_json(path, trace)
+
+
+def check_stacks(trace: Trace) -> None:
+    """Assert that allocations have the line of their module, and no start of the process lies between functions."""
     known = trace.allocations.join(trace.stacks, on="stack_id").filter(pl.col("frames").str.contains("linear.py"))
     assert known.height
+    assert not trace.stacks["frames"].str.contains(r"(^|;)_start;.*\.py\(").any()
+
+
+def check_json(path: Path, trace: Trace) -> None:
+    """Assert that the same snapshot as JSON is the same trace."""
+    again = path.with_suffix(".json")
+    again.write_text(json.dumps(pickle.loads(path.read_bytes())))  # noqa: S301  our own
+    read = deepprof.read(again, details=True)
+    for name in ("memory_events", "segments", "failed_allocations", "allocations", "stacks"):
+        assert getattr(read, name).equals(getattr(trace, name))

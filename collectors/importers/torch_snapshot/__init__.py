@@ -2,8 +2,9 @@
 
 `torch.cuda.memory._dump_snapshot` writes a pickle, a format that can run any code. Here it is only taken apart as data:
 `unpickling` (in C, `unpickle.c`) or `pickle_machine` (in Python) makes tables of it, and refuses whatever is no plain
-data. `snapshot_items` makes columns of these tables, `snapshot_tables` the parts of a snapshot, `history` the changes
-of memory, `annotations` the ranges, and `allocator_rows` and `snapshot_stacks` the tables of a trace.
+data. `snapshot_items` makes columns of these tables and `snapshot_tables` the parts of a snapshot, as `snapshot_json`
+does of JSON with the same keys. `history` has the changes of memory, `annotations` the ranges,
+`allocator_rows` and `snapshot_stacks` the tables of a trace.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from deepprof.collectors.importers.flags import Tally
 from deepprof.collectors.importers.torch_snapshot.allocator_rows import write_rows
 from deepprof.collectors.importers.torch_snapshot.annotations import pair_annotations
 from deepprof.collectors.importers.torch_snapshot.history import AllocatorHistory, follow
-from deepprof.collectors.importers.torch_snapshot.snapshot_tables import read_tables
+from deepprof.collectors.importers.torch_snapshot.snapshot_json import read_json
+from deepprof.collectors.importers.torch_snapshot.snapshot_parts import SnapshotTables
+from deepprof.collectors.importers.torch_snapshot.snapshot_tables import read_pickle
 from deepprof.collectors.times import EARLIEST_UNIX_NS
 from deepprof.collectors.trace import DEVICE_EVENTS, HOST_EVENTS, Trace, empty_table
 from deepprof.plurals import counted, verb
@@ -26,36 +29,45 @@ from deepprof.plurals import counted, verb
 __all__ = ["TorchSnapshot"]
 
 STARTS = re.compile(rb"\x80[\x02-\x05]|\(d|\(l|\(i|[}\]]")  # protocols 2 to 5, and those without a number
+JSON_STARTS = re.compile(
+    rb'(?:\xef\xbb\xbf)?\s*\{\s*"(?:segments|device_traces|allocator_settings|external_annotations)"\s*:\s*[\[{]'
+)
+EVENTS = re.compile(rb'"traceEvents"\s*:')
 NAMES = (b"device_traces", b"segments", b"total_size", b"segment_type")
 NOTE = (
     "a memory snapshot of PyTorch: what its CUDA allocator did, without kernels; for iterations record the program "
     "with torch.profiler too"
 )
+UNRECORDED = (
+    "it has no history, only what was held at its end: call torch.cuda.memory._record_memory_history before the program"
+)
 UNTIMED = "its history has no times: entries are numbered in their order instead"
 
 
 class TorchSnapshot:
-    """Importer of what `torch.cuda.memory._dump_snapshot` writes."""
+    """Importer of what `torch.cuda.memory._dump_snapshot` writes, and of the same dictionary as JSON."""
 
     name = "torch-snapshot"
-    suffixes: tuple[str, ...] = (".pickle", ".pickle.gz", ".pkl")
+    suffixes: tuple[str, ...] = (".pickle", ".pickle.gz", ".pkl", ".json", ".json.gz")
     cheap_details = True
 
     def accepts(self, head: bytes, path: Path) -> bool:
-        """Return whether `head` starts a pickle with the names of a snapshot's parts."""
+        """Return whether `head` starts a pickle with the names of a snapshot's parts, or JSON with one of them."""
+        if JSON_STARTS.match(head):
+            return not EVENTS.search(head)
         return STARTS.match(head) is not None and any(name in head[:4096] for name in NAMES)
 
     def read(self, path: Path, *, details: bool = False) -> Trace:
         """Return the trace in `path`; raises `TraceError`.
 
-        Takes the content of the file, what `unpickling.read_items` states, and some 200 bytes for each entry.
+        Takes the content of the file, what `unpickling.read_items` or `read_json` states, and some 200 bytes for each
+        entry.
         """
-        content = read_bytes(path)
-        parts, tally = read_tables(path, content), Tally()
+        parts, tally = _read_parts(path, read_bytes(path), details=details), Tally()
         history = follow(parts, tally)
         ranges, names = pair_annotations(parts.annotations, tally)
         tally.dropped.update({"invalid": parts.odd} if parts.odd else {})
-        found = dict(write_rows(parts.items, history, details=details))
+        found = dict(write_rows(parts.stacks, history, details=details))
         beside = {name: found.pop(name) for name in ("allocations", "devices", "stacks")}
         tables = {
             "device_events": empty_table(DEVICE_EVENTS),
@@ -69,6 +81,12 @@ class TorchSnapshot:
         return finish(path, self.name, tables, tally, read=read, names=names, clock=clock, notes=notes, **beside)
 
 
+def _read_parts(path: Path, content: bytearray, *, details: bool) -> SnapshotTables:
+    """Return the parts of the snapshot in `content`, a pickle or JSON."""
+    read = read_json if JSON_STARTS.match(content) else read_pickle
+    return read(path, content, details=details)
+
+
 def _remark(history: AllocatorHistory) -> Iterator[str]:
     """Yield the notes about a snapshot."""
     yield NOTE
@@ -78,5 +96,7 @@ def _remark(history: AllocatorHistory) -> Iterator[str]:
         what = counted(history.before, "block or segment", "blocks and segments")
         size = f"{history.before_nbytes:,} bytes in use"
         yield f"{what} ({size}) {verb(history.before)} older than its history: placed at its beginning"
-    if not history.timed:
+    if not history.recorded:
+        yield UNRECORDED
+    elif not history.timed:
         yield UNTIMED

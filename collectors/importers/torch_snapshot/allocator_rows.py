@@ -8,8 +8,7 @@ from typing import Any
 import polars as pl
 
 from deepprof.collectors.importers.torch_snapshot.history import AllocatorHistory
-from deepprof.collectors.importers.torch_snapshot.snapshot_items import SnapshotItems
-from deepprof.collectors.importers.torch_snapshot.snapshot_stacks import read_stacks
+from deepprof.collectors.importers.torch_snapshot.snapshot_stacks import StackGroups
 from deepprof.collectors.trace import (
     ALLOCATIONS,
     DEVICES,
@@ -19,11 +18,11 @@ from deepprof.collectors.trace import (
 )
 
 
-def write_rows(items: SnapshotItems, history: AllocatorHistory, *, details: bool) -> Mapping[str, pl.DataFrame]:
-    """Return the tables of a trace by name; without `details` with the call stacks of failed allocations alone."""
+def write_rows(groups: StackGroups, history: AllocatorHistory, *, details: bool) -> Mapping[str, pl.DataFrame]:
+    """Return the tables of a trace by name; without `details` the call stacks of failures alone."""
     memory, failed = history.memory, history.failed
     many = memory.height if details else 0
-    stacks, ids = read_stacks(items, pl.concat([memory["frames"].head(many), failed["frames"]]))
+    stacks, ids = groups.number(pl.concat([memory["stack"].head(many), failed["stack"]]))
     of_memory, of_failed = ids.head(many) if details else None, ids.slice(many)
     beside = memory.select("stream", stack_id=pl.lit(of_memory)).with_row_index("event")
     return {

@@ -7,27 +7,34 @@ from dataclasses import dataclass
 import polars as pl
 
 from deepprof.collectors.importers.flags import NBYTES_LIMIT, Tally
-from deepprof.collectors.importers.torch_snapshot.snapshot_tables import SnapshotTables
+from deepprof.collectors.importers.torch_snapshot.snapshot_parts import FAILED, SnapshotTables
 from deepprof.collectors.times import TIME_LIMIT_NS
 
 SIGNS = {"alloc": 1, "free_completed": -1}
 SEGMENT_SIGNS = {"segment_alloc": 1, "segment_map": 1, "segment_free": -1, "segment_unmap": -1}
 IN_PIECES = ("segment_map", "segment_unmap")  # of segments that grow: taken and given back page by page
-REQUESTED, FAILED = "free_requested", "oom"
+REQUESTED = "free_requested"
 MARKS = ("snapshot", "workspace_snapshot")  # entries that say only that a snapshot was made
 KNOWN = (*SIGNS, *SEGMENT_SIGNS, REQUESTED, FAILED, *MARKS)
 DEVICES = 2**16
+ASKED_NBYTES_LIMIT = 2**60  # of an allocation that failed: torch refuses more before it looks for room
 PLACE = ("device", "addr")
+COMPLETED_AT_ONCE = (
+    (pl.col("action") == REQUESTED)
+    & (pl.col("action").shift(-1) == "free_completed").fill_null(False)
+    & pl.all_horizontal((pl.col(each) == pl.col(each).shift(-1)).fill_null(False) for each in PLACE)
+)
+"""The next entry is the completion of this request, as nearly always."""
 MICROSECOND = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class AllocatorHistory:
-    """`memory` and `segments`: a row for each change, with device, addr, nbytes (signed), stream, frames and time_ns.
+    """`memory` and `segments`: a row for each change, with device, addr, nbytes (signed), stream, stack and time_ns.
 
     `memory` also has what is in use and reserved on its device after the change; `failed` are the allocations for which
     there was no room. `begin_ns` is the time of the first entry, `before` counts the rows of both, and `before_nbytes`
-    the bytes of memory, from before it; `timed` is whether the history has times.
+    the bytes of memory, from before it; `recorded` is whether there is a history, and `timed` whether it has times.
     """
 
     memory: pl.DataFrame
@@ -36,6 +43,7 @@ class AllocatorHistory:
     begin_ns: int
     before: int
     before_nbytes: int
+    recorded: bool
     timed: bool
 
 
@@ -58,6 +66,7 @@ def follow(tables: SnapshotTables, tally: Tally) -> AllocatorHistory:
         begin_ns=begin_ns,
         before=earlier.height + taken.height,
         before_nbytes=int(earlier["nbytes"].sum()),
+        recorded=tables.entries.height > 0,
         timed=timed,
     )
 
@@ -83,8 +92,8 @@ def _sound(entries: pl.DataFrame, tally: Tally) -> pl.DataFrame:
     entries = tally.keep(entries, pl.col("device") < DEVICES, "invalid-place")
     placed = pl.col("addr").is_not_null() | (pl.col("action") == FAILED)
     entries = tally.keep(entries, placed, "invalid-place")
-    sound = pl.when(pl.col("action") == FAILED).then(pl.col("size") >= 0)  # absurd sizes fail, and that is the news
-    return tally.keep(entries, sound.otherwise(pl.col("size").is_between(0, NBYTES_LIMIT)), "invalid-bytes")
+    limit = pl.when(pl.col("action") == FAILED).then(ASKED_NBYTES_LIMIT).otherwise(NBYTES_LIMIT)
+    return tally.keep(entries, pl.col("size").is_between(0, limit), "invalid-bytes")
 
 
 def _bounded(rows: pl.DataFrame, tally: Tally) -> pl.DataFrame:
@@ -101,7 +110,7 @@ def _memory_changes(entries: pl.DataFrame, blocks: pl.DataFrame, tally: Tally) -
     Others are counted as `free-requested`.
     """
     rows = entries.filter(pl.col("action").is_in([*SIGNS, REQUESTED]))
-    rows = rows.with_columns(following=pl.col("action").shift(-1).over(PLACE))
+    rows = _with_following(tally.keep(rows, ~COMPLETED_AT_ONCE, "free-requested"))
     in_use = blocks.select(*PLACE, in_use=True).unique(PLACE)
     rows = rows.join(in_use, on=PLACE, how="left", maintain_order="left")
     is_last = pl.col("following").is_null() & pl.col("in_use").is_null()
@@ -111,13 +120,21 @@ def _memory_changes(entries: pl.DataFrame, blocks: pl.DataFrame, tally: Tally) -
     return rows.with_columns(nbytes=pl.col("size") * sign)
 
 
+def _with_following(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows with the action that follows at the place of each, where a release is requested; else null."""
+    places = rows.filter(pl.col("action") == REQUESTED).select(PLACE).unique()
+    there = rows.join(places, on=PLACE, how="semi", maintain_order="left")
+    following = there.select("order", following=pl.col("action").shift(-1).over(PLACE))
+    return rows.join(following, on="order", how="left", maintain_order="left")
+
+
 def _memory_before(changes: pl.DataFrame, blocks: pl.DataFrame, tally: Tally) -> pl.DataFrame:
     """Return what was in use when the history began: what is in use at its end, less what the history changed.
 
     A place that the history says more of than is in use at its end is flagged as `unbalanced`.
     """
     at_end = blocks.group_by(PLACE, maintain_order=True).agg(
-        pl.col("nbytes").sum().alias("at_end"), pl.col("stream", "frames").first().name.suffix("_at_end")
+        pl.col("nbytes").sum().alias("at_end"), pl.col("stream", "stack").first().name.suffix("_at_end")
     )
     changed = changes.group_by(PLACE, maintain_order=True).agg(
         pl.col("nbytes").sum().alias("changed"), pl.col("stream").first()
@@ -128,7 +145,7 @@ def _memory_before(changes: pl.DataFrame, blocks: pl.DataFrame, tally: Tally) ->
         *PLACE,
         nbytes=pl.col("at_end").fill_null(0) - pl.col("changed").fill_null(0),
         stream=pl.when(never).then("stream_at_end").otherwise("stream"),
-        frames=pl.when(never).then("frames_at_end").otherwise(-1),
+        stack=pl.when(never).then("stack_at_end"),
     )
     if unbalanced := both.filter(pl.col("nbytes") < 0).height:
         tally.flagged["unbalanced"] += unbalanced

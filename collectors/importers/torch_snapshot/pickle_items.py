@@ -43,29 +43,43 @@ ITEM = np.dtype(
         "itemsize": 24,
     }
 )
-MEMBER = np.dtype([("owner", "<u4"), ("number", "<u4")])  # what lies in a list: the numbers of the list and of it
+FILL = np.dtype([("owner", "<u4"), ("run", "<u4")])  # the members of a run were added to the list `owner`
 NO_KEY, NO_CONTAINER = -1, 2**32 - 1
 ItemColumns = Mapping[str, npt.NDArray[Any]]
+Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class PickledItems:
-    """What lies in dictionaries (ITEM) and in lists (MEMBER), column by column, in the order in which it was stored.
+    """What lies in dictionaries (ITEM) and in lists (FILL), column by column, in the order in which it was stored.
 
-    `kinds` are those of the containers by number, `root` is (kind, number) of the whole. `at` is the byte of the pickle
-    at which the reading ended.
+    Lists are filled with runs: `members` are the numbers of the containers in them, NO_CONTAINER for other things, and
+    `run_ends` is where each run ends. Lists of equal members share their runs, as a rule. `kinds` are those of the
+    containers by number, `root` is (kind, number) of the whole. `at` is the byte of the pickle at which the reading
+    ended.
     """
 
     status: PickleStatus
     at: int
     items: ItemColumns
-    members: ItemColumns
+    fills: ItemColumns
+    run_ends: npt.NDArray[np.uint32]
+    members: npt.NDArray[np.uint32]
     kinds: npt.NDArray[np.uint8]
     root: tuple[int, int]
 
+    def expand(self, runs: npt.NDArray[np.integer[Any]]) -> tuple[Int64s, Int64s]:
+        """Return each member of the `runs`, one after the other: the place of its run in `runs`, and its number."""
+        ends = np.concatenate([[0], self.run_ends]).astype(np.int64)
+        lengths = ends[runs + 1] - ends[runs]
+        of = np.repeat(np.arange(len(runs)), lengths)
+        before = np.cumsum(lengths) - lengths
+        at = np.arange(len(of)) + np.repeat(ends[runs] - before, lengths)
+        return of, self.members[at].astype(np.int64)
+
 
 def split_columns(rows: npt.NDArray[Any]) -> ItemColumns:
-    """Return a copy of each column of rows of ITEM or MEMBER."""
+    """Return a copy of each column of rows of ITEM or FILL."""
     return {name: rows[name].copy() for name in rows.dtype.names or ()}
 
 

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from deepprof.collectors.importers.torch_snapshot.pickle_items import (
+    FILL,
     ITEM,
-    MEMBER,
     NO_CONTAINER,
     NO_KEY,
     PickledItems,
@@ -25,6 +25,7 @@ from deepprof.collectors.importers.torch_snapshot.pickle_items import (
 )
 
 LAST_PROTOCOL, MOST_DIGITS, STACK, LONGEST_TEXT = 5, 18, 1 << 22, 2**31 - 1
+SLOT_BITS, MIXER, BITS = 20, 0x9E3779B97F4A7C15, 2**64 - 1
 FORBIDDEN = frozenset(b"cRbioPQ\x81\x82\x83\x84\x8f\x90\x91\x92\x93\x97\x98")
 STOP = ord(".")
 
@@ -56,8 +57,11 @@ def run_pickle(content: bytes | bytearray, keys: Sequence[str], most: int) -> Pi
         status = PickleStatus.DONE
     except _RefusedError as refused:
         root, status = NOTHING, refused.status
-    items, members = (split_columns(np.array(*each)) for each in ((machine.items, ITEM), (machine.members, MEMBER)))
-    return PickledItems(status, machine.began, items, members, machine.kinds_found(), (root.kind, root.number))
+    items, fills = (split_columns(np.array(*each)) for each in ((machine.items, ITEM), (machine.fills, FILL)))
+    run_ends, members = (np.array(each, np.uint32) for each in (machine.run_ends, machine.members))
+    return PickledItems(
+        status, machine.began, items, fills, run_ends, members, machine.kinds_found(), (root.kind, root.number)
+    )
 
 
 class _PickleMachine:
@@ -70,7 +74,11 @@ class _PickleMachine:
         self.marks: list[int] = []
         self.memo: list[_Value] = []
         self.items: list[tuple[int, int, int, int, int]] = []
-        self.members: list[tuple[int, int]] = []
+        self.fills: list[tuple[int, int]] = []
+        self.run_ends: list[int] = []
+        self.members: list[int] = []
+        self.slots: dict[int, int] = {}
+        self.listed = 0
         self.kinds = bytearray()
         self.instructions = self.list_instructions()
 
@@ -336,11 +344,30 @@ class _PickleMachine:
 
     def store_members(self, owner: int, values: list[_Value]) -> None:
         """Add what lies in a list."""
-        for value in values:
-            if len(self.members) >= self.most:
-                raise _RefusedError(PickleStatus.TOO_MANY)
-            is_container = value.kind in {ValueKind.LIST, ValueKind.DICT}
-            self.members.append((owner, value.number if is_container else NO_CONTAINER))
+        if not values:
+            return
+        self.listed += len(values)
+        if self.listed > self.most:
+            raise _RefusedError(PickleStatus.TOO_MANY)
+        holds = {ValueKind.LIST, ValueKind.DICT}
+        members = [value.number if value.kind in holds else NO_CONTAINER for value in values]
+        self.fills.append((owner, self.find_run(members)))
+
+    def find_run(self, members: list[int]) -> int:
+        """Return the run of these members, which is added unless the last one in its slot is it."""
+        mixed = len(members)
+        for member in members:
+            mixed = (mixed ^ member) * MIXER & BITS
+        slot = mixed >> (64 - SLOT_BITS)
+        if (run := self.slots.get(slot)) is None or self.members_of(run) != members:
+            run = self.slots[slot] = len(self.run_ends)
+            self.members += members
+            self.run_ends.append(len(self.members))
+        return run
+
+    def members_of(self, run: int) -> list[int]:
+        """Return the members of a run."""
+        return self.members[self.run_ends[run - 1] if run else 0 : self.run_ends[run]]
 
     def gather(self, kind: ValueKind) -> None:
         """Make a list or a dictionary of the values after the last mark."""

@@ -8,9 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from deepprof.collectors.importers.torch_snapshot.pickle_items import NO_CONTAINER, PickledItems, ValueKind
+from deepprof.collectors.importers.torch_snapshot.pickle_items import NO_CONTAINER, Int64s, PickledItems, ValueKind
 
-Int64s = npt.NDArray[np.int64]
 NONE = -1
 TEXT_NBYTES = 1024  # of one text: names of functions and files; nothing longer is shown
 
@@ -32,14 +31,20 @@ class SnapshotItems:
 
     def values(self, key: str, dicts: Int64s, *kinds: ValueKind) -> tuple[Int64s, npt.NDArray[np.bool_]]:
         """Return for each dictionary the row of what it has under `key`, and whether it is of one of the `kinds`."""
-        if not len(dicts):
-            return np.empty(0, np.int64), np.empty(0, bool)
+        if not len(dicts) or not len(self.rows[key]):
+            return np.full(len(dicts), NONE), np.zeros(len(dicts), bool)
         rows = self.find(key, dicts)
-        kind = np.append(self.found.items["kind"], 0)[rows]
+        kind = self.found.items["kind"][rows]
         fits = np.zeros(len(rows), bool)
         for each in kinds:
             fits |= kind == each
         return rows, fits & (rows != NONE)
+
+    def raw_numbers(self, key: str, dicts: Int64s) -> Int64s:
+        """Return for each dictionary the number of what it has under `key`, of whatever kind; NONE for nothing."""
+        rows, numbers = self.find(key, dicts), np.full(len(dicts), NONE)
+        numbers[rows != NONE] = self.found.items["number"][rows[rows != NONE]]
+        return numbers
 
     def integers(self, key: str, dicts: Int64s) -> pl.Series:
         """Return for each dictionary the integer under `key` as Int64; null for none."""
@@ -82,7 +87,17 @@ class SnapshotItems:
 
         `lists` are distinct.
         """
-        owners = self.found.members["owner"]
+        of, runs = self.runs(lists)
+        place, number = self.found.expand(runs)
+        number[number == NO_CONTAINER] = NONE
+        return of[place], number
+
+    def runs(self, lists: Int64s) -> tuple[Int64s, Int64s]:
+        """Return of each list its place in `lists` and each run that it was filled with, in order.
+
+        `lists` are distinct.
+        """
+        owners = self.found.fills["owner"]
         if not len(lists):
             return np.empty(0, np.int64), np.empty(0, np.int64)
         place = np.full(len(self.found.kinds) + 1, NONE, np.int32)
@@ -92,10 +107,10 @@ class SnapshotItems:
         if (of[1:] < of[:-1]).any():  # rarely: a list is written as one piece, and lists in their order
             order = np.argsort(of, kind="stable")
             rows, of = rows[order], of[order]
-        number = self.found.members["number"][rows].astype(np.int64)
-        number[number == NO_CONTAINER] = NONE
-        return of.astype(np.int64), number
+        return of.astype(np.int64), self.found.fills["run"][rows].astype(np.int64)
 
     def of_kind(self, numbers: Int64s, kind: ValueKind) -> npt.NDArray[np.bool_]:
         """Return which of the containers are of a kind."""
-        return np.asarray((numbers != NONE) & (np.append(self.found.kinds, 0)[numbers] == kind))
+        if not len(self.found.kinds):
+            return np.zeros(len(numbers), bool)
+        return np.asarray((numbers != NONE) & (self.found.kinds[numbers] == kind))

@@ -2,65 +2,123 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from deepprof.collectors.importers.call_stacks import name_frame, number_stacks
-from deepprof.collectors.importers.torch_snapshot.pickle_items import ValueKind
-from deepprof.collectors.importers.torch_snapshot.snapshot_items import NONE, Int64s, SnapshotItems
-from deepprof.collectors.trace import STACKS, empty_table
+from deepprof.collectors.importers.torch_snapshot.pickle_items import Int64s, ValueKind
+from deepprof.collectors.importers.torch_snapshot.snapshot_items import NONE, SnapshotItems
+from deepprof.collectors.importers.value_columns import NameTable
 
 FRAMES = 2**18  # distinct ones; a large program has some ten thousand
 MIXERS = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F))  # odd numbers of 64 bits
 UInt64s = npt.NDArray[np.uint64]
 
 
-def read_stacks(items: SnapshotItems, lists: pl.Series) -> tuple[pl.DataFrame, pl.Series]:
-    """Return STACKS of the `lists` of frames, and for each of `lists` its `stack_id`; null for none.
+@dataclass(frozen=True, slots=True)
+class StackGroups:
+    """Lists of equal frames are one group: `chains` has the `frame` at each `depth` (0 is innermost) of group `chain`.
+
+    `frames` has the text of each and whether it is Python's (`is_python`).
+    """
+
+    chains: pl.DataFrame
+    frames: pl.DataFrame
+
+    def number(self, groups: pl.Series) -> tuple[pl.DataFrame, pl.Series]:
+        """Return STACKS of the `groups`, and for each of them its `stack_id`; null for none."""
+        chains = self.chains.filter(pl.col("chain").is_in(groups.unique().drop_nulls().implode()))
+        numbered = number_stacks(_without_interpreter(chains, self.frames["is_python"]), self.frames["text"])
+        ids = pl.DataFrame({"chain": groups}).join(numbered.of_chain, on="chain", how="left", maintain_order="left")
+        return numbered.stacks, ids["stack_id"]
+
+
+NO_STACKS = StackGroups(
+    pl.DataFrame(schema=dict.fromkeys(("chain", "depth", "frame"), pl.Int64)),
+    pl.DataFrame(schema={"text": pl.String, "is_python": pl.Boolean}),
+)
+
+
+def group_stacks(items: SnapshotItems, lists: Int64s) -> tuple[pl.Series, StackGroups]:
+    """Return for each of the `lists` of frames the number of its group, null for none, and the groups.
 
     Without stacks if there are more than `FRAMES` distinct frames.
     """
-    distinct, inverse = np.unique(lists.fill_null(NONE).to_numpy(), return_inverse=True)
-    known = np.flatnonzero(items.of_kind(distinct, ValueKind.LIST))
-    of, numbers = items.members(distinct[known])
+    fits = items.of_kind(lists, ValueKind.LIST)
+    distinct, place = _rank(lists[fits], len(items.found.kinds))
+    of, runs = items.runs(distinct)
+    alike, same = _group_lists(of, runs, len(distinct))
+    chains, frames, group = _list_frames(items, distinct[alike])
+    found = np.full(len(lists), NONE)
+    found[fits] = group[same][place]
+    groups = pl.Series(found, dtype=pl.Int64)
+    return groups.set(groups == NONE, None), StackGroups(chains, frames)
+
+
+def _list_frames(items: SnapshotItems, lists: Int64s) -> tuple[pl.DataFrame, pl.DataFrame, Int64s]:
+    """Return the chains and frames of `StackGroups`, and for each of the distinct `lists` its group; NONE for none."""
+    of, numbers = items.members(lists)
     fits = items.of_kind(numbers, ValueKind.DICT)
-    of, frame, texts = of[fits], *_number_frames(items, numbers[fits])
-    if not len(of) or not len(texts):
-        return empty_table(STACKS), pl.Series([None] * len(lists), dtype=pl.UInt32)
-    depth = _count_along(of)
-    first, same = _group_lists(of, frame, depth, len(known))
-    is_first = np.zeros(len(known), bool)
-    is_first[first] = True
-    rows = np.flatnonzero(is_first[of])
-    chains = pl.DataFrame({"chain": of[rows], "depth": depth[rows], "frame": frame[rows]})
-    numbered = number_stacks(chains, texts)
-    stack = np.full(len(known) + 1, NONE)
-    with_id = numbered.of_chain.drop_nulls()
-    stack[with_id["chain"].to_numpy()] = with_id["stack_id"].to_numpy()
-    of_distinct = np.full(len(distinct), NONE)
-    of_distinct[known] = stack[same]
-    ids = pl.Series(of_distinct[inverse], dtype=pl.Int64)
-    return numbered.stacks, ids.set(ids == NONE, None).cast(pl.UInt32)
+    of, frame, frames = of[fits], *_number_frames(items, numbers[fits])
+    if not len(of) or frames.is_empty():
+        return NO_STACKS.chains, NO_STACKS.frames, np.full(len(lists), NONE)
+    first, same = _group_lists(of, frame, len(lists))
+    rows = np.flatnonzero(np.isin(of, first))
+    chains = pl.DataFrame({"chain": of[rows], "depth": _count_along(of)[rows], "frame": frame[rows]})
+    has_frames = np.bincount(of, minlength=len(lists)) > 0
+    return chains, frames, np.where(has_frames, first[same], NONE)
 
 
-def _number_frames(items: SnapshotItems, dicts: Int64s) -> tuple[Int64s, pl.Series]:
-    """Return the number of each frame, and what the numbers mean; no text for more than `FRAMES` of them."""
-    place = np.full(len(items.found.kinds) + 1, NONE, np.int32)
-    place[dicts] = 0
+def _rank(numbers: Int64s, below: int) -> tuple[Int64s, Int64s]:
+    """Return the distinct `numbers`, sorted, and for each of `numbers` its place among them."""
+    place = np.full(below, NONE, np.int32)
+    place[numbers] = 0
     distinct = np.flatnonzero(place == 0)
     place[distinct] = np.arange(len(distinct))
-    said = [items.find(key, distinct) for key in ("filename", "name")]
-    number = np.append(items.found.items["number"], NONE)
-    line = items.integers("line", distinct).fill_null(0)
-    places = np.stack([number[said[0]], number[said[1]], line.to_numpy()], axis=1)
+    return distinct, place[numbers].astype(np.int64)
+
+
+def _number_frames(items: SnapshotItems, dicts: Int64s) -> tuple[Int64s, pl.DataFrame]:
+    """Return the number of each frame, and what the numbers mean; none for more than `FRAMES` of them."""
+    distinct, place = _rank(dicts, len(items.found.kinds))
+    line = items.integers("line", distinct).fill_null(0).to_numpy()
+    places = np.stack([*(items.raw_numbers(key, distinct) for key in ("filename", "name")), line], axis=1)
     _, first, ranks = np.unique(places, axis=0, return_index=True, return_inverse=True)
     if len(first) > FRAMES:
-        return np.zeros(len(dicts), np.int64), pl.Series(dtype=pl.String)
+        return np.zeros(len(dicts), np.int64), NO_STACKS.frames
     some = distinct[first]
     columns = (items.texts("name", some), items.texts("filename", some), items.integers("line", some).fill_null(0))
-    names = [name_frame(*row) for row in zip(*columns, strict=True)]
-    return ranks.ravel()[place[dicts]], pl.Series(names, dtype=pl.String)
+    ids, frames = number_frames(list(zip(*columns, strict=True)))
+    return ids[ranks.ravel()][place], frames
+
+
+def number_frames(rows: Sequence[tuple[str | None, str | None, int]]) -> tuple[Int64s, pl.DataFrame]:
+    """Return for each frame (name, file, line) its place among those of different texts, and these.
+
+    torch writes a frame for each instruction of the native code, and texts of its own for each frame.
+    """
+    table = NameTable()
+    ids = table.ids([name_frame(*row) for row in rows]).cast(pl.Int64).to_numpy()
+    is_python = np.zeros(len(table), bool)
+    is_python[ids] = [(file or "").startswith("<") or (file or "").endswith(".py") for _, file, _ in rows]
+    return ids, pl.DataFrame({"text": table.series(), "is_python": is_python}, schema=NO_STACKS.frames.schema)
+
+
+def _without_interpreter(chains: pl.DataFrame, is_python: pl.Series) -> pl.DataFrame:
+    """Return the sorted `chains` without native frames between Python's where torch could not place these.
+
+    torch sets one function of Python at each native frame of the interpreter, and the others at the end. Since Python
+    3.11 one such frame runs many functions: then `main` lies outside of the process's `_start`, and what lies between
+    is the interpreter, in the wrong places.
+    """
+    rows = chains.with_columns(is_python=is_python.gather(chains["frame"]))
+    innermost = pl.col("depth").filter("is_python").min().over("chain")
+    misplaced = pl.col("is_python").last().over("chain") & (pl.col("depth") > innermost)
+    return rows.filter(pl.col("is_python") | ~misplaced.fill_null(False)).drop("is_python")
 
 
 def _count_along(of: Int64s) -> Int64s:
@@ -70,17 +128,21 @@ def _count_along(of: Int64s) -> Int64s:
     return np.arange(len(of)) - np.repeat(begins, lengths)
 
 
-def _group_lists(of: Int64s, frame: Int64s, depth: Int64s, lists: int) -> tuple[Int64s, Int64s]:
-    """Return the first of the lists of equal frames, and for each list the first that equals it.
+def _group_lists(of: Int64s, member: Int64s, lists: int) -> tuple[Int64s, Int64s]:
+    """Return the first of the lists of equal members, and for each list its place among these.
 
-    `of` is the sorted number of the list of each frame, `depth` its place there. Lists are compared
-    by a sum of 64 bits.
+    `of` is the sorted number of the list of each member. Lists are compared by a sum of 64 bits.
     """
     sums = np.zeros(lists, np.uint64)
-    begins = np.flatnonzero(np.diff(of, prepend=-1))
-    sums[of[begins]] = np.add.reduceat(_mix(frame.astype(np.uint64), depth.astype(np.uint64)), begins)
+    if len(of):
+        begins = np.flatnonzero(np.diff(of, prepend=-1))
+        mixed = _mix(member.astype(np.uint64), _count_along(of).astype(np.uint64))
+        sums[of[begins]] = np.add.reduceat(mixed, begins)
     _, first, same = np.unique(sums, return_index=True, return_inverse=True)
-    return first, first[same]
+    order = np.argsort(first)
+    place = np.empty(len(first), np.int64)
+    place[order] = np.arange(len(first))
+    return first[order], place[same]
 
 
 def _mix(frame: UInt64s, place: UInt64s) -> UInt64s:

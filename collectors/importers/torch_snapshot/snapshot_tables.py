@@ -1,8 +1,7 @@
-"""The parts of a snapshot as frames: entries of the history, segments, blocks, and annotations."""
+"""The parts of a pickled snapshot as frames."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +9,17 @@ import numpy as np
 import polars as pl
 
 from deepprof.collectors.errors import TraceError
-from deepprof.collectors.importers.torch_snapshot.pickle_items import PickledItems, PickleStatus, ValueKind
-from deepprof.collectors.importers.torch_snapshot.snapshot_items import NONE, Int64s, SnapshotItems
+from deepprof.collectors.importers.torch_snapshot.pickle_items import Int64s, PickledItems, PickleStatus, ValueKind
+from deepprof.collectors.importers.torch_snapshot.snapshot_items import NONE, SnapshotItems
+from deepprof.collectors.importers.torch_snapshot.snapshot_parts import (
+    FAILED,
+    MOST,
+    RECORD_LESS,
+    WRITE_AGAIN,
+    SnapshotTables,
+    find_blocks_in_use,
+)
+from deepprof.collectors.importers.torch_snapshot.snapshot_stacks import StackGroups, group_stacks
 from deepprof.collectors.importers.torch_snapshot.unpickling import read_items
 
 PARTS = ("segments", "device_traces", "external_annotations")
@@ -23,9 +31,6 @@ KEYS = (
     *("filename", "line", "name"),  # of a frame
     "stage",  # of an annotation, besides
 )
-MOST = 2**26  # items of dictionaries, members of lists, and containers: some 8 million entries of a history
-RECORD_LESS = "record a shorter history (max_entries of torch.cuda.memory._record_memory_history)"
-WRITE_AGAIN = "write it again with torch.cuda.memory._dump_snapshot"
 PROBLEMS = {
     PickleStatus.TRUNCATED: ("is truncated: its pickle breaks off at byte {at}", "copy it again"),
     PickleStatus.FORBIDDEN: (
@@ -36,30 +41,13 @@ PROBLEMS = {
     PickleStatus.TOO_MANY: ("holds too much: more than DeepProf reads at byte {at}", RECORD_LESS),
     PickleStatus.NO_MEMORY: ("takes more memory than there is", RECORD_LESS),
 }
-STATES_IN_USE = ("active_allocated", "active_pending_free", "active_awaiting_free")
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotTables:
-    """The parts of a snapshot; null where it does not say a value.
+def read_pickle(path: Path, content: bytes | bytearray, *, details: bool) -> SnapshotTables:
+    """Return the parts of the snapshot whose pickle is `content`, without `details` the call stacks of failures alone.
 
-    `entries` are those of all histories in their order: device, action, addr, size, stream, time_us, device_free and
-    `frames`, the number of a list. `segments` has device, address, nbytes and stream; `blocks` those of them in use,
-    with nbytes as it was asked for, and frames. `annotations` has name, stage, device and time_us. `odd` counts what
-    is no entry, segment, block or annotation although it stands in their place.
+    Raises `TraceError` for what is no snapshot.
     """
-
-    items: SnapshotItems
-    entries: pl.DataFrame
-    segments: pl.DataFrame
-    blocks: pl.DataFrame
-    annotations: pl.DataFrame
-    devices: int
-    odd: int
-
-
-def read_tables(path: Path, content: bytes | bytearray) -> SnapshotTables:
-    """Return the parts of the snapshot whose pickle is `content`. Raises `TraceError` for what is no snapshot."""
     found = read_items(content, KEYS, MOST)
     if found.status is not PickleStatus.DONE:
         problem, advice = PROBLEMS[found.status]
@@ -70,15 +58,29 @@ def read_tables(path: Path, content: bytes | bytearray) -> SnapshotTables:
     entries, odd_entries = _take_entries(items, histories)
     taken, blocks, odd_blocks = _take_segments(path, items, segments)
     marks, odd_marks = _dicts_in(items, annotations)
+    entries, blocks, stacks = _with_stacks(items, entries, blocks, details=details)
     return SnapshotTables(
-        items=items,
         entries=entries,
         segments=taken,
         blocks=blocks,
         annotations=_frame(items, marks, integers=("device", "time_us"), texts=("name", "stage")),
+        stacks=stacks,
         devices=len(histories),
         odd=odd_entries + odd_blocks + odd_marks,
     )
+
+
+def _with_stacks(
+    items: SnapshotItems, entries: pl.DataFrame, blocks: pl.DataFrame, *, details: bool
+) -> tuple[pl.DataFrame, pl.DataFrame, StackGroups]:
+    """Return both with the group of their frames instead of these, and the groups; see `read_pickle` on `details`."""
+    lists = np.concatenate([entries["frames"].to_numpy(), blocks["frames"].to_numpy()])
+    if not details:
+        failed = (entries["action"] == FAILED).fill_null(value=False).to_numpy()
+        lists[~np.append(failed, np.zeros(blocks.height, np.bool_))] = NONE
+    groups, stacks = group_stacks(items, lists)
+    entries = entries.drop("frames").with_columns(stack=groups.head(entries.height))
+    return entries, blocks.drop("frames").with_columns(stack=groups.tail(blocks.height)), stacks
 
 
 def _find_parts(path: Path, items: SnapshotItems, found: PickledItems) -> tuple[Int64s, Int64s, Int64s]:
@@ -154,16 +156,4 @@ def _take_segments(path: Path, items: SnapshotItems, lists: Int64s) -> tuple[pl.
     fits = items.of_kind(numbers, ValueKind.DICT)
     integers = ("address", "size", "requested_size")
     blocks = _frame(items, numbers[fits], integers=integers, texts=("state",), frames=True)
-    own = segments[owners[of[fits]]].select("device", "stream", base="address")
-    in_use = _blocks_in_use(pl.concat([blocks, own], how="horizontal"), owners[of[fits]])
-    return segments, in_use, odd + int((~fits).sum())
-
-
-def _blocks_in_use(blocks: pl.DataFrame, segment: Int64s) -> pl.DataFrame:
-    """Return the blocks that are in use; one without an address lies behind the one before it, as torch lists them."""
-    rows = blocks.with_columns(segment=pl.Series(segment, dtype=pl.Int64))
-    behind = pl.col("size").fill_null(0).cum_sum().over("segment") - pl.col("size").fill_null(0)
-    address = pl.col("address").fill_null(pl.col("base").fill_null(0) + behind)
-    rows = rows.with_columns(address=address, nbytes=pl.coalesce("requested_size", "size"))
-    in_use = rows.filter(pl.col("state").is_in(STATES_IN_USE))
-    return in_use.select("device", "address", "nbytes", "stream", "frames")
+    return segments, find_blocks_in_use(blocks, segments, owners[of[fits]]), odd + int((~fits).sum())

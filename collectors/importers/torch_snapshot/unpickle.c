@@ -16,7 +16,11 @@
 #define EXPORT __attribute__((visibility("default")))
 #endif
 
-enum { DP_VERSION = 1 };
+#if !defined(SLOT_BITS)
+#define SLOT_BITS 20
+#endif
+
+enum { DP_VERSION = 2 };
 enum status { DONE, TRUNCATED, FORBIDDEN, MALFORMED, TOO_MANY, NO_MEMORY };
 enum kind { OTHER, INTEGER, TEXT, LIST, DICT, ESCAPED };
 enum { NO_KEY = -1, NO_CONTAINER = -1, LAST_PROTOCOL = 5, MOST_DIGITS = 18, STACK = 1 << 22 };
@@ -40,16 +44,20 @@ struct item {
     uint8_t kind;
 };
 
-/* A list or dictionary in a list; whatever else lies in a list is NO_CONTAINER. */
-struct member {
-    uint32_t owner, number;
+/* The members of a run were added to a list. */
+struct fill {
+    uint32_t owner, run;
 };
 
 struct output {
     struct item *items;
-    struct member *members;
-    uint8_t *kinds; /* of the containers */
+    struct fill *fills;
+    uint32_t *run_ends; /* where the members of each run end */
+    uint32_t *members;  /* numbers of containers; whatever else lies in a list is NO_CONTAINER */
+    uint8_t *kinds;     /* of the containers */
     int64_t count;
+    int64_t fill_count;
+    int64_t run_count;
     int64_t member_count;
     int64_t containers;
     int64_t at; /* where the reading ended */
@@ -63,9 +71,11 @@ struct machine {
     const uint32_t *key_ends;
     int32_t key_count;
     int64_t most;
+    int64_t listed; /* members of all lists */
     struct value *stack, *memo;
-    uint32_t *marks;
-    size_t depth, stack_room, remembered, memo_room, mark_count, mark_room, item_room, member_room, kind_room;
+    uint32_t *marks, *slots;
+    size_t depth, stack_room, remembered, memo_room, mark_count, mark_room;
+    size_t item_room, fill_room, run_room, member_room, kind_room;
     struct output *out;
 };
 
@@ -295,16 +305,81 @@ static enum status store(struct machine *m, struct value owner, int16_t key, str
     return DONE;
 }
 
-static enum status store_member(struct machine *m, struct value owner, struct value value)
+static uint32_t member_of(struct value value)
+{
+    return value.kind == LIST || value.kind == DICT ? (uint32_t)value.number : (uint32_t)NO_CONTAINER;
+}
+
+static uint32_t slot_of(const struct value *values, size_t count)
+{
+    uint64_t mixed = count;
+    for (size_t i = 0; i < count; i++) mixed = (mixed ^ member_of(values[i])) * 0x9E3779B97F4A7C15u;
+    return (uint32_t)(mixed >> (64 - SLOT_BITS));
+}
+
+static int is_run(const struct output *out, uint32_t run, const struct value *values, size_t count)
+{
+    uint32_t begin = run ? out->run_ends[run - 1] : 0;
+    if (out->run_ends[run] - begin != count) return 0;
+    for (size_t i = 0; i < count; i++)
+        if (out->members[begin + i] != member_of(values[i])) return 0;
+    return 1;
+}
+
+static enum status add_run(struct machine *m, const struct value *values, size_t count)
 {
     struct output *out = m->out;
-    if (out->member_count >= m->most) return TOO_MANY;
-    enum status status =
-        make_room((void **)&out->members, &m->member_room, (size_t)out->member_count, sizeof *out->members);
+    enum status status = make_room((void **)&out->run_ends, &m->run_room, (size_t)out->run_count, sizeof *out->run_ends);
     if (status != DONE) return status;
-    int is_container = value.kind == LIST || value.kind == DICT;
-    uint32_t number = is_container ? (uint32_t)value.number : (uint32_t)NO_CONTAINER;
-    out->members[out->member_count++] = (struct member){(uint32_t)owner.number, number};
+    for (size_t i = 0; i < count; i++) {
+        status = make_room((void **)&out->members, &m->member_room, (size_t)out->member_count, sizeof *out->members);
+        if (status != DONE) return status;
+        out->members[out->member_count++] = member_of(values[i]);
+    }
+    out->run_ends[out->run_count++] = (uint32_t)out->member_count;
+    return DONE;
+}
+
+/*
+ * Finds the run of these values, which is added unless the last one in its slot is it. Other runs of the slot are
+ * forgotten: a run may be there several times, but no file makes the search take longer.
+ */
+static enum status find_run(struct machine *m, const struct value *values, size_t count, uint32_t *run)
+{
+    if (!m->slots && !(m->slots = calloc((size_t)1 << SLOT_BITS, sizeof *m->slots))) return NO_MEMORY;
+    uint32_t *slot = &m->slots[slot_of(values, count)];
+    if (!*slot || !is_run(m->out, *slot - 1, values, count)) {
+        enum status status = add_run(m, values, count);
+        if (status != DONE) return status;
+        *slot = (uint32_t)m->out->run_count;
+    }
+    *run = *slot - 1;
+    return DONE;
+}
+
+static enum status store_members(struct machine *m, struct value owner, const struct value *values, size_t count)
+{
+    struct output *out = m->out;
+    uint32_t run;
+    if (!count) return DONE;
+    if ((int64_t)count > m->most - m->listed) return TOO_MANY;
+    m->listed += (int64_t)count;
+    enum status status = find_run(m, values, count, &run);
+    if (status != DONE) return status;
+    status = make_room((void **)&out->fills, &m->fill_room, (size_t)out->fill_count, sizeof *out->fills);
+    if (status != DONE) return status;
+    out->fills[out->fill_count++] = (struct fill){(uint32_t)owner.number, run};
+    return DONE;
+}
+
+/* Stores the values from `at` on as pairs in the dictionary. */
+static enum status store_pairs(struct machine *m, struct value owner, size_t at)
+{
+    for (; at < m->depth; at += 2) {
+        int16_t key = m->stack[at].key;
+        enum status status = key == NO_KEY ? DONE : store(m, owner, key, m->stack[at + 1]);
+        if (status != DONE) return status;
+    }
     return DONE;
 }
 
@@ -312,15 +387,12 @@ static enum status store_member(struct machine *m, struct value owner, struct va
 static enum status fill(struct machine *m, size_t first, enum kind kind)
 {
     if (first <= floor_of(m) || m->stack[first - 1].kind != kind) return MALFORMED;
-    int step = kind == DICT ? 2 : 1;
-    if ((m->depth - first) % (size_t)step) return MALFORMED;
+    size_t count = m->depth - first;
+    if (kind == DICT && count % 2) return MALFORMED;
     struct value owner = m->stack[first - 1];
-    for (size_t at = first; at < m->depth; at += (size_t)step) {
-        int16_t key = m->stack[at].key;
-        if (kind == DICT && key == NO_KEY) continue;
-        enum status status = kind == DICT ? store(m, owner, key, m->stack[at + 1]) : store_member(m, owner, m->stack[at]);
-        if (status != DONE) return status;
-    }
+    enum status status =
+        kind == DICT ? store_pairs(m, owner, first) : store_members(m, owner, m->stack + first, count);
+    if (status != DONE) return status;
     m->depth = first;
     return DONE;
 }
@@ -445,7 +517,7 @@ static enum status run(struct machine *m)
 /*
  * Reads the pickle of `nbytes` at `data` and returns a status; `out` is what was found, to be freed in any case.
  * `keys` are the wanted keys of dictionaries, the end of each in `key_ends`; others are left out. There are at most
- * `most` items, members, containers, and remembered values each.
+ * `most` items, members of lists, containers, and remembered values each.
  */
 EXPORT int32_t dp_unpickle(const uint8_t *data, int64_t nbytes, const uint8_t *keys, const uint32_t *key_ends,
                            int32_t key_count, int64_t most, struct output *out)
@@ -457,12 +529,15 @@ EXPORT int32_t dp_unpickle(const uint8_t *data, int64_t nbytes, const uint8_t *k
     free(m.stack);
     free(m.memo);
     free(m.marks);
+    free(m.slots);
     return status;
 }
 
 EXPORT void dp_unpickle_free(struct output *out)
 {
     free(out->items);
+    free(out->fills);
+    free(out->run_ends);
     free(out->members);
     free(out->kinds);
     memset(out, 0, sizeof *out);

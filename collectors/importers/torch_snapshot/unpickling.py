@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from deepprof import libraries
 from deepprof.collectors.importers.torch_snapshot.pickle_items import (
+    FILL,
     ITEM,
-    MEMBER,
     PickledItems,
     PickleStatus,
     join_keys,
@@ -22,7 +22,7 @@ from deepprof.collectors.importers.torch_snapshot.pickle_items import (
 )
 from deepprof.collectors.importers.torch_snapshot.pickle_machine import run_pickle
 
-VERSION = 1
+VERSION = 2
 """The `dp_unpickle_version()` this Python code is written for."""
 
 POINTER, INT32, INT64 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
@@ -38,9 +38,13 @@ class _Output(ctypes.Structure):
 
     _fields_ = (
         ("items", POINTER),
+        ("fills", POINTER),
+        ("run_ends", POINTER),
         ("members", POINTER),
         ("kinds", POINTER),
         ("count", INT64),
+        ("fill_count", INT64),
+        ("run_count", INT64),
         ("member_count", INT64),
         ("containers", INT64),
         ("at", INT64),
@@ -63,8 +67,9 @@ def load(path: Path) -> ctypes.CDLL | None:
 def read_items(content: bytes | bytearray, keys: Sequence[str], most: int) -> PickledItems:
     """Return the items of the pickle in `content`, of dictionaries those with one of the `keys`.
 
-    Never raises for what the pickle holds. Takes 24 bytes for each item of a dictionary, 8 for each of a list, and 16
-    for each value that the pickle may refer to again, at most `most` of each.
+    Never raises for what the pickle holds. Takes 24 bytes for each item of a dictionary, 4 for each member of lists of
+    other members, 12 for each addition to a list, and 16 for each value that the pickle may refer to again, at most
+    `most` of each.
     """
     found = library()
     return run_pickle(content, keys, most) if found is None else run_native(found, content, keys, most)
@@ -78,9 +83,13 @@ def run_native(native: ctypes.CDLL, content: bytes | bytearray, keys: Sequence[s
     try:
         status = native.dp_unpickle(*arguments)
         items = split_columns(_view(out.items, out.count, ITEM))
-        members = split_columns(_view(out.members, out.member_count, MEMBER))
+        fills = split_columns(_view(out.fills, out.fill_count, FILL))
+        numbers = np.dtype(np.uint32)
+        run_ends = _view(out.run_ends, out.run_count, numbers).copy()
+        members = _view(out.members, out.member_count, numbers).copy()
         kinds = _view(out.kinds, out.containers, np.dtype(np.uint8)).copy()
-        return PickledItems(PickleStatus(status), out.at, items, members, kinds, (out.root_kind, out.root))
+        root = (out.root_kind, out.root)
+        return PickledItems(PickleStatus(status), out.at, items, fills, run_ends, members, kinds, root)
     finally:
         native.dp_unpickle_free(ctypes.byref(out))
 

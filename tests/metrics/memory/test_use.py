@@ -30,9 +30,16 @@ def test_stretches_have_what_a_walk_finds(events: list[tuple[int, int]], most: i
     held: int | None = None
     for row, inside in enumerate(values):
         seen = inside + ([] if held is None else [held])
-        assert (low[row], high[row]) == (min(seen), max(seen))
+        moment = sum(at == time[0] for at, _ in events) - 1 if row == 0 else 0
+        assert (low[row], high[row]) == (min(seen[moment:]), max(seen))
         held = inside[-1] if inside else held
     assert begins.tolist() == [row * length for row in range(many)]
+
+
+def test_what_is_older_than_the_recording_is_in_use_from_its_begin_on() -> None:
+    time, in_use = np.array([5, 5, 5, 7, 9], np.int64), np.array([100, 300, 700, 900, 500], np.int64)
+    begins, low, high = sum_up(time, in_use, 2)
+    assert (begins.tolist(), low.tolist(), high.tolist()) == ([0, 3], [700, 500], [900, 900])
 
 
 def test_an_iteration_rises_to_its_peak_and_falls_again() -> None:
