@@ -9,7 +9,13 @@ from deepprof.collectors.trace import Trace
 from deepprof.metrics.operators import is_stand_in
 
 # How the recorder of a format is made to record allocations; other formats hold none.
-ALLOCATIONS: Mapping[str, str] = MappingProxyType({"kineto": "torch.profiler records them with profile_memory=True"})
+ALLOCATIONS: Mapping[str, str] = MappingProxyType(
+    {
+        "kineto": "torch.profiler records them with profile_memory=True",
+        "torch": "torch.profiler records them with profile_memory=True",
+        "cupti": "deepprof run --memory collects what is in use around the steps of optimizers",
+    }
+)
 # The same of Python functions, or of what comes nearest where a recorder has none.
 FUNCTIONS: Mapping[str, str] = MappingProxyType(
     {

@@ -97,10 +97,16 @@ class DeviceMemory:
         return compose(alive, total, self.rest_of)
 
     @property
+    def has_only_totals(self) -> bool:
+        """Whether nothing is recorded but what was in use now and then: what came and went in between is not known."""
+        sizes = self.known.trace.memory_events.filter(device=self.device)["nbytes"]
+        return not (sizes.fill_null(0) != 0).any()
+
+    @property
     def rest_of(self) -> str:
         """The category of memory in use of which no block is known: older than the recording, or not known either."""
-        only_totals = self.paired.table.is_empty()
-        return "unknown" if only_totals or "without-place" in self.paired.left_out else "before the recording"
+        is_unknown = self.has_only_totals or "without-place" in self.paired.left_out
+        return "unknown" if is_unknown else "before the recording"
 
 
 def list_memory(known: TraceAnnotation, loops: Sequence[Loop]) -> Iterator[DeviceMemory]:

@@ -66,7 +66,7 @@ def _has_room(memory: DeviceMemory) -> bool:
 
 def _measure_refused(memory: DeviceMemory) -> int:
     """Return what the allocator took after the warm-up although as much was free in all."""
-    if memory.use is None or memory.loop is None:
+    if memory.use is None or memory.loop is None or memory.has_only_totals:
         return 0
     begin = begins(memory.loop, trace_of(memory))[1]
     return measure_refused(memory.use, int(begin[0])) if len(begin) else 0

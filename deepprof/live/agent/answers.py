@@ -28,9 +28,9 @@ class SpoolState(msgspec.Struct, frozen=True):
 class RecordAccount(msgspec.Struct, frozen=True):
     """What became of a process's records, by kind: made = kept + missing (by reason) + waiting.
 
-    Kinds are kernel, memcpy, memset, graph, sync, range, and unknown: lost before they were read. `kept` is the
-    daemon's count, None where it gives none. Of the `waiting` records the daemon has the `uncounted` ones, but has not
-    reported yet what became of them.
+    Kinds are kernel, memcpy, memset, graph, sync, range, memory, context, and unknown: lost before they were read.
+    `kept` is the daemon's count, None where it gives none. Of the `waiting` records the daemon has the `uncounted`
+    ones, but has not reported yet what became of them.
     """
 
     made: dict[str, int] = {}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from deepprof.collectors.live.hook.torch_hook import NO_MEMORY_TEXT
 from deepprof.collectors.live.packets import ANNOTATION, BY_NAME
 from tests.collectors.live.building import build
 from tests.collectors.live.hooked import Done, hooked_environment, run_plain
@@ -31,7 +32,7 @@ def trained(request: pytest.FixtureRequest, hooked: Callable[..., Done]) -> Done
 
 @pytest.fixture(scope="module")
 def marked(hooked: Callable[..., Done]) -> Done:
-    return hooked("marked.py")
+    return hooked("marked.py", DEEPPROF_MEMORY="1")
 
 
 def test_one_process_is_heard_with_all_its_records(trained: Done) -> None:
@@ -113,6 +114,12 @@ def test_a_table_that_is_not_itts_is_told_and_left_alone(marked: Done) -> None:
     assert [notice for notice in heard.notices if "ITT" in notice] == [
         "a library in this process speaks an ITT that is not known: its ranges are not collected"
     ]
+
+
+def test_without_a_gpu_it_is_told_that_memory_is_not_looked_at(marked: Done) -> None:
+    (heard,) = marked.heard
+    assert [notice for notice in heard.notices if "--memory" in notice] == [NO_MEMORY_TEXT]
+    assert len(heard.changes) == 0
 
 
 @pytest.mark.slow  # `test_early` has no agent for the library, and `test_hook_start` none for the hook

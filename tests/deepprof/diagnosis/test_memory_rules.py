@@ -198,6 +198,24 @@ def test_more_memory_taken_although_as_much_was_free() -> None:
     assert list(fragmentation(memory_of(with_rows(make_trace(), memory_events=needed), loop))) == []
 
 
+def test_what_came_between_two_looks_was_refused_by_nobody() -> None:
+    """Totals alone do not tell how large the requests were for which the allocator took more."""
+    loop = make_loop([10.0] * 8)
+    totals = {"time_ns": 0, "process": 1, "device": 0}
+    looks = table(
+        [
+            totals | {"time_ns": int(at * MS), "allocated_nbytes": 90 * MIB + at, "reserved_nbytes": held * MIB}
+            for at, held in ((1, 130), (41, 130), (42, 160), (60, 160))
+        ],
+        MEMORY_EVENTS,
+    )
+    memory = memory_of(with_rows(make_trace(), memory_events=looks), loop)
+    assert memory.has_only_totals
+    assert list(fragmentation(memory)) == []
+    sized = memory_of(with_rows(make_trace(), memory_events=looks.with_columns(nbytes=pl.lit(1, pl.Int64))), loop)
+    assert len(list(fragmentation(sized))) == 1
+
+
 def test_pieces_do_not_matter_while_the_device_has_room() -> None:
     """PyTorch takes 20 MiB for a request of one: a small job holds a few pieces, and nothing is short of memory."""
     trace = split_trace(spread=True)

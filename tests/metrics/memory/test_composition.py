@@ -107,6 +107,15 @@ def test_without_addresses_nothing_is_known_of_what_is_in_use() -> None:
     assert memory.peak.select("category", "nbytes").rows() == [("unknown", 30)]
 
 
+def test_of_totals_alone_it_is_not_known_what_they_are() -> None:
+    looks = [{"time_ns": at, "process": 1, "device": 0, "nbytes": 0, "allocated_nbytes": 30 - at} for at in (0, 1)]
+    nothing = np.zeros(0, np.int8)
+    known = TraceAnnotation(with_memory(make_trace(), looks), None, TraceStages(nothing, nothing, None), None)
+    memory = DeviceMemory(known, 0, None)
+    assert (memory.paired.left_out, memory.blocks.height) == ({"without-size": 2}, 0)
+    assert memory.peak.select("category", "nbytes").rows() == [("unknown", 30)]
+
+
 @pytest.mark.parametrize(("thread", "total", "category"), [(None, None, "unknown"), (1, None, "parameters")])
 def test_what_an_allocator_took_from_the_driver_may_hold_anything(
     thread: int | None, total: int | None, category: str
