@@ -25,6 +25,7 @@ NO_ITT_TEXT = "this build of torch has no ITT: its operators cannot be collected
 OTHER_THREAD_TEXT = "torch was first imported outside of the main thread: operators are not collected"
 DEVICES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/nvmap", "/dev/dxg", "/dev/kfd")  # the last but one is WSL's
 HIDING = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+CONTEXTS = {"operators": 1, "python": 2, "native": 3}
 AT_END: list[Callable[[], None]] = []
 LAST = -1000  # priority: multiprocessing runs its finalizers from large to small
 
@@ -34,7 +35,9 @@ class Operators:
 
     def __init__(self, torch: ModuleType, library: Any, has_device: bool) -> None:
         self.torch, self.library, self.has_device = torch, library, has_device
-        self.wants_operators = not has_device or os.environ.get("DEEPPROF_CONTEXT") == "1"
+        self.contexts = CONTEXTS.get(os.environ.get("DEEPPROF_CONTEXTS", ""), 0)
+        self.wants_events = not has_device or os.environ.get("DEEPPROF_CONTEXT") == "1"
+        self.wants_operators = self.wants_events or self.contexts > 0
         self.thread = threading.get_ident()
         self.is_entered = self.is_aside = self.is_over = False
         self.preparing: set[int] = set()  # threads with a profiler that is about to start
@@ -175,6 +178,7 @@ def load(path: str) -> Any:
     library = ctypes.CDLL(path)
     library.deepprof_notice.argtypes = [ctypes.c_uint, ctypes.c_char_p]
     library.deepprof_push.argtypes = [ctypes.c_char_p]
+    library.deepprof_contexts.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int]
     return library
 
 
@@ -192,10 +196,24 @@ def finish_at_exit(operators: Operators) -> None:
     os.register_at_fork(after_in_child=operators.forget)
 
 
+def start_contexts(torch: ModuleType, operators: Operators) -> None:
+    """Have the library add up by calling context; file names begin where torch's own profiler has them begin."""
+    if not operators.contexts:
+        return
+    import site
+
+    places = [*site.getsitepackages(), *sys.path, site.getuserbase(), site.getusersitepackages()]
+    places.append(os.path.dirname(os.path.dirname(torch.__file__)))
+    prefixes = sorted({os.path.abspath(place) + os.sep for place in places if isinstance(place, str)}, reverse=True)
+    text = "\n".join(prefixes).encode(errors="replace")
+    operators.library.deepprof_contexts(operators.contexts, text, int(not operators.wants_events))
+
+
 def start_operators(torch: ModuleType, operators: Operators) -> None:
     """Collect the operators of this thread, or send a notice with the reason why not."""
     library = operators.library
     operators.wants_operators = False
+    start_contexts(torch, operators)
     if library.deepprof_operators(int(not operators.has_device)):
         return
     if not hasattr(torch._C, "_itt"):
@@ -221,10 +239,10 @@ def begin(torch: ModuleType, library: Any) -> None:
     operators = Operators(torch, library, has_device(torch))
     finish_at_exit(operators)
     wrap_profilers(torch, operators)
+    if not operators.wants_events and os.environ.get("DEEPPROF_HOOK") == "steps":
+        _mark_optimizers(library)
     if operators.wants_operators:
         start_operators(torch, operators)
-    elif os.environ.get("DEEPPROF_HOOK") == "steps":
-        _mark_optimizers(library)
 
 
 def attach(torch: ModuleType) -> None:

@@ -1,9 +1,11 @@
 /* A hash table of texts that only grows, to a limit: read without a lock, written under one. */
 #define _GNU_SOURCE
+#include <ctype.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include "core.h"
 #include "labels.h"
 
@@ -84,16 +86,51 @@ struct dp_label *dp_label(const char *text)
     return label ? label : add(text, length, hash);
 }
 
-uint32_t dp_label_name(struct dp_label *label)
+static uint32_t intern_once(uint64_t *known, struct dp_label *label, uint32_t (*intern)(const char *text))
 {
-    uint64_t name = __atomic_load_n(&label->name, __ATOMIC_RELAXED);
+    uint64_t name = __atomic_load_n(known, __ATOMIC_RELAXED);
     uint64_t fork = (uint64_t)atomic_load_explicit(&forks, memory_order_relaxed) + 1;
     if (name >> 32 == fork)
         return (uint32_t)name;
-    uint32_t id = dp_intern(label->text);
-    __atomic_store_n(&label->name, fork << 32 | id, __ATOMIC_RELAXED);
+    uint32_t id = intern(label->text);
+    __atomic_store_n(known, fork << 32 | id, __ATOMIC_RELAXED);
     return id;
 }
+
+uint32_t dp_label_name(struct dp_label *label) { return intern_once(&label->name, label, dp_intern); }
+
+/* Where a count begins: after # as in ProfilerStep#12, or after a word for a step as in "step 12". As frames.py has it. */
+static size_t find_count(const char *text)
+{
+    static const char *const WORDS[] = {"step", "iter", "iteration", "batch", "epoch"};
+    size_t length = strlen(text), digits = length, word;
+    while (digits && text[digits - 1] >= '0' && text[digits - 1] <= '9')
+        digits--;
+    if (digits == length || (digits && text[digits - 1] == '#'))
+        return digits;
+    for (word = digits; word && strchr(" _:=#-", text[word - 1]); word--)
+        ;
+    for (unsigned i = 0; i < sizeof WORDS / sizeof *WORDS; i++) {
+        size_t size = strlen(WORDS[i]);
+        int is_word = size <= word && !strncasecmp(text + word - size, WORDS[i], size);
+        if (is_word && (size == word || !(isalnum((unsigned char)text[word - size - 1]) || text[word - size - 1] == '_')))
+            return digits;
+    }
+    return length;
+}
+
+static uint32_t intern_group(const char *text)
+{
+    char group[LONGEST + 2];
+    size_t count = find_count(text);
+    if (!text[count] || count >= LONGEST)
+        return dp_intern(text);
+    memcpy(group, text, count);
+    memcpy(group + count, "*", 2);
+    return dp_intern(group);
+}
+
+uint32_t dp_label_group(struct dp_label *label) { return intern_once(&label->group, label, intern_group); }
 
 void dp_labels_forget(void)
 {

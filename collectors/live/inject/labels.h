@@ -13,10 +13,12 @@ struct dp_label {
     uint64_t name;          /* atomic: forks seen << 32 | id of dp_intern; 0: not asked yet */
     uint64_t hash;
     int is_operator;
+    uint64_t group;         /* as `name` */
 };
 
 /* Any thread, no lock where the text is known. Never NULL: when no more fit, one label stands for all others. */
 struct dp_label *dp_label(const char *text);
 uint32_t dp_label_name(struct dp_label *label);   /* the id of its name, made at the first question */
+uint32_t dp_label_group(struct dp_label *label);  /* the same with a star for a count at its end: one of many steps */
 void dp_labels_forget(void);                      /* in the child of a fork: names have new ids there */
 #endif

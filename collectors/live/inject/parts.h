@@ -51,7 +51,8 @@ struct packet {
 void queue_open(uint64_t most_nbytes);                 /* an agent is there */
 void queue_close(void);                                /* it has gone: all that waits is lost */
 void queue_gap(enum dp_reason reason);                 /* the next records say so; NONE changes nothing */
-void queue_put(enum dp_kind kind, const void *payload, uint32_t nbytes); /* a small packet, also when it is full */
+int queue_put(enum dp_kind kind, const void *payload, uint32_t nbytes); /* a small packet, also when it is full; -1: lost */
+int queue_is_open(void);
 void queue_end(void);
 struct packet *queue_head(void);
 void queue_pop(void);
@@ -65,6 +66,7 @@ void queue_forget(void);                               /* a forked child: from 0
 enum { NO_AGENT, GREETED, WELCOMED };
 int connection_state(void);
 int connection_level(void);
+uint32_t connection_times(void);                       /* how many there have been */
 void connection_follow(int may_open);                  /* connect when it is time to, and hear what the agent says */
 void connection_push(void);                            /* send what can be sent without waiting */
 int connection_is_blocked(void);                       /* something waits, and the socket takes no more */

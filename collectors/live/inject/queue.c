@@ -26,7 +26,11 @@ static struct dp_records_head *records_of(struct packet *packet)
     return (struct dp_records_head *)(packet->bytes + sizeof(struct dp_head));
 }
 
-static uint32_t size_of(enum dp_kind kind) { return kind == DP_EVENTS ? sizeof(struct dp_event) : sizeof(struct dp_range); }
+static uint32_t size_of(enum dp_kind kind)
+{
+    return kind == DP_EVENTS ? sizeof(struct dp_event)
+         : kind == DP_CONTEXT_SUMS ? sizeof(struct dp_context_sum) : sizeof(struct dp_range);
+}
 
 static struct packet *append(enum dp_kind kind, uint32_t capacity)
 {
@@ -105,6 +109,8 @@ static void count_made(enum dp_kind kind, const void *records, uint32_t count)
     const struct dp_event *events = records;
     if (kind == DP_RANGES)
         made[DP_RANGE] += count;
+    if (kind == DP_CONTEXT_SUMS)
+        made[DP_CONTEXT] += count;
     for (uint32_t i = 0; kind == DP_EVENTS && i < count; i++)
         if (events[i].activity < DP_RANGE)
             made[events[i].activity]++;
@@ -154,14 +160,19 @@ void queue_gap(enum dp_reason reason)
         pending = reason;
 }
 
-void queue_put(enum dp_kind kind, const void *payload, uint32_t count)
+int queue_put(enum dp_kind kind, const void *payload, uint32_t count)
 {
     struct packet *packet = NULL;
     if (is_open && nbytes + sizeof(struct dp_head) + count <= most_nbytes + SLACK)
         packet = append(kind, sizeof(struct dp_head) + count);
-    if (packet)
-        fill(packet, payload, count);
+    if (!packet)
+        return -1;
+    fill(packet, payload, count);
+    packet->names = kind == DP_CONTEXTS ? names_count() : 0;
+    return 0;
 }
+
+int queue_is_open(void) { return is_open; }
 
 void queue_end(void)
 {
