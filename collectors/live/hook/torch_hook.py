@@ -26,6 +26,7 @@ OTHER_THREAD_TEXT = "torch was first imported outside of the main thread: operat
 DEVICES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/nvmap", "/dev/dxg", "/dev/kfd")  # the last but one is WSL's
 HIDING = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 CONTEXTS = {"operators": 1, "python": 2, "native": 3}
+HEAD_NBYTES, NODE_WORDS = 16, 8  # of a Python object; of a node of autograd, as far as it is looked at
 AT_END: list[Callable[[], None]] = []
 LAST = -1000  # priority: multiprocessing runs its finalizers from large to small
 
@@ -207,6 +208,47 @@ def start_contexts(torch: ModuleType, operators: Operators) -> None:
     prefixes = sorted({os.path.abspath(place) + os.sep for place in places if isinstance(place, str)}, reverse=True)
     text = "\n".join(prefixes).encode(errors="replace")
     operators.library.deepprof_contexts(operators.contexts, text, int(not operators.wants_events))
+    operators.library.deepprof_numbers(*_quietly_measured(torch))
+
+
+def _quietly_measured(torch: ModuleType) -> tuple[int, int]:
+    """Return the offsets of `measure_node`, below 0 where they are not certain."""
+    try:
+        return measure_node(torch)
+    except Exception:  # a torch that has none of these functions
+        return -1, -1
+
+
+def measure_node(torch: ModuleType) -> tuple[int, int]:
+    """Return where in a node of autograd its number is, and its thread's, by nodes whose numbers Python tells.
+
+    Three nodes are made and none is run: no thread of the engine begins.
+    """
+    kept = torch.is_grad_enabled()
+    torch._C._set_grad_enabled(True)
+    try:
+        once = torch.zeros(1, requires_grad=True) * 2
+        twice = once + 1  # a chain: what else is counted in a node differs from one to the next
+        nodes = [values.grad_fn for values in (once, twice, -twice)]
+    finally:
+        torch._C._set_grad_enabled(kept)
+    held = [ctypes.c_void_p.from_address(id(node) + HEAD_NBYTES).value or 0 for node in nodes]
+    numbers = [node._sequence_nr() for node in nodes]
+    if len(set(numbers)) < len(nodes) or not all(held):
+        return -1, -1
+    words = [[ctypes.c_uint64.from_address(at + 8 * place).value for place in range(NODE_WORDS)] for at in held]
+    (place,) = [place for place in range(NODE_WORDS) if [word[place] for word in words] == numbers]
+    thread = _call_thread(torch)
+    (other,) = [at for at in range(place + 1, NODE_WORDS) if all(word[at] == thread for word in words)]
+    return 8 * place, 8 * other
+
+
+def _call_thread(torch: ModuleType) -> int:
+    """Return the number that torch has given to this thread."""
+    path = os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_cpu.so")
+    function = ctypes.CDLL(path)["_ZN2at14RecordFunction15currentThreadIdEv"]
+    function.restype = ctypes.c_uint64
+    return int(function())
 
 
 def start_operators(torch: ModuleType, operators: Operators) -> None:

@@ -9,6 +9,7 @@
 #include <string.h>
 #include "context_tree.h"
 #include "contexts.h"
+#include "forward_numbers.h"
 #include "hooks.h"
 #include "parts.h"
 #include "python_frames.h"
@@ -31,7 +32,7 @@ struct step { uint32_t from, to; const void *code; uintptr_t at; }; /* to 0: fre
 
 struct context_thread {
     int depth, too_deep, is_reading, step_count, last_count;
-    uint32_t epoch;
+    uint32_t epoch, engine;             /* the latter: where the last node of autograd belongs; 0: nowhere else */
     unsigned step_mask;
     struct step *steps;
     struct open_context open[MOST_OPEN];
@@ -266,13 +267,47 @@ static uint32_t find_around(struct context_thread *thread, struct open_context *
 
 /* ---- begin and end ---- */
 
-/* A range that the program marks: PyTorch names its operators namespace::name, and backward nodes after what they are. */
-static int is_range(const struct dp_label *label)
+/* Whether a function of autograd begins, written in Python: it is called as a range might be, from one place alone. */
+static int is_function(uint32_t around)
 {
-    size_t length = strlen(label->text);
-    while (length && label->text[length - 1] >= '0' && label->text[length - 1] <= '9')
-        length--;
-    return !label->is_operator && (length < 8 || strncmp(label->text + length - 8, "Backward", 8));
+    const struct context_node *node = around ? context_node(around) : NULL;
+    return node && node->kind == DP_PYTHON_FRAME && strstr(names_text(node->name), "torch/autograd/function.py(")
+        && strstr(names_text(node->name), "): apply");
+}
+
+/* Out of operators, to the function or range which they are in. */
+static uint32_t leave_operators(uint32_t id)
+{
+    const struct context_node *node = context_node(id);
+    while (node->kind == DP_OPERATOR && !node->is_range && node->parent)
+        node = context_node(id = node->parent);
+    return id;
+}
+
+/* Where a node of autograd belongs: to its forward operator. One that adds a gradient up belongs where the one before
+ * it does, which has made the gradient. */
+static uint32_t find_forward(struct context_thread *thread, const struct dp_label *label, uint32_t around)
+{
+    int is_named;
+    if (label->role == DP_ENGINE) {
+        thread->engine = forward_find(label->text, &is_named);
+        if (thread->engine && !is_named)
+            thread->engine = leave_operators(thread->engine);
+    }
+    return thread->engine ? thread->engine : around;
+}
+
+/* Keeps which operator the next number is of, unless one around it has it already. */
+static void keep_number(struct context_thread *thread, struct open_context *open, const char *name)
+{
+    int place = thread->depth - 1;
+    open->sequence = forward_number();
+    while (place >= 0 && thread->open[place].sequence < 0)
+        place--;
+    if (open->sequence >= 0 && place >= 0 && thread->open[place].sequence == open->sequence)
+        forward_add(open->sequence, name);
+    else if (open->sequence >= 0)
+        forward_keep(open->sequence, open->node, name);
 }
 
 void dp_context_begin(struct dp_label *label)
@@ -287,9 +322,15 @@ void dp_context_begin(struct dp_label *label)
     }
     struct open_context *open = &thread->open[thread->depth];
     memset(open, 0, sizeof *open);
-    open->is_opaque = strncmp(label->text, "aten::", 6) != 0;
+    open->is_opaque = label->role != DP_OWN_OPERATOR;
+    open->sequence = -1;
     uint32_t around = find_around(thread, open);
-    open->node = context_child(around, dp_label_group(label), 0, DP_OPERATOR, is_range(label));
+    int is_range = label->role == DP_MARKED && !is_function(around);
+    if (label->role >= DP_ENGINE)
+        around = find_forward(thread, label, around);
+    open->node = context_child(around, dp_label_group(label), 0, DP_OPERATOR, is_range);
+    if (!is_range && label->role < DP_ENGINE && open->node)
+        keep_number(thread, open, label->text);
     thread->depth++;
     open->start_ns = dp_now_ns();
 }
@@ -432,6 +473,14 @@ static void forget(void)
 const struct dp_source dp_context_sums = {.drain = drain, .set = set, .finish = finish, .early = 1, .forget = forget};
 
 int dp_operators_wanted(void) { return !atomic_load_explicit(&only_sums, memory_order_relaxed); }
+
+enum { NO_NUMBERS = 44 }; /* notice */
+
+void dp_contexts_number(int number_at, int thread_at)
+{
+    if (forward_prepare(number_at, thread_at))
+        dp_notice(NO_NUMBERS, "this PyTorch does not tell the numbers of its backward nodes: they stay under backward()");
+}
 
 int dp_contexts_start(int wanted, const char *prefixes, int without_events)
 {

@@ -18,4 +18,7 @@ int dp_operators_wanted(void);              /* whether operators are sent one by
 
 /* From now on, in this process: `mode` of enum dp_contexts. 0, or -1: not all of that can be had, which a notice tells. */
 int dp_contexts_start(int mode, const char *prefixes, int only_sums);
+
+/* Where a node of autograd has its number and that of its thread, as was measured in this process; below 0: not known. */
+void dp_contexts_number(int number_at, int thread_at);
 #endif

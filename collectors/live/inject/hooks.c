@@ -38,6 +38,8 @@ DP_API int deepprof_contexts(int mode, const char *prefixes, int only_sums)
     return dp_contexts_start(mode, prefixes, only_sums);
 }
 
+DP_API void deepprof_numbers(int number_at, int thread_at) { dp_contexts_number(number_at, thread_at); }
+
 DP_API void deepprof_push(const char *text)
 {
     if (dp_ranges_wanted())

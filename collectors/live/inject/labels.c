@@ -13,7 +13,7 @@
 enum { SLOTS = 1 << 16, LABELS = SLOTS / 2, LONGEST = 1024 };
 
 static struct dp_label *_Atomic slots[SLOTS];
-static struct dp_label others = {.text = "(other ranges)"};
+static struct dp_label others = {.text = "(other ranges)", .role = DP_MARKED};
 static int label_count;
 static atomic_uint forks;
 static pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER;
@@ -51,6 +51,20 @@ static int is_operator(const char *text)
     return strstr(text, "::") != NULL || !strncmp(text, COMPILED, sizeof COMPILED - 1);
 }
 
+/* Backward nodes are named after what they are the backward of, with a number: AddmmBackward0. */
+static enum dp_role role_of(const char *text)
+{
+    static const char NODE[] = "autograd::engine::evaluate_function: ";
+    size_t length = strlen(text);
+    if (!strncmp(text, NODE, sizeof NODE - 1))
+        return strcmp(text + sizeof NODE - 1, "torch::autograd::AccumulateGrad") ? DP_ENGINE : DP_ADDING;
+    if (!strncmp(text, "aten::", 6))
+        return DP_OWN_OPERATOR;
+    while (length && isdigit((unsigned char)text[length - 1]))
+        length--;
+    return is_operator(text) || (length > 8 && !strncmp(text + length - 8, "Backward", 8)) ? DP_OTHER_OPERATOR : DP_MARKED;
+}
+
 static struct dp_label *make(const char *text, size_t length, uint64_t hash)
 {
     struct dp_label *label = calloc(1, sizeof *label + length + 1);
@@ -61,6 +75,7 @@ static struct dp_label *make(const char *text, size_t length, uint64_t hash)
     label->owner = label;
     label->hash = hash;
     label->is_operator = is_operator(copy);
+    label->role = role_of(copy);
     return label;
 }
 
