@@ -13,7 +13,8 @@
 #include <string.h>
 #include "forward_numbers.h"
 
-enum { ENTRIES = 1 << 16, NAMES = 6, NAME_NBYTES = 64 }; /* numbers that wait for their backward pass */
+enum { ENTRIES = 1 << 16, NAMES = 6, NAME_NBYTES = 64 }; /* numbers that wait for their backward pass; names: the first, and the
+                                                          last ones, of which the very last takes the number */
 
 struct entry {
     _Atomic uint64_t number;    /* and 1; 0: nothing here, or it is being written */
@@ -88,9 +89,9 @@ void forward_add(int64_t number, const char *name)
 {
     struct entry *entry = entry_of(torch.thread(), (uint64_t)number);
     int count = atomic_load(&entry->names);
-    if (atomic_load(&entry->number) != (uint64_t)number + 1 || count == NAMES)
+    if (atomic_load(&entry->number) != (uint64_t)number + 1)
         return;
-    atomic_store(&entry->texts[count], name);
+    atomic_store(&entry->texts[1 + (count - 1) % (NAMES - 1)], name);
     atomic_store(&entry->names, count + 1);
 }
 
@@ -136,7 +137,8 @@ static int is_named(struct entry *entry, const char *name)
 {
     char node[NAME_NBYTES], plain[NAME_NBYTES];
     write_plain(node, name);
-    for (int i = 0; i < atomic_load(&entry->names); i++) {
+    int count = atomic_load(&entry->names);
+    for (int i = 0; i < count && i < NAMES; i++) {
         write_plain(plain, atomic_load(&entry->texts[i]));
         if (!strncmp(plain, node, strlen(node)))
             return 1;
