@@ -102,6 +102,6 @@ void context_tree_forget(void)
     for (uint32_t id = 1; id <= count; id++) {
         struct context_node *node = context_node(id);
         node->told_count = atomic_load(&node->count);
-        node->told_ns = atomic_load(&node->own_ns);
+        node->told_ticks = atomic_load(&node->own_ticks);
     }
 }

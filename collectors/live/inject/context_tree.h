@@ -5,14 +5,14 @@
 #include <stdint.h>
 #include "packets.h"
 
-/* Nodes never move, and all but the counts never changes. `own_ns` is without the time of what was called. */
+/* Nodes never move, and all but the counts never changes. `own_ticks` is without the time of what was called. */
 struct context_node {
     uint32_t parent, name, line, next;   /* the last: of those in one bucket */
     uint8_t kind, is_range, zero[6];     /* a range that a program marks is no operator of PyTorch's */
     _Atomic uint64_t count;
-    _Atomic int64_t own_ns;
+    _Atomic int64_t own_ticks;
     uint64_t told_count;                 /* these and the next are the worker's */
-    int64_t told_ns, window_ns;
+    int64_t told_ticks, window_ns;
 };
 _Static_assert(sizeof(struct context_node) == 64, "what the limit of memory is made of");
 

@@ -5,7 +5,6 @@
  * in C++, which belongs to what lies around it. The node that runs is asked for by PyTorch's own function; where in it
  * the number lies was measured by the hook on nodes whose numbers Python tells. */
 #define _GNU_SOURCE
-#include <ctype.h>
 #include <dlfcn.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -13,15 +12,15 @@
 #include <string.h>
 #include "forward_numbers.h"
 
-enum { ENTRIES = 1 << 16, NAMES = 6, NAME_NBYTES = 64 }; /* numbers that wait for their backward pass; names: the first, and the
+enum { ENTRIES = 1 << 16, NAMES = 6 }; /* numbers that wait for their backward pass; names: the first, and the
                                                           last ones, of which the very last takes the number */
 
 struct entry {
     _Atomic uint64_t number;    /* and 1; 0: nothing here, or it is being written */
     _Atomic uint64_t thread;
     _Atomic uint32_t context;
-    _Atomic int names;
-    const char *_Atomic texts[NAMES];   /* of labels, which stay */
+    _Atomic int count;
+    const char *_Atomic names[NAMES];   /* of labels, which stay */
 };
 
 struct shared_node { void *node; int *count; }; /* as std::shared_ptr returns it */
@@ -77,22 +76,23 @@ void forward_keep(int64_t number, uint32_t context, const char *name)
 {
     uint64_t thread = torch.thread();
     struct entry *entry = entry_of(thread, (uint64_t)number);
-    atomic_store(&entry->number, 0);
-    atomic_store(&entry->thread, thread);
-    atomic_store(&entry->context, context);
-    atomic_store(&entry->texts[0], name);
-    atomic_store(&entry->names, 1);
-    atomic_store(&entry->number, (uint64_t)number + 1);
+    atomic_store_explicit(&entry->number, 0, memory_order_relaxed);
+    atomic_thread_fence(memory_order_release);
+    atomic_store_explicit(&entry->thread, thread, memory_order_relaxed);
+    atomic_store_explicit(&entry->context, context, memory_order_relaxed);
+    atomic_store_explicit(&entry->names[0], name, memory_order_relaxed);
+    atomic_store_explicit(&entry->count, 1, memory_order_relaxed);
+    atomic_store_explicit(&entry->number, (uint64_t)number + 1, memory_order_release);
 }
 
 void forward_add(int64_t number, const char *name)
 {
     struct entry *entry = entry_of(torch.thread(), (uint64_t)number);
-    int count = atomic_load(&entry->names);
-    if (atomic_load(&entry->number) != (uint64_t)number + 1)
+    int count = atomic_load_explicit(&entry->count, memory_order_relaxed);
+    if (atomic_load_explicit(&entry->number, memory_order_relaxed) != (uint64_t)number + 1)
         return;
-    atomic_store(&entry->texts[1 + (count - 1) % (NAMES - 1)], name);
-    atomic_store(&entry->names, count + 1);
+    atomic_store_explicit(&entry->names[1 + (count - 1) % (NAMES - 1)], name, memory_order_relaxed);
+    atomic_store_explicit(&entry->count, count + 1, memory_order_relaxed);
 }
 
 /* The number of the node that runs. The engine holds it meanwhile, so that a reference can be given back by counting. */
@@ -109,40 +109,13 @@ static int read_node(uint64_t *number, uint64_t *thread)
     return 1;
 }
 
-/* What a node or an operator is named after: AddmmBackward0 and aten::addmm_ are addmm. */
-static void write_plain(char *plain, const char *name)
-{
-    static const char ENGINE[] = "autograd::engine::evaluate_function: ";
-    size_t length = 0;
-    if (!strncmp(name, ENGINE, sizeof ENGINE - 1))
-        name += sizeof ENGINE - 1;
-    for (const char *colon; (colon = strstr(name, "::"));)
-        name = colon + 2;
-    for (; *name && length < NAME_NBYTES - 1; name++)
-        if (*name != '_')
-            plain[length++] = (char)tolower((unsigned char)*name);
-    plain[length] = 0;
-    while (length && isdigit((unsigned char)plain[length - 1]))
-        length--;
-    for (const char *ending = "backwards"; ending; ending = strlen(ending) == 9 ? "backward" : NULL) {
-        size_t size = strlen(ending);
-        if (length >= size && !strncmp(plain + length - size, ending, size)) {
-            plain[length - size] = 0;
-            return;
-        }
-    }
-}
-
 static int is_named(struct entry *entry, const char *name)
 {
-    char node[NAME_NBYTES], plain[NAME_NBYTES];
-    write_plain(node, name);
-    int count = atomic_load(&entry->names);
-    for (int i = 0; i < count && i < NAMES; i++) {
-        write_plain(plain, atomic_load(&entry->texts[i]));
-        if (!strncmp(plain, node, strlen(node)))
+    int count = atomic_load_explicit(&entry->count, memory_order_relaxed);
+    size_t length = strlen(name);
+    for (int i = 0; i < count && i < NAMES; i++)
+        if (!strncmp(atomic_load_explicit(&entry->names[i], memory_order_relaxed), name, length))
             return 1;
-    }
     return 0;
 }
 
@@ -157,5 +130,6 @@ uint32_t forward_find(const char *name, int *named)
         return 0;
     uint32_t context = atomic_load(&entry->context);
     *named = is_named(entry, name);
+    atomic_thread_fence(memory_order_acquire);
     return atomic_load(&entry->number) == number + 1 ? context : 0;
 }

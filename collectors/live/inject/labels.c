@@ -13,7 +13,7 @@
 enum { SLOTS = 1 << 16, LABELS = SLOTS / 2, LONGEST = 1024 };
 
 static struct dp_label *_Atomic slots[SLOTS];
-static struct dp_label others = {.text = "(other ranges)", .role = DP_MARKED};
+static struct dp_label others = {.text = "(other ranges)", .role = DP_MARKED, .plain = ""};
 static int label_count;
 static atomic_uint forks;
 static pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER;
@@ -65,9 +65,33 @@ static enum dp_role role_of(const char *text)
     return is_operator(text) || (length > 8 && !strncmp(text + length - 8, "Backward", 8)) ? DP_OTHER_OPERATOR : DP_MARKED;
 }
 
+/* As metrics/contexts/backward.py compares them. */
+static void write_plain(char *plain, const char *name)
+{
+    static const char ENGINE[] = "autograd::engine::evaluate_function: ";
+    static const char *const ENDINGS[] = {"backwards", "backward"};
+    size_t length = 0;
+    name += strncmp(name, ENGINE, sizeof ENGINE - 1) ? 0 : sizeof ENGINE - 1;
+    for (const char *colons; (colons = strstr(name, "::"));)
+        name = colons + 2;
+    for (; *name; name++)
+        if (*name != '_')
+            plain[length++] = (char)tolower((unsigned char)*name);
+    plain[length] = 0;
+    while (length && isdigit((unsigned char)plain[length - 1]))
+        length--;
+    for (int i = 0; i < 2; i++) {
+        size_t size = strlen(ENDINGS[i]);
+        if (length >= size && !strncmp(plain + length - size, ENDINGS[i], size)) {
+            plain[length - size] = 0;
+            return;
+        }
+    }
+}
+
 static struct dp_label *make(const char *text, size_t length, uint64_t hash)
 {
-    struct dp_label *label = calloc(1, sizeof *label + length + 1);
+    struct dp_label *label = calloc(1, sizeof *label + 2 * (length + 1));
     if (!label)
         return NULL;
     char *copy = memcpy(label + 1, text, length);
@@ -76,6 +100,8 @@ static struct dp_label *make(const char *text, size_t length, uint64_t hash)
     label->hash = hash;
     label->is_operator = is_operator(copy);
     label->role = role_of(copy);
+    write_plain(copy + length + 1, copy);
+    label->plain = copy + length + 1;
     return label;
 }
 

@@ -18,6 +18,7 @@ struct dp_label {
     uint64_t hash;
     int is_operator, role;  /* the second: of enum dp_role */
     uint64_t group;         /* as `name` */
+    const char *plain;      /* what it is named after: aten::addmm_ and AddmmBackward0 are addmm */
 };
 
 /* Any thread, no lock where the text is known. Never NULL: when no more fit, one label stands for all others. */
