@@ -5,6 +5,7 @@
  * the thread's own, so that a steady loop never asks the interpreter. Whatever has no node yet costs once. */
 #define _GNU_SOURCE
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +16,7 @@
 #include "parts.h"
 #include "python_frames.h"
 
-enum { MOST_OPEN = 512, MOST_FRAMES = 512, FIRST_STEPS = 1 << 10, MOST_STEPS = 1 << 17 };
+enum { MOST_OPEN = 512, MOST_FRAMES = 512, FIRST_STEPS = 1 << 10, MOST_STEPS = 1 << 17, PATIENCE = 2000 };
 enum { NOT_OPEN = 43 }; /* notice */
 static const int64_t WINDOW_NS = 1000000000;
 
@@ -32,7 +33,9 @@ struct open_context {
 struct step { uint32_t from, to; const void *code; uintptr_t at; }; /* to 0: free */
 
 struct context_thread {
-    int depth, too_deep, is_reading, step_count, last_count;
+    struct context_thread *next;        /* under `listing` */
+    atomic_int is_reading;              /* the interpreter's memory: who ends it waits for that */
+    int depth, too_deep, step_count, last_count;
     uint32_t epoch, engine;             /* the latter: where the last node of autograd belongs; 0: nowhere else */
     unsigned step_mask;
     struct step *steps;
@@ -46,6 +49,8 @@ static _Atomic uint32_t epoch;          /* grows when collecting ends, and with 
 static pthread_key_t at_thread_end;
 static pthread_once_t prepared = PTHREAD_ONCE_INIT;
 static int has_key;
+static struct context_thread *all;
+static pthread_mutex_t listing = PTHREAD_MUTEX_INITIALIZER;
 static __thread struct context_thread *mine;
 static __thread int is_refused;
 
@@ -77,9 +82,15 @@ static void choose_clock(void) {}
 
 static void leave(void *value)
 {
-    struct context_thread *thread = value;
+    struct context_thread *thread = value, **place = &all;
     mine = NULL;
     is_refused = 1;
+    pthread_mutex_lock(&listing);
+    while (*place && *place != thread)
+        place = &(*place)->next;
+    if (*place)
+        *place = thread->next;
+    pthread_mutex_unlock(&listing);
     free(thread->steps);
     free(thread);
 }
@@ -94,8 +105,23 @@ static struct context_thread *make_thread(void)
     if (!thread)
         return NULL;
     thread->epoch = epoch;
+    pthread_mutex_lock(&listing);
+    thread->next = all;
+    all = thread;
+    pthread_mutex_unlock(&listing);
     pthread_setspecific(at_thread_end, mine = thread);
     return thread;
+}
+
+/* Until no thread looks at the interpreter's memory: it may be given back after that. One that waits for the interpreter
+ * is not waited for. */
+static void wait_for_readers(void)
+{
+    pthread_mutex_lock(&listing);
+    for (struct context_thread *thread = all; thread; thread = thread->next)
+        for (int i = 0; i < PATIENCE && atomic_load(&thread->is_reading); i++)
+            sched_yield();
+    pthread_mutex_unlock(&listing);
 }
 
 static void notice_epoch(struct context_thread *thread)
@@ -104,7 +130,7 @@ static void notice_epoch(struct context_thread *thread)
     if (thread->epoch == now)
         return;
     thread->epoch = now;
-    thread->depth = thread->too_deep = thread->is_reading = 0;
+    thread->depth = thread->too_deep = 0;
 }
 
 static struct context_thread *my_thread(void)
@@ -228,8 +254,8 @@ static int holds(struct context_thread *thread, struct open_context *open, int *
         open->is_gone = *count < 0;
         return !open->is_gone;
     }
-    const struct python_place *then = &thread->places[*count - open->frames];
-    open->is_gone = *count < open->frames || (open->frames && (then->code != open->code || then->at != open->at));
+    const struct python_place *then = *count < open->frames ? NULL : &thread->places[*count - open->frames];
+    open->is_gone = !then || (open->frames && (then->code != open->code || then->at != open->at));
     *count -= open->is_gone ? 0 : open->frames;
     return !open->is_gone;
 }
@@ -272,19 +298,26 @@ static int may_run_python(const struct open_context *around, const struct open_c
     return around->is_opaque;
 }
 
-static uint32_t find_around(struct context_thread *thread, struct open_context *open)
+/* While collecting goes on: whoever ends it has waited for those that read. */
+static uint32_t read_around(struct context_thread *thread, struct open_context *open)
 {
     const struct open_context *around = thread->depth ? &thread->open[thread->depth - 1] : NULL;
-    if (mode < DP_WITH_PYTHON)
+    if (!atomic_load(&is_on))
         return around ? around->node : 0;
     open->frame = python_top(&open->at);
-    if (around && !may_run_python(around, open)) {
-        open->frames = around->frames, open->code = around->code, open->at = around->at;
-        return around->node;
-    }
-    thread->is_reading = 1; /* what the interpreter runs meanwhile is no part of the program */
-    uint32_t node = find_path(thread, open);
-    thread->is_reading = 0;
+    if (!around || may_run_python(around, open))
+        return find_path(thread, open);
+    open->frames = around->frames, open->code = around->code, open->at = around->at;
+    return around->node;
+}
+
+static uint32_t find_around(struct context_thread *thread, struct open_context *open)
+{
+    if (mode < DP_WITH_PYTHON)
+        return thread->depth ? thread->open[thread->depth - 1].node : 0;
+    atomic_exchange(&thread->is_reading, 1); /* what the interpreter runs meanwhile is no part of the program */
+    uint32_t node = read_around(thread, open);
+    atomic_store_explicit(&thread->is_reading, 0, memory_order_release);
     return node;
 }
 
@@ -333,13 +366,18 @@ static void keep_number(struct context_thread *thread, struct open_context *open
         forward_keep(open->sequence, open->node, name);
 }
 
+static int is_reading(struct context_thread *thread)
+{
+    return atomic_load_explicit(&thread->is_reading, memory_order_relaxed);
+}
+
 void dp_context_begin(struct dp_label *label)
 {
     struct context_thread *thread = my_thread();
     if (!thread)
         return;
-    if (thread->depth == MOST_OPEN || thread->is_reading) {
-        if (!thread->too_deep++ && !thread->is_reading)
+    if (thread->depth == MOST_OPEN || is_reading(thread)) {
+        if (!thread->too_deep++ && !is_reading(thread))
             dp_notice(NOT_OPEN, "contexts of operators nested more than 512 deep are those around them");
         return;
     }
@@ -472,9 +510,17 @@ static void close_window(void)
     window_start_ns = now;
 }
 
+/* A launch may name a node that is not told yet: the nodes of then go before. */
+static void tell_launches(void)
+{
+    if (launches_wait() && (!tell_nodes(context_count()) || !queue_is_open()))
+        launches_put();
+}
+
 static void drain(int idle)
 {
     (void)idle;
+    tell_launches();
     if (mode && dp_now_ns() / WINDOW_NS != window_start_ns / WINDOW_NS)
         close_window();
 }
@@ -488,6 +534,8 @@ static void set(int on)
     }
     if (was_on && !on) {
         atomic_fetch_add(&epoch, 1);
+        wait_for_readers();
+        tell_launches();
         close_window();
     }
 }
@@ -499,10 +547,17 @@ static void forget(void)
     atomic_fetch_add(&epoch, 1);
     is_on = 0;
     told = told_on = 0;
+    pthread_mutex_init(&listing, NULL); /* another thread of the parent may have held it */
+    if ((all = mine)) {
+        mine->next = NULL;
+        atomic_store(&mine->is_reading, 0);
+    }
     context_tree_forget();
 }
 
 const struct dp_source dp_context_sums = {.drain = drain, .set = set, .finish = finish, .early = 1, .forget = forget};
+
+int dp_contexts_asked(void) { return atomic_load(&mode) != DP_CONTEXTS_OFF; }
 
 int dp_operators_wanted(void) { return !atomic_load_explicit(&only_sums, memory_order_relaxed); }
 

@@ -14,6 +14,7 @@ void dp_context_begin(struct dp_label *label); /* PyTorch's operator, backward n
 void dp_context_end(void);                  /* of the thread's innermost one */
 uint32_t dp_context_current(void);          /* the thread's innermost open context; 0: none */
 
+int dp_contexts_asked(void);                 /* whether this process is to collect contexts at all */
 int dp_operators_wanted(void);              /* whether operators are sent one by one, too */
 
 /* From now on, in this process: `mode` of enum dp_contexts. 0, or -1: not all of that can be had, which a notice tells. */

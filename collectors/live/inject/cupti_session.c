@@ -100,7 +100,7 @@ static int ask(void)
     return session_is_busy(result) ? result : CUPTI_OK;
 }
 
-int session_is_taken(void) { return ask() != CUPTI_OK; }
+int session_is_taken(void) { return !launches_subscribed() && ask() != CUPTI_OK; }
 
 /* Returns CUPTI_OK where who is there allows others. */
 static int join(void)
@@ -113,7 +113,7 @@ static int join(void)
         || !s.api.GetTimestamp_v2)
         return CUPTI_ONE_SUBSCRIBER;
     void *subscriber = NULL;
-    int result = s.api.Subscribe_v2(&subscriber, hear_nothing, NULL, &about);
+    int result = s.api.Subscribe_v2(&subscriber, launches_callback(), NULL, &about);
     s.subscriber = result ? NULL : subscriber;
     return result;
 }
@@ -172,8 +172,10 @@ int session_begin(int graphs_as_launches)
     if (result) {
         session_disable();
         session_leave();
-    } else
+    } else {
         s.left = 0; /* ours again */
+        launches_begin(&s.api, s.subscriber);
+    }
     return result;
 }
 
@@ -190,6 +192,7 @@ void session_disable(void)
 
 void session_leave(void)
 {
+    launches_end(&s.api);
     if (s.subscriber)
         s.api.Unsubscribe(s.subscriber);
     s.subscriber = NULL;
@@ -229,6 +232,7 @@ const char *session_describe(int result)
 
 void session_abandon(void)
 {
+    launches_end(&s.api);
     s.left = s.enabled;
     s.enabled = 0;
 }
@@ -238,4 +242,5 @@ void session_forget(void)
 {
     s.subscriber = NULL;
     s.enabled = s.left = 0;
+    launches_forget();
 }

@@ -3,6 +3,7 @@
 It runs in Python 3.9, too. Each scenario makes COUNT operators aten::made, each with aten::inner in it.
 """
 
+import atexit
 import ctypes
 import os
 import sys
@@ -138,5 +139,6 @@ if __name__ == "__main__":
     LIBRARY.deepprof_contexts(int(sys.argv[4]), b"/none/\n", 1)
     assert SOURCE.made_start(os.environ["DEEPPROF_INJECT"].encode()) == 0
     assert LIBRARY.deepprof_operators(1) == 0
+    atexit.register(LIBRARY.deepprof_finish)  # as the hook does
     sys.stdin.readline()
     globals()[sys.argv[1]](int(sys.argv[2]))
