@@ -56,6 +56,15 @@ static __thread int is_refused;
 
 int dp_contexts_wanted(void) { return atomic_load_explicit(&is_on, memory_order_relaxed); }
 
+/* While the job's first thread loads the library: a GPU's session may begin before Python asks for contexts. */
+static int is_asked;
+
+__attribute__((constructor)) static void read_environment(void)
+{
+    const char *text = getenv("DEEPPROF_CONTEXTS");
+    is_asked = text && *text && strcmp(text, "off");
+}
+
 /* ---- time ---- */
 
 /* The processor's own count, where the system trusts it as its clock: a third of what asking the system costs, and that
@@ -510,11 +519,15 @@ static void close_window(void)
     window_start_ns = now;
 }
 
-/* A launch may name a node that is not told yet: the nodes of then go before. */
+/* The nodes that launches name go before them. */
 static void tell_launches(void)
 {
-    if (launches_wait() && (!tell_nodes(context_count()) || !queue_is_open()))
-        launches_put();
+    static uint64_t last;
+    uint64_t heard = launches_heard();
+    if (heard == last || (tell_nodes(context_count()) && queue_is_open()))
+        return;
+    launches_put(heard);
+    last = heard;
 }
 
 static void drain(int idle)
@@ -557,7 +570,7 @@ static void forget(void)
 
 const struct dp_source dp_context_sums = {.drain = drain, .set = set, .finish = finish, .early = 1, .forget = forget};
 
-int dp_contexts_asked(void) { return atomic_load(&mode) != DP_CONTEXTS_OFF; }
+int dp_contexts_asked(void) { return atomic_load(&mode) != DP_CONTEXTS_OFF || is_asked; }
 
 int dp_operators_wanted(void) { return !atomic_load_explicit(&only_sums, memory_order_relaxed); }
 

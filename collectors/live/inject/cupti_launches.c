@@ -104,9 +104,9 @@ void launches_forget(void)
 }
 
 /* Up to the first that is not written yet. */
-static uint32_t take(struct dp_launch *rows, uint32_t most)
+static uint32_t take(struct dp_launch *rows, uint32_t most, uint64_t end)
 {
-    uint64_t at = atomic_load(&tail), end = atomic_load(&head), value;
+    uint64_t at = atomic_load(&tail), value;
     uint32_t count = 0;
     for (; at < end && count < most && (value = atomic_exchange(&slots[at % SLOTS], 0)); at++)
         rows[count++] = (struct dp_launch){(uint32_t)(value >> 32), (uint32_t)value};
@@ -114,14 +114,14 @@ static uint32_t take(struct dp_launch *rows, uint32_t most)
     return count;
 }
 
-int launches_wait(void) { return atomic_load(&head) != atomic_load(&tail); }
+uint64_t launches_heard(void) { return atomic_load(&head); }
 
-void launches_put(void)
+void launches_put(uint64_t end)
 {
     static struct dp_launch rows[AT_ONCE];
     uint32_t count;
     int is_lost = atomic_exchange(&lost, 0) != 0;
-    while ((count = take(rows, AT_ONCE)))
+    while ((count = take(rows, AT_ONCE, end)))
         is_lost |= queue_put(DP_LAUNCHES, rows, (uint32_t)(count * sizeof *rows)) && queue_is_open();
     if (is_lost)
         dp_notice(LAUNCHES_LOST, "launches came faster than they could be told: some of the device's time has no context");
