@@ -49,6 +49,9 @@ class Run:
             "--agent", metavar="SOCKET", type=parse_socket, help="the agent's socket (default: DEEPPROF_SOCKET or ours)"
         )
         add("--context", action="store_true", help="collect operators and NVTX ranges too where a GPU is")
+        kinds = ("off", "operators", "python", "native")
+        help_text = "add up operators by what called them, in the job (default: off)"
+        add("--contexts", choices=kinds, default="off", help=help_text)
         add("--steps", action="store_true", help="mark the optimizers' steps")
         add("--memory", action="store_true", help="collect what is in use on GPUs around the optimizers' steps")
         add("--kineto", action="store_true", help="let the agent ask PyTorch for windows (Kineto on demand)")
@@ -116,6 +119,7 @@ def _make_plan(command: list[str], args: argparse.Namespace) -> InjectionPlan | 
         socket=(args.agent or find_socket()).absolute(),
         job=_choose_job(args.job, command),
         context=args.context,
+        contexts=args.contexts,
         steps=args.steps,
         memory=args.memory,
         kineto=args.kineto,

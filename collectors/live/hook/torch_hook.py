@@ -27,6 +27,8 @@ NO_MEMORY_TEXT = "no GPU that this torch can use: its allocations are not collec
 NO_TOTAL = 2**64 - 1  # what the allocator holds is not known
 DEVICES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/nvmap", "/dev/dxg", "/dev/kfd")  # the last but one is WSL's
 HIDING = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+CONTEXTS = {"operators": 1, "python": 2, "native": 3}
+HEAD_NBYTES, NODE_WORDS = 16, 8  # of a Python object; of a node of autograd, as far as it is looked at
 AT_END: list[Callable[[], None]] = []
 LAST = -1000  # priority: multiprocessing runs its finalizers from large to small
 
@@ -36,7 +38,9 @@ class Operators:
 
     def __init__(self, torch: ModuleType, library: Any, has_device: bool) -> None:
         self.torch, self.library, self.has_device = torch, library, has_device
-        self.wants_operators = not has_device or os.environ.get("DEEPPROF_CONTEXT") == "1"
+        self.contexts = CONTEXTS.get(os.environ.get("DEEPPROF_CONTEXTS", ""), 0)
+        self.wants_events = not has_device or os.environ.get("DEEPPROF_CONTEXT") == "1"
+        self.wants_operators = self.wants_events or self.contexts > 0
         self.thread = threading.get_ident()
         self.is_entered = self.is_aside = self.is_over = False
         self.preparing: set[int] = set()  # threads with a profiler that is about to start
@@ -249,6 +253,7 @@ def load(path: str) -> Any:
     library = ctypes.CDLL(path)
     library.deepprof_notice.argtypes = [ctypes.c_uint, ctypes.c_char_p]
     library.deepprof_push.argtypes = [ctypes.c_char_p]
+    library.deepprof_contexts.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int]
     return library
 
 
@@ -266,10 +271,65 @@ def finish_at_exit(operators: Operators) -> None:
     os.register_at_fork(after_in_child=operators.forget)
 
 
+def start_contexts(torch: ModuleType, operators: Operators) -> None:
+    """Have the library add up by calling context; file names begin where torch's own profiler has them begin."""
+    if not operators.contexts:
+        return
+    import site
+
+    places = [*site.getsitepackages(), *sys.path, site.getuserbase(), site.getusersitepackages()]
+    places.append(os.path.dirname(os.path.dirname(torch.__file__)))
+    prefixes = sorted({os.path.abspath(place) + os.sep for place in places if isinstance(place, str)}, reverse=True)
+    text = "\n".join(prefixes).encode(errors="replace")
+    operators.library.deepprof_contexts(operators.contexts, text, int(not operators.wants_events))
+    operators.library.deepprof_numbers(*_quietly_measured(torch))
+
+
+def _quietly_measured(torch: ModuleType) -> tuple[int, int]:
+    """Return the offsets of `measure_node`, below 0 where they are not certain."""
+    try:
+        return measure_node(torch)
+    except Exception:  # a torch that has none of these functions
+        return -1, -1
+
+
+def measure_node(torch: ModuleType) -> tuple[int, int]:
+    """Return where in a node of autograd its number is, and its thread's, by nodes whose numbers Python tells.
+
+    Three nodes are made and none is run: no thread of the engine begins.
+    """
+    kept = torch.is_grad_enabled()
+    torch._C._set_grad_enabled(True)
+    try:
+        once = torch.zeros(1, requires_grad=True) * 2
+        twice = once + 1  # a chain: what else is counted in a node differs from one to the next
+        nodes = [values.grad_fn for values in (once, twice, -twice)]
+    finally:
+        torch._C._set_grad_enabled(kept)
+    held = [ctypes.c_void_p.from_address(id(node) + HEAD_NBYTES).value or 0 for node in nodes]
+    numbers = [node._sequence_nr() for node in nodes]
+    if len(set(numbers)) < len(nodes) or not all(held):
+        return -1, -1
+    words = [[ctypes.c_uint64.from_address(at + 8 * place).value for place in range(NODE_WORDS)] for at in held]
+    (place,) = [place for place in range(NODE_WORDS) if [word[place] for word in words] == numbers]
+    thread = _call_thread(torch)
+    (other,) = [at for at in range(place + 1, NODE_WORDS) if all(word[at] == thread for word in words)]
+    return 8 * place, 8 * other
+
+
+def _call_thread(torch: ModuleType) -> int:
+    """Return the number that torch has given to this thread."""
+    path = os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_cpu.so")
+    function = ctypes.CDLL(path)["_ZN2at14RecordFunction15currentThreadIdEv"]
+    function.restype = ctypes.c_uint64
+    return int(function())
+
+
 def start_operators(torch: ModuleType, operators: Operators) -> None:
     """Collect the operators of this thread, or send a notice with the reason why not."""
     library = operators.library
     operators.wants_operators = False
+    start_contexts(torch, operators)
     if library.deepprof_operators(int(not operators.has_device)):
         return
     if not hasattr(torch._C, "_itt"):
@@ -303,10 +363,10 @@ def begin(torch: ModuleType, library: Any) -> None:
     operators = Operators(torch, library, has_device(torch))
     finish_at_exit(operators)
     wrap_profilers(torch, operators)
+    if not operators.wants_events and os.environ.get("DEEPPROF_HOOK") == "steps":
+        _mark_optimizers(library)
     if operators.wants_operators:
         start_operators(torch, operators)
-    elif os.environ.get("DEEPPROF_HOOK") == "steps":
-        _mark_optimizers(library)
     if os.environ.get("DEEPPROF_MEMORY") == "1":
         start_memory(torch, operators)
 

@@ -32,6 +32,7 @@ static struct {
 
 int connection_state(void) { return c.state; }
 int connection_level(void) { return c.level; }
+uint32_t connection_times(void) { return (uint32_t)c.times; }
 int connection_is_blocked(void) { return c.blocked && (queue_head() || c.text_sent < c.text_nbytes); }
 
 static int is_ours(void)

@@ -117,6 +117,7 @@ struct cupti {
     int (*Unsubscribe)(void *subscriber);
     /* NULL in a library without them: */
     int (*GetResultString)(int result, const char **text);
+    int (*EnableCallback)(uint32_t enable, void *subscriber, int domain, uint32_t number);
     int (*ActivityGetEnabledKinds)(void *subscriber, int *kinds, uint32_t *room, uint32_t *count);
     int (*Subscribe_v2)(void **subscriber, cupti_callback, void *user, struct cupti_subscriber *);
     int (*ActivityRegisterCallbacks_v2)(void *subscriber, cupti_request_v2, cupti_complete_v2);

@@ -102,6 +102,7 @@ static int take(void *library, struct cupti *api)
     TAKE(ActivityRegisterCallbacks), TAKE(ActivityEnable), TAKE(ActivityDisable), TAKE(ActivityFlushAll);
     TAKE(ActivityGetNextRecord), TAKE(ActivityGetNumDroppedRecords), TAKE(ActivitySetAttribute), TAKE(GetTimestamp);
     TAKE(GetVersion), TAKE(Subscribe), TAKE(Unsubscribe), TAKE(GetResultString), TAKE(ActivityGetEnabledKinds);
+    TAKE(EnableCallback);
     TAKE(Subscribe_v2), TAKE(ActivityRegisterCallbacks_v2), TAKE(ActivityEnable_v2), TAKE(ActivityDisable_v2);
     TAKE(ActivityGetNextRecord_v2), TAKE(ActivityGetNumDroppedRecords_v2), TAKE(GetTimestamp_v2);
 #undef TAKE

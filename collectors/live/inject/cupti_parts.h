@@ -35,6 +35,13 @@ uint64_t session_timestamp(void);           /* 0: none */
 const char *session_describe(int result);
 void session_forget(void);
 
+/* cupti_launches.c: which context launched what. Worker thread only, but the callback. */
+void launches_begin(const struct cupti *api, void *joined); /* a session of ours has begun; `joined`: its subscriber, if any */
+void launches_end(const struct cupti *api);
+int launches_subscribed(void);              /* it is we who have */
+cupti_callback launches_callback(void);
+void launches_forget(void);
+
 /* cupti_clock.c. Worker thread only. */
 enum clock_news { CLOCK_UNKNOWN /* it is being measured */, CLOCK_SAME, CLOCK_CHANGED };
 enum clock_news clock_look(void);

@@ -122,7 +122,7 @@ static int is_refused(int result, struct torch_signs signs)
     return s.holder == ANOTHER && !signs.is_all_one;
 }
 
-int session_is_taken(struct torch_signs signs) { return is_refused(ask(), signs); }
+int session_is_taken(struct torch_signs signs) { return !launches_subscribed() && is_refused(ask(), signs); }
 
 int session_is_beside_torch(void) { return s.holder == TORCH; }
 
@@ -137,7 +137,7 @@ static int join(void)
         || !s.api.GetTimestamp_v2)
         return CUPTI_ONE_SUBSCRIBER;
     void *subscriber = NULL;
-    int result = s.api.Subscribe_v2(&subscriber, hear_nothing, NULL, &about);
+    int result = s.api.Subscribe_v2(&subscriber, launches_callback(), NULL, &about);
     s.subscriber = result ? NULL : subscriber;
     return result;
 }
@@ -198,8 +198,10 @@ int session_begin(int graphs_as_launches, struct torch_signs signs)
     if (result) {
         session_disable();
         session_leave();
-    } else
+    } else {
         s.left = 0; /* ours again */
+        launches_begin(&s.api, s.subscriber);
+    }
     return result;
 }
 
@@ -216,6 +218,7 @@ void session_disable(void)
 
 void session_leave(void)
 {
+    launches_end(&s.api);
     if (s.subscriber)
         s.api.Unsubscribe(s.subscriber);
     s.subscriber = NULL;
@@ -255,6 +258,7 @@ const char *session_describe(int result)
 
 void session_abandon(void)
 {
+    launches_end(&s.api);
     s.left = s.enabled;
     s.enabled = 0;
 }
@@ -266,4 +270,5 @@ void session_forget(void)
     s.enabled = s.left = 0;
     s.holder = NOBODY;
     s.free = (struct torch_signs){0};
+    launches_forget();
 }

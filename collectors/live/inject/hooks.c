@@ -2,6 +2,7 @@
  * agent is wanted. */
 #include <pthread.h>
 #include <stdint.h>
+#include "contexts.h"
 #include "core.h"
 #include "hooks.h"
 #include "labels.h"
@@ -30,6 +31,16 @@ DP_API int deepprof_operators(int stand_in)
         dp_describe("stand_in", "1");
     return dp_start("operators");
 }
+
+/* Sums by calling context: 1 of operators, 2 with functions of Python, 3 with native ones. `only_sums`: operators are not
+ * sent one by one. To be called where Python runs, once; before or after deepprof_operators. 0, or -1: a notice says why
+ * there is less. */
+DP_API int deepprof_contexts(int mode, const char *prefixes, int only_sums)
+{
+    return dp_contexts_start(mode, prefixes, only_sums);
+}
+
+DP_API void deepprof_numbers(int number_at, int thread_at) { dp_contexts_number(number_at, thread_at); }
 
 DP_API void deepprof_push(const char *text)
 {

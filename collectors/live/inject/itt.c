@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include "contexts.h"
 #include "hooks.h"
 #include "labels.h"
 #include "ranges.h"
@@ -90,15 +91,21 @@ static const struct itt_domain *owner_of(const struct itt_domain *domain) { retu
 static void task_begin(const struct itt_domain *domain, struct itt_id task, struct itt_id parent, struct dp_label *handle)
 {
     (void)task, (void)parent;
-    if (!dp_ranges_wanted() || !domain || !handle)
+    if (!(dp_ranges_wanted() | dp_contexts_wanted()) || !domain || !handle)
         return;
     struct dp_label *label = label_of(handle);
-    uint8_t category = !owner_of(domain)->is_pytorch ? DP_ANNOTATION : label->is_operator ? 0 : DP_BY_NAME;
-    dp_range_begin((uintptr_t)owner_of(domain), dp_label_name(label), category, DP_FROM_ITT);
+    int is_pytorch = owner_of(domain)->is_pytorch;
+    uint8_t category = !is_pytorch ? DP_ANNOTATION : label->is_operator ? 0 : DP_BY_NAME;
+    if (!is_pytorch || dp_operators_wanted())
+        dp_range_begin((uintptr_t)owner_of(domain), dp_label_name(label), category, DP_FROM_ITT);
+    if (is_pytorch && dp_contexts_wanted())
+        dp_context_begin(label);
 }
 
 static void task_end(const struct itt_domain *domain)
 {
+    if (domain && owner_of(domain)->is_pytorch)
+        dp_context_end();
     if (domain)
         dp_range_end((uintptr_t)owner_of(domain));
 }

@@ -3,6 +3,10 @@
 #define DEEPPROF_LABELS_H
 #include <stdint.h>
 
+/* What a range of PyTorch's is. A range that a program marks (a function of autograd in Python looks the same), a node of
+ * autograd as its engine runs it, and one that adds a gradient up. */
+enum dp_role { DP_OWN_OPERATOR /* aten's: it runs no Python */, DP_OTHER_OPERATOR, DP_MARKED, DP_ENGINE, DP_ADDING };
+
 /* The first six fields are those of ITT's string handle, which its clients read in place. */
 struct dp_label {
     const char *text;
@@ -12,11 +16,14 @@ struct dp_label {
     struct dp_label *next;
     uint64_t name;          /* atomic: forks seen << 32 | id of dp_intern; 0: not asked yet */
     uint64_t hash;
-    int is_operator;
+    int is_operator, role;  /* the second: of enum dp_role */
+    uint64_t group;         /* as `name` */
+    const char *plain;      /* what it is named after: aten::addmm_ and AddmmBackward0 are addmm */
 };
 
 /* Any thread, no lock where the text is known. Never NULL: when no more fit, one label stands for all others. */
 struct dp_label *dp_label(const char *text);
 uint32_t dp_label_name(struct dp_label *label);   /* the id of its name, made at the first question */
+uint32_t dp_label_group(struct dp_label *label);  /* the same with a star for a count at its end: one of many steps */
 void dp_labels_forget(void);                      /* in the child of a fork: names have new ids there */
 #endif

@@ -52,7 +52,8 @@ struct packet {
 void queue_open(uint64_t most_nbytes);                 /* an agent is there */
 void queue_close(void);                                /* it has gone: all that waits is lost */
 void queue_gap(enum dp_reason reason);                 /* the next records say so; NONE changes nothing */
-void queue_put(enum dp_kind kind, const void *payload, uint32_t nbytes); /* a small packet, also when it is full */
+int queue_put(enum dp_kind kind, const void *payload, uint32_t nbytes); /* a small packet, also when it is full; -1: lost */
+int queue_is_open(void);
 void queue_end(void);
 struct packet *queue_head(void);
 void queue_pop(void);
@@ -62,10 +63,15 @@ void queue_count(struct dp_tick *);                    /* fills in what has been
 int64_t queue_put_ns(void);                            /* when records came last */
 void queue_forget(void);                               /* a forked child: from 0, and what waited is the parent's */
 
+/* cupti_launches.c */
+uint64_t launches_heard(void);                         /* how many: they name nodes that there were before */
+void launches_put(uint64_t end);                       /* those up to then */
+
 /* connection.c: the socket. */
 enum { NO_AGENT, GREETED, WELCOMED };
 int connection_state(void);
 int connection_level(void);
+uint32_t connection_times(void);                       /* how many there have been */
 void connection_follow(int may_open);                  /* connect when it is time to, and hear what the agent says */
 void connection_push(void);                            /* send what can be sent without waiting */
 int connection_is_blocked(void);                       /* something waits, and the socket takes no more */

@@ -31,6 +31,7 @@ static uint32_t size_of(enum dp_kind kind)
     switch (kind) {
     case DP_EVENTS: return sizeof(struct dp_event);
     case DP_MEMORY_CHANGES: return sizeof(struct dp_memory_change);
+    case DP_CONTEXT_SUMS: return sizeof(struct dp_context_sum);
     default: return sizeof(struct dp_range);
     }
 }
@@ -112,6 +113,7 @@ static void count_made(enum dp_kind kind, const void *records, uint32_t count)
     const struct dp_event *events = records;
     made[DP_RANGE] += kind == DP_RANGES ? count : 0;
     made[DP_MEMORY] += kind == DP_MEMORY_CHANGES ? count : 0;
+    made[DP_CONTEXT] += kind == DP_CONTEXT_SUMS ? count : 0;
     for (uint32_t i = 0; kind == DP_EVENTS && i < count; i++)
         if (events[i].activity < DP_RANGE)
             made[events[i].activity]++;
@@ -126,6 +128,7 @@ void dp_put(enum dp_kind kind, const void *records, uint32_t count, uint64_t los
     next += lost;
     made[DP_RANGE] += kind == DP_RANGES ? lost : 0; /* of lost events only who lost them may know what they were */
     made[DP_MEMORY] += kind == DP_MEMORY_CHANGES ? lost : 0;
+    made[DP_CONTEXT] += kind == DP_CONTEXT_SUMS ? lost : 0;
     put_ns = dp_now_ns();
     while (count) {
         uint32_t done = is_open ? put_some(kind, from, count) : count;
@@ -162,14 +165,19 @@ void queue_gap(enum dp_reason reason)
         pending = reason;
 }
 
-void queue_put(enum dp_kind kind, const void *payload, uint32_t count)
+int queue_put(enum dp_kind kind, const void *payload, uint32_t count)
 {
     struct packet *packet = NULL;
     if (is_open && nbytes + sizeof(struct dp_head) + count <= most_nbytes + SLACK)
         packet = append(kind, sizeof(struct dp_head) + count);
-    if (packet)
-        fill(packet, payload, count);
+    if (!packet)
+        return -1;
+    fill(packet, payload, count);
+    packet->names = kind == DP_CONTEXTS ? names_count() : 0;
+    return 0;
 }
+
+int queue_is_open(void) { return is_open; }
 
 void queue_end(void)
 {

@@ -31,6 +31,7 @@ class InjectionPlan:
     socket: Path
     job: str
     context: bool = False
+    contexts: str = "off"
     steps: bool = False
     memory: bool = False
     kineto: bool = False
@@ -62,6 +63,7 @@ def settings(plan: InjectionPlan) -> dict[str, str]:
     """Return the variables that the library and the hook read."""
     told = {"DEEPPROF_SOCKET": str(plan.socket), "DEEPPROF_INJECT": str(plan.library), "DEEPPROF_JOB": plan.job}
     told |= {"DEEPPROF_CONTEXT": "1"} if plan.context else {}
+    told |= {"DEEPPROF_CONTEXTS": plan.contexts} if plan.contexts != "off" else {}
     told |= {"DEEPPROF_HOOK": "steps"} if plan.steps else {}
     told |= {"DEEPPROF_MEMORY": "1"} if plan.memory else {}
     told |= {"DEEPPROF_GRAPHS": plan.graphs} if plan.graphs else {}

@@ -12,8 +12,11 @@ from typing import Any
 import numpy as np
 
 from deepprof.collectors.live.packets import (
+    CONTEXT,
+    CONTEXT_SUM,
     EVENT,
     HEAD,
+    LAUNCH,
     MAGIC,
     MEMORY_CHANGE,
     NAME_HEAD,
@@ -40,6 +43,9 @@ class Heard:
     event_pieces: list[Any] = field(default_factory=list)
     range_pieces: list[Any] = field(default_factory=list)
     change_pieces: list[Any] = field(default_factory=list)
+    context_pieces: list[Any] = field(default_factory=list)
+    sum_pieces: list[Any] = field(default_factory=list)
+    launch_pieces: list[Any] = field(default_factory=list)
     ticks: list[Any] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
     order: list[Kind] = field(default_factory=list)
@@ -57,6 +63,18 @@ class Heard:
     @property
     def changes(self) -> Any:
         return np.concatenate([np.zeros(0, MEMORY_CHANGE), *self.change_pieces])
+
+    @property
+    def contexts(self) -> Any:
+        return np.concatenate([np.zeros(0, CONTEXT), *self.context_pieces])
+
+    @property
+    def sums(self) -> Any:
+        return np.concatenate([np.zeros(0, CONTEXT_SUM), *self.sum_pieces])
+
+    @property
+    def launches(self) -> Any:
+        return np.concatenate([np.zeros(0, LAUNCH), *self.launch_pieces])
 
     def texts(self, records: Any) -> list[str]:
         return [self.names[name] for name in records["name"].tolist()]
@@ -82,8 +100,7 @@ class Heard:
         self.made.append(head["made"].tolist())
         records = np.frombuffer(payload[RECORDS_HEAD.itemsize :], dtype)
         assert len(records) == head["count"]
-        if kind in (Kind.EVENTS, Kind.RANGES):
-            assert records["name"].max(initial=0) <= len(self.names)
+        assert "name" not in (dtype.names or ()) or records["name"].max(initial=0) <= len(self.names)
         return records
 
     def take_events(self, payload: bytes) -> None:
@@ -94,6 +111,22 @@ class Heard:
 
     def take_memory_changes(self, payload: bytes) -> None:
         self.change_pieces.append(self.take_records(Kind.MEMORY_CHANGES, payload, MEMORY_CHANGE))
+
+    def take_contexts(self, payload: bytes) -> None:
+        rows = np.frombuffer(payload, CONTEXT)
+        first = len(self.contexts) + 1
+        assert rows["id"].tolist() == list(range(first, first + len(rows)))
+        assert (rows["parent"] < rows["id"]).all()
+        assert rows["name"].max(initial=0) <= len(self.names)
+        self.context_pieces.append(rows)
+
+    def take_context_sums(self, payload: bytes) -> None:
+        rows = self.take_records(Kind.CONTEXT_SUMS, payload, CONTEXT_SUM)
+        assert rows["context"].max(initial=0) <= len(self.contexts)
+        self.sum_pieces.append(rows)
+
+    def take_launches(self, payload: bytes) -> None:
+        self.launch_pieces.append(np.frombuffer(payload, LAUNCH))
 
     def take_tick(self, payload: bytes) -> None:
         self.ticks.append(np.frombuffer(payload, TICK)[0])

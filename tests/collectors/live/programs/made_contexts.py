@@ -1,0 +1,144 @@
+"""Operators without PyTorch in any Python: made_contexts.py SCENARIO COUNT SOURCE MODE. It waits for a line.
+
+It runs in Python 3.9, too. Each scenario makes COUNT operators aten::made, each with aten::inner in it.
+"""
+
+import atexit
+import ctypes
+import os
+import sys
+import threading
+import time
+import warnings
+
+SOURCE = ctypes.CDLL(sys.argv[3])
+HELD = ctypes.PyDLL(sys.argv[3])  # calls keep the interpreter's lock
+LIBRARY = ctypes.CDLL(os.environ["DEEPPROF_INJECT"])
+CALLED = ctypes.CFUNCTYPE(None)
+
+
+def operate(source=SOURCE):
+    source.made_run(b"aten::made", b"aten::inner")
+
+
+def plain(count):
+    for _ in range(count):
+        operate()
+
+
+def held(count):
+    for _ in range(count):
+        operate(HELD)
+
+
+def threads(count):
+    some = [threading.Thread(target=plain, args=(count // 8,)) for _ in range(8)]
+    for each in some:
+        each.start()
+    for each in some:
+        each.join()
+
+
+def exceptions(count):
+    for number in range(count):
+        try:
+            try:
+                raise KeyError(number)
+            finally:
+                operate()
+        except KeyError as error:
+            assert error.args == (number,)
+
+
+def yielding(count):
+    for number in range(count):
+        operate()
+        yield number
+
+
+def generators(count):
+    assert sum(yielding(count)) == sum(range(count))
+
+
+def descend(levels):
+    if levels:
+        descend(levels - 1)
+    else:
+        operate()
+
+
+def recursion(count):
+    sys.setrecursionlimit(5000)
+    for number in range(count):
+        descend(number % 2000)
+
+
+def nested(count):
+    inner = CALLED(operate)
+    for _ in range(count):
+        SOURCE.made_call(b"Outer", inner)
+
+
+def opened():
+    SOURCE.made_begin(b"a range")
+
+
+def ranges(count):
+    for _ in range(count):
+        opened()
+        operate()
+        SOURCE.made_end()
+
+
+def made_code(count):
+    for number in range(count):
+        space = {"operate": operate}
+        exec(f"def made_{number % 10}():\n    operate()\n", space)
+        space[f"made_{number % 10}"]()
+
+
+def forks(count):
+    warnings.simplefilter("ignore")  # from 3.12 on: the library's thread is one
+    plain(count)
+    child = os.fork()
+    if not child:
+        plain(count)  # nobody collects here
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def leaves(count):
+    plain(count)
+    os._exit(3)
+
+
+def dies(count):
+    plain(count)
+    os.kill(os.getpid(), 9)
+
+
+def shutdown(count):
+    """Threads that run operators while the interpreter ends."""
+    for _ in range(4):
+        threading.Thread(target=plain, args=(10**9,), daemon=True).start()
+    plain(count)
+    time.sleep(0.05)
+
+
+def interpreters(count):
+    import _xxsubinterpreters as others
+
+    plain(count // 2)
+    other = others.create()
+    plain(count - count // 2)
+    others.destroy(other)
+
+
+if __name__ == "__main__":
+    LIBRARY.deepprof_contexts.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int]
+    LIBRARY.deepprof_contexts(int(sys.argv[4]), b"/none/\n", 1)
+    assert SOURCE.made_start(os.environ["DEEPPROF_INJECT"].encode()) == 0
+    assert LIBRARY.deepprof_operators(1) == 0
+    atexit.register(LIBRARY.deepprof_finish)  # as the hook does
+    sys.stdin.readline()
+    globals()[sys.argv[1]](int(sys.argv[2]))

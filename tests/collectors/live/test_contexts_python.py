@@ -1,0 +1,199 @@
+"""Contexts in every Python that is here, with made-up operators: all are counted, and the job is unharmed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.collectors.live.building import FLAGS, build, compiler, run
+from tests.collectors.live.hooked import PROGRAMS, is_on, plain_environment
+from tests.collectors.live.listener import Heard, Listener
+from tests.patience import PATIENCE_S, UNHURRIED
+
+OLDEST = 9
+
+
+def find_pythons() -> list[str]:
+    """Return this Python, and one of each other version from 3.9 on that pyenv has here."""
+    home = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    found = {sys.version_info[1]: sys.executable}
+    for path in sorted(home.glob("3.*/bin/python3")):
+        minor = int(path.parts[-3].split(".")[1])
+        if minor >= OLDEST:
+            found.setdefault(minor, str(path))
+    return [found[minor] for minor in sorted(found)]
+
+
+PYTHONS = find_pythons()
+SCENARIOS = {  # with its exit code
+    "plain": 0,
+    "held": 0,
+    "threads": 0,
+    "exceptions": 0,
+    "generators": 0,
+    "recursion": 0,
+    "nested": 0,
+    "ranges": 0,
+    "made_code": 0,
+    "forks": 0,
+    "leaves": 3,
+    "dies": -9,
+    "shutdown": 0,
+}
+WITHOUT_END = {"leaves", "dies"}
+COUNT = 4000
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("source") / "made.so"
+    run([compiler(), *FLAGS, "-O1", "-shared", str(PROGRAMS / "made_operators.c"), "-o", str(target), "-ldl"])
+    return target
+
+
+@pytest.fixture
+def listener(tmp_path: Path) -> Iterator[Listener]:
+    started = Listener(tmp_path / "s").start()
+    yield started
+    started.stop()
+
+
+def run_made(
+    python: str,
+    listener: Listener,
+    source: Path,
+    scenario: str,
+    count: int = COUNT,
+    flavour: str = "plain",
+    **more: str,
+) -> tuple[int, str, Heard]:
+    """Run a scenario and return its exit code, what it wrote to standard error, and what was heard."""
+    library = build(flavour).library
+    own = {"DEEPPROF_SOCKET": str(listener.path), "DEEPPROF_INJECT": str(library)}
+    command = [python, str(PROGRAMS / "made_contexts.py"), scenario, str(count), str(source), more.pop("mode", "2")]
+    environment = plain_environment() | UNHURRIED | own | more
+    with subprocess.Popen(
+        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            listener.wait(lambda _: listener.connections and is_on(listener.last) or process.poll() is not None)
+            _, err = process.communicate("\n", timeout=PATIENCE_S)
+        finally:
+            process.kill()
+    heard = listener.connections[0]
+    listener.wait(lambda _: heard.gone)
+    return process.returncode, err, heard
+
+
+def count_paths(heard: Heard) -> Counter[tuple[str, ...]]:
+    """Return how often each operator began, by its path: plain names of functions, and operators."""
+    paths: dict[int, tuple[str, ...]] = {0: ()}
+    kinds = {}
+    for number, parent, name, _, kind in heard.contexts.tolist():
+        paths[number] = (*paths[parent], heard.names[name].split("): ")[-1])
+        kinds[number] = kind
+    counts = Counter[tuple[str, ...]]()
+    for row in heard.sums:
+        if kinds[int(row["context"])] == 1:
+            counts[paths[int(row["context"])]] += int(row["count"])
+    return counts
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("python", PYTHONS)
+def test_every_operator_is_counted_and_the_job_unharmed(
+    listener: Listener, source: Path, python: str, scenario: str
+) -> None:
+    code, err, heard = run_made(python, listener, source, scenario)
+    assert (code, err) == (SCENARIOS[scenario], "")
+    assert heard.ended == (scenario not in WITHOUT_END)
+    counts = count_paths(heard)
+    made = sum(count for path, count in counts.items() if path[-1] == "aten::made")
+    inner = sum(count for path, count in counts.items() if path[-2:] == ("aten::made", "aten::inner"))
+    if scenario == "shutdown":
+        assert made >= COUNT
+        assert abs(made - inner) <= 5  # of each thread one is open when collecting ends
+    elif scenario not in WITHOUT_END:  # what is not told when a process is killed is lost
+        assert (made, inner) == (COUNT, COUNT)
+
+
+def test_paths_are_those_of_the_calls(listener: Listener, source: Path) -> None:
+    _, _, heard = run_made(sys.executable, listener, source, "nested")
+    outer = ("<module>", "nested", "Outer")
+    inner = (*outer, "operate", "aten::made")
+    assert count_paths(heard) == {outer: COUNT, inner: COUNT, (*inner, "aten::inner"): COUNT}
+
+
+def test_a_range_does_not_hold_what_runs_after_its_function_has_returned(listener: Listener, source: Path) -> None:
+    _, _, heard = run_made(sys.executable, listener, source, "ranges")
+    made = ("<module>", "ranges", "operate", "aten::made")
+    opened = ("<module>", "ranges", "opened", "a range")
+    assert count_paths(heard) == {opened: COUNT, made: COUNT, (*made, "aten::inner"): COUNT}
+
+
+@pytest.mark.parametrize("scenario", ["plain", "held", "nested", "ranges", "generators", "made_code"])
+def test_frames_read_with_the_lock_give_the_same_tree(tmp_path: Path, source: Path, scenario: str) -> None:
+    found = []
+    for number, more in enumerate([{}, {"DEEPPROF_CONTEXTS_LOCKED": "1"}]):
+        listener = Listener(tmp_path / f"s{number}").start()
+        _, _, heard = run_made(sys.executable, listener, source, scenario, **more)
+        found.append((count_paths(heard), len(heard.contexts)))
+        listener.stop()
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+def test_sub_interpreters_are_refused_with_a_line(listener: Listener, source: Path, python: str) -> None:
+    asked = subprocess.run([python, "-c", "import _xxsubinterpreters"], check=False, capture_output=True)
+    if asked.returncode:
+        return  # from 3.13 on the module has another name; this one is enough of them
+    code, err, heard = run_made(python, listener, source, "interpreters", DEEPPROF_CONTEXTS_LOCKED="1")
+    assert (code, err) == (0, "")
+    assert any("sub-interpreters" in notice for notice in heard.notices)
+
+
+def test_operators_alone_have_no_functions(listener: Listener, source: Path) -> None:
+    _, _, heard = run_made(sys.executable, listener, source, "plain", mode="1")
+    assert count_paths(heard) == {("aten::made",): COUNT, ("aten::made", "aten::inner"): COUNT}
+
+
+def test_a_full_tree_counts_for_what_is_around(listener: Listener, source: Path) -> None:
+    _, _, heard = run_made(sys.executable, listener, source, "recursion", DEEPPROF_CONTEXTS_MOST="100")
+    assert len(heard.contexts) == 100
+    assert any("more than 100 calling contexts" in notice for notice in heard.notices)
+
+
+def test_times_include_what_lies_below(listener: Listener, source: Path) -> None:
+    _, _, heard = run_made(sys.executable, listener, source, "nested")
+    total = Counter[int]()
+    for row in heard.sums:
+        total[int(row["context"])] += int(row["host_ns"])
+    for number, parent, *_ in heard.contexts.tolist():
+        assert 0 <= total[number]
+        assert not parent or total[number] <= total[parent] + 1000 * len(heard.sums)
+
+
+SANITIZED = ["threads", "recursion", "nested", "ranges", "forks", "shutdown"]
+
+
+@pytest.mark.parametrize("flavour", ["address", "thread"])
+@pytest.mark.parametrize("scenario", SANITIZED)
+@pytest.mark.parametrize("locked", ["", "1"])
+def test_scenarios_are_clean(listener: Listener, source: Path, flavour: str, scenario: str, locked: str) -> None:
+    preloaded = subprocess.run(
+        [compiler(), f"-print-file-name=lib{'asan' if flavour == 'address' else 'tsan'}.so"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    more = {"LD_PRELOAD": preloaded.stdout.strip(), "ASAN_OPTIONS": "detect_leaks=0", "PYTHONMALLOC": "malloc"}
+    more |= {"DEEPPROF_CONTEXTS_LOCKED": "1"} if locked else {}
+    code, err, heard = run_made(sys.executable, listener, source, scenario, 800, flavour, **more)
+    assert (code, err) == (0, "")
+    assert heard.ended
