@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import random
 import resource
 import shutil
@@ -12,15 +13,17 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 import deepprof
 from deepprof.collectors.trace import Trace
 from deepprof.live.client.errors import DaemonError
-from deepprof.live.service import housekeeping
-from deepprof.live.service.context_windows import HOUR_NS, MINUTE_NS
+from deepprof.live.service import housekeeping, query
+from deepprof.live.service.context_windows import HOUR_NS, MINUTE_NS, ContextWindow, MergedWindows
 from deepprof.live.service.daemon_rank import DaemonRank
 from deepprof.live.service.history.context_rows import SHARE
+from deepprof.live.service.history.values import ContextAnswer
 from deepprof.live.wire.checking import check_batch
 from deepprof.live.wire.decoding import encode_table
 from deepprof.live.wire.limits import LIMITS
@@ -39,6 +42,7 @@ from tests.deepprof.live.service.context_making import (
 from tests.deepprof.live.service.daemons import launch, running
 from tests.deepprof.live.service.inside import Inside, ManualClock, inside, until
 from tests.deepprof.live.service.sending import open_client
+from tests.deepprof.live.service.test_context_windows import tree_of
 
 CHANCE = random.Random(11)
 NODES = made_tree([-1, *(CHANCE.randrange(max(0, number - 9), number) for number in range(1, 400))])
@@ -180,6 +184,20 @@ def test_a_daemon_that_starts_again_has_what_it_had(tmp_path: Path) -> None:
                 parts.engine.detach(rank, connection)
 
     asyncio.run(run())
+
+
+def test_an_answer_has_only_so_many_bytes_of_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(query, "NAMES_NBYTES", 3 * query.NAME_CHARS)
+    merged = MergedWindows(100, 100)
+    tree = tree_of((-1, 0, 1, 2, 3), {number: (number, 1, 1, 1) for number in range(5)})
+    long = pl.lit("x" * 2 * query.NAME_CHARS)
+    merged.add(ContextWindow(START, MINUTE_NS, tree.with_columns(name=long)))
+    found = query._contexts_of(ContextAnswer(*merged.finish(), 1, 10, MINUTE_NS, START))
+    nodes, sums = pl.read_ipc_stream(io.BytesIO(found.nodes)), pl.read_ipc_stream(io.BytesIO(found.sums))
+    assert nodes["name"].to_list() == ["x" * query.NAME_CHARS] * 3
+    assert sums["count"].to_list() == [0, 1, 2]
+    assert found.folded == 10 + 3 + 4
+    paths_of(nodes)
 
 
 @pytest.fixture
