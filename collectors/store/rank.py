@@ -38,7 +38,10 @@ DETAILS = {
 WITH_STACKS = ("host_events", "failed_allocations")  # record tables with `stack_id`
 # Tables that a store written before they existed lacks.
 ADDED = frozenset(
-    {"launch_shapes", "event_stacks", "layers", "segments", "failed_allocations", "allocations", "accesses"}
+    {
+        *("launch_shapes", "event_stacks", "layers", "segments", "failed_allocations", "allocations", "accesses"),
+        *("context_sums", "context_nodes"),
+    }
 )
 
 

@@ -6,6 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import polars as pl
 from deepprof.collectors.errors import escaped
 from deepprof.collectors.importers.flags import NBYTES_LIMIT
 from deepprof.collectors.live.packets import (
+    CONTEXT_SUM,
     EVENT,
     MEMORY_CHANGE,
     NAME_HEAD,
@@ -26,10 +28,20 @@ from deepprof.collectors.live.packets import (
     Kind,
     Reason,
 )
+from deepprof.collectors.times import TIME_LIMIT_NS
 from deepprof.collectors.trace import ACTIVITIES, ANNOTATIONS, HOST_EVENTS, empty_table
-from deepprof.live.agent.accounting import MEMORY_KIND, RANGE_KIND, RESTARTED, Made, ProcessAccount, count_rows
+from deepprof.live.agent.accounting import (
+    CONTEXT_KIND,
+    MEMORY_KIND,
+    RANGE_KIND,
+    RESTARTED,
+    Made,
+    ProcessAccount,
+    count_rows,
+)
 from deepprof.live.agent.answers import CUT
 from deepprof.live.agent.clocks import ClockFollower
+from deepprof.live.agent.context_backlog import MOST_SUMS, ContextBacklog, ready_until
 from deepprof.live.agent.conversion import (
     device_events,
     device_sizes,
@@ -120,8 +132,10 @@ BATCH_RECORDS = 8192  # records: a small batch costs the daemon as much as a lar
 MOST_NOTICES = 16
 CUT_TEXT = "the process was gone before it had said its end: its last records may be missing"
 HIGHEST = 2**60  # number of a record
+NO_CONTEXT = "no-context"  # device events that came into no context's sum, where contexts are told
 NOT_COLLECTED = "not-collected"  # no rank took them, or no agent had asked for them
 RECORDS = {Kind.EVENTS: EVENT, Kind.RANGES: RANGE, Kind.MEMORY_CHANGES: MEMORY_CHANGE}  # packets of records
+CONTEXT_PACKETS = (Kind.CONTEXTS, Kind.CONTEXT_SUMS, Kind.LAUNCHES)
 NUMBERS = [name for name in TICK.names or () if name != "made"]
 NO_HOST, NO_ANNOTATIONS = empty_table(HOST_EVENTS), empty_table(ANNOTATIONS)
 NO_CHANGES: Tables = {}
@@ -168,6 +182,7 @@ class ProcessDecoder:
         self.process_names = _ProcessNameTable()
         self.events, self.ranges = _ClockBacklog(), _ClockBacklog()
         self.changes = _ClockBacklog(self.ranges.clock)
+        self.contexts = ContextBacklog()
         self.operators = OperatorKernels() if hello.stand_in else None
         self.tick: ProcessTick | None = None
         self.next = 0
@@ -184,6 +199,8 @@ class ProcessDecoder:
             raise ProtocolError("it goes on behind its end")
         if kind in RECORDS:
             self._take_records(kind, payload)
+        elif kind in CONTEXT_PACKETS:
+            self._take_contexts(kind, payload)
         elif kind == Kind.NAMES:
             self.process_names.add(payload)
         elif kind == Kind.TICK:
@@ -201,6 +218,7 @@ class ProcessDecoder:
         self.pause()  # held records have the names of the former connection
         self.hello = hello
         self.process_names = _ProcessNameTable()
+        self.contexts = self.contexts.renew(self._now_ns())
 
     def open(self) -> None:
         """Find the rank of a process that has sent records already. Raises what `open_rank` raises."""
@@ -210,6 +228,7 @@ class ProcessDecoder:
     def after(self, other: ProcessDecoder) -> ProcessDecoder:
         """Return this one as the successor of `other`, whose records no rank took: names and clocks stay."""
         self.process_names, self.tick, self.notices = other.process_names, other.tick, other.notices
+        self.contexts.tree = other.contexts.tree
         for own, others in zip(self._backlogs, other._backlogs, strict=True):
             own.clock, own.now_ns = others.clock, others.now_ns
         self.next, self.account = other.next, other.account
@@ -236,9 +255,11 @@ class ProcessDecoder:
         if not self.ended and self.rank is not None:
             self._flush()
             self._leave_out("no-clock", *(rows for each in self._backlogs for rows in each.order.clear()))
-            self.rank.end(dropped=self.dropped)
+            self._leave_out("no-clock", *self.contexts.clear())
+            self.rank.end(dropped=self.dropped, flagged={NO_CONTEXT: self.contexts.finish(self._now_ns())})
         self.ended = True
         self.process_names, self.operators = _ProcessNameTable(), None  # it is shown for long, and may have many names
+        self.contexts = ContextBacklog()
 
     # -- packets --
 
@@ -258,6 +279,24 @@ class ProcessDecoder:
         self._leave_out("late", source.order.add(self._sound(rows, source)))
         if source.order.nbytes > HELD_NBYTES:
             self._relieve(source)
+
+    def _take_contexts(self, kind: int, payload: memoryview) -> None:
+        if kind == Kind.CONTEXTS:
+            self.contexts.add_contexts(payload, self.process_names.texts)
+        elif kind == Kind.LAUNCHES:
+            self.contexts.add_launches(payload, self._now_ns())
+        elif count := self._follow(payload, CONTEXT_SUM):
+            self._take_sums(np.frombuffer(payload, CONTEXT_SUM, offset=RECORDS_HEAD.itemsize), count)
+
+    def _take_sums(self, rows: Rows, count: int) -> None:
+        self.account.come(count_rows(rows))
+        if self.rank is None:
+            self._open(count)
+        for reason, bad in self.contexts.add_sums(self._sound(rows, self.ranges)):
+            self._leave_out(reason, bad)
+        if self.contexts.held > MOST_SUMS:
+            self._release_sums(whole=True)
+            self._leave_out("no-clock", *self.contexts.clear())
 
     def _relieve(self, source: _ClockBacklog) -> None:
         """Free memory: of the records that have come, give out the early ones, or all of them."""
@@ -365,6 +404,7 @@ class ProcessDecoder:
         if held >= BATCH_RECORDS or tick.mono_ns - self.sent_ns >= EVERY_NS:
             self.sent_ns = tick.mono_ns
             self._release(self._until_unix_ns())
+            self._release_sums()
 
     # -- time --
 
@@ -423,7 +463,11 @@ class ProcessDecoder:
     @property
     def waiting(self) -> int:
         """Records that are here and were not given to the rank yet."""
-        return sum(each.order.held for each in self._backlogs) + (self.operators.waiting if self.operators else 0)
+        return (
+            sum(each.order.held for each in self._backlogs)
+            + self.contexts.held
+            + (self.operators.waiting if self.operators else 0)
+        )
 
     def _flush(self) -> None:
         """Give out everything that is held, even if earlier records may still come."""
@@ -432,6 +476,7 @@ class ProcessDecoder:
         if self.operators is not None and self.rank is not None:
             split = self.operators.finish()
             self._send(split, self.rank, self._take_changes(split.until_ns, self.rank, whole=True))
+        self._release_sums(whole=True)
 
     def _release(self, until_ns: int | None, *, whole: bool = False) -> None:
         """Give the rank the records that began before `until_ns`, or all that are held if `whole`."""
@@ -445,6 +490,8 @@ class ProcessDecoder:
             rows = source.order.take(max(until, source.order.newest_ns + 1) if whole else until)
             if rows is not None:
                 self._count_given(count_rows(rows))
+                if source is self.events:
+                    self.contexts.add_events(rows, self._now_ns())
                 tables |= self._tables(rows, source, self.rank, until_ns)
         self.watermark_ns = until_ns
         if self.operators is None:
@@ -453,6 +500,23 @@ class ProcessDecoder:
             ranges = tables.get("host_events", NO_HOST), tables.get("annotations", NO_ANNOTATIONS)
             split = self.operators.split(*ranges, self.rank.rank_names.texts, until_ns)
             self._send(split, self.rank, self._take_changes(split.until_ns, self.rank))
+
+    def _release_sums(self, *, whole: bool = False) -> None:
+        """Give the rank the sums whose windows are over, or all that are held if `whole`."""
+        clock, now_ns = self.ranges.clock, self._now_ns()
+        if self.rank is None or not self.contexts.held or not clock.is_set:
+            return
+        known_ns = NO_TIME if self.watermark_ns == NO_TIME else clock.to_local(self.watermark_ns)
+        # Those that came before the clock was set are checked only now.
+        rows = self._sound(self.contexts.take(None if whole else ready_until(known_ns, now_ns)), self.ranges)
+        for piece in self.contexts.release(rows, now_ns, clock, partial(self.process_names.ids, rank=self.rank)):
+            self.account.give(Counter({CONTEXT_KIND: piece.sums}))
+            until_ns = max(self.watermark_ns, -TIME_LIMIT_NS)
+            self.rank.send(piece.tables, until_ns, self.next - self.waiting - piece.following)
+
+    def _now_ns(self) -> int:
+        """Return CLOCK_MONOTONIC as the process told it last, 0 before."""
+        return self.ranges.now_ns or 0
 
     def _send(self, split: OperatorSplit, rank: RankSpool, changes: Tables = NO_CHANGES) -> None:
         tables = {**split.tables, **changes}
