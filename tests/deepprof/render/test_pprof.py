@@ -73,7 +73,7 @@ def job(*traces: Trace) -> Analysis:
 
 def test_the_contexts_come_back() -> None:
     analysis, file = job(training()), BytesIO()
-    assert write_pprof(analysis, file) == "10 samples of 9 frames"
+    assert write_pprof(analysis.contexts, file) == "10 samples of 9 frames"
     found = read_pprof(file.getvalue())
     for name, measure in MEASURES.items():
         total = analysis.contexts.select(measure.own.sum()).item()
@@ -85,7 +85,7 @@ def test_the_contexts_come_back() -> None:
 
 def test_lines_and_files_are_those_of_the_functions() -> None:
     file = BytesIO()
-    write_pprof(job(training()), file)
+    write_pprof(job(training()).contexts, file)
     profile = profile_class().FromString(gzip.decompress(file.getvalue()))
     texts = list(profile.string_table)
     (step,) = [each for each in profile.function if texts[each.name] == "step"]
@@ -97,8 +97,8 @@ def test_lines_and_files_are_those_of_the_functions() -> None:
 @pytest.mark.parametrize("measure", MEASURES)
 def test_collapsed_stacks_have_the_same(measure: str) -> None:
     analysis, file, pprof = job(training()), BytesIO(), BytesIO()
-    write_collapsed(analysis, file, MEASURES[measure])
-    write_pprof(analysis, pprof)
+    write_collapsed(analysis.contexts, file, MEASURES[measure])
+    write_pprof(analysis.contexts, pprof)
     lines = (line.rpartition(" ") for line in file.getvalue().decode().splitlines())
     stacks = Counter({tuple(stack.split(";")): int(value) for stack, _, value in lines})
     expected = Counter({path: value for (path, kind), value in read_pprof(pprof.getvalue()).items() if kind == measure})
@@ -108,20 +108,20 @@ def test_collapsed_stacks_have_the_same(measure: str) -> None:
 def test_ranks_stand_around_their_contexts() -> None:
     traces = [make_trace([event(0, 0, 5)], rank=rank) for rank in (0, 1)]
     file, pprof = BytesIO(), BytesIO()
-    assert write_collapsed(job(*traces), file, MEASURES["device"]) == "2 stacks by device time"
+    assert write_collapsed(job(*traces).contexts, file, MEASURES["device"]) == "2 stacks by device time"
     assert [line.split(";")[0] for line in file.getvalue().decode().splitlines()] == ["rank 0", "rank 1"]
-    write_pprof(job(*traces), pprof)
+    write_pprof(job(*traces).contexts, pprof)
     assert {path[0] for path, _ in read_pprof(pprof.getvalue())} == {"rank 0", "rank 1"}
 
 
 def test_a_name_breaks_no_line() -> None:
     file = BytesIO()
     trace = make_trace([event(0, 0, 5, activity="memset")], names=["a;b\nc 1"])
-    write_collapsed(job(trace), file, MEASURES["device"])
+    write_collapsed(job(trace).contexts, file, MEASURES["device"])
     assert file.getvalue().decode() == "the recording has no launch calls;a:b c 1 5\n"
 
 
 def test_nothing_is_a_profile_without_samples() -> None:
     file = BytesIO()
-    assert write_pprof(job(make_trace()), file) == "0 samples of 0 frames"
+    assert write_pprof(job(make_trace()).contexts, file) == "0 samples of 0 frames"
     assert read_pprof(file.getvalue()) == Counter()
