@@ -58,7 +58,7 @@ def test_the_tree_is_drawn(capsys, asked, address):
 
 
 def test_host_time_is_divided_up_where_no_device_was_in_use(capsys, asked, address):
-    asked.sums = SUMS.with_columns(device_ns=pl.lit(0))
+    asked.sums = SUMS.with_columns(device_ns=pl.lit(0, pl.Int64))
     title, first, *_ = shown(capsys, address).splitlines()
     assert title == "host time: 1.00 s"
     assert first.split()[:2] == ["70", "%"]
