@@ -20,7 +20,8 @@ SIDE_TABLES = {
     "event_stacks": "device_events",
     "allocations": "memory_events",
 }
-POINTS = ("memory_events", "segments", "failed_allocations")  # record tables whose rows have one time, `time_ns`
+# Record tables whose rows have one time, `time_ns`: a window of contexts counts where it begins.
+POINTS = ("memory_events", "segments", "failed_allocations", "context_sums")
 ROW, PLACE = "row", "place"
 Range = tuple[int | None, int | None]  # start and end in ns; None: open
 

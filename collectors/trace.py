@@ -13,6 +13,7 @@ from typing import Literal
 
 import polars as pl
 
+from deepprof.collectors.context_nodes import CONTEXT_KINDS, find_fault
 from deepprof.collectors.reprs import one_line, shorten_path
 from deepprof.collectors.table_schema import ROW, TableJoin, TableSchema
 from deepprof.plurals import counted
@@ -109,6 +110,18 @@ FAILED_ALLOCATIONS = TableSchema.of(
         "stack_id": (U32, "the call stack; null: none, or read without `details`"),
     },
 )
+CONTEXT_SUMS = TableSchema.of(
+    "What one calling context did in a window of time, its callees included.",
+    {
+        "time_ns": (I64, "when the window began"),
+        "window_ns": (I64, "how long it lasted"),
+        "context": (U64, "the context, of which a window can have several rows"),
+        "count": (U64, "how often the context began"),
+        "host_ns": (I64, "the time that threads were in it"),
+        "device_count": (U64, "the device events that it launched itself; they may have run after the window"),
+        "device_ns": (I64, "their time, each counted whole"),
+    },
+)
 DEVICES = TableSchema.of(
     "One device that the recording names.",
     {
@@ -170,6 +183,16 @@ STACKS = TableSchema.of(
     "One call stack; read with `details`.",
     {"stack_id": (U32, "its number"), "frames": (TEXT, STACK_MEANING)},
 )
+CONTEXT_NODES = TableSchema.of(
+    "One calling context: a frame of Python, an operator or a native frame, and what called it.",
+    {
+        "context": (U64, "a hash of its path from the root, equal in all processes and ranks; never 0"),
+        "parent": (U64, "the context that called it; 0: none"),
+        "kind": (pl.Enum(CONTEXT_KINDS), "what it is; `python` is a frame"),
+        "name_id": (U32, "its name; of a frame of Python `file(first line): function`"),
+        "line": (U32, "the line that was running in a frame of Python; 0: not known"),
+    },
+)
 EVENT_STACKS = TableSchema.of(
     "On whose behalf a device event ran, where the recorder knows more than its launch; read with `details`.",
     {"event": (U32, "the row of `device_events`"), "stack_id": (U32, "the call stack")},
@@ -201,6 +224,7 @@ TABLES: Mapping[str, TableSchema] = MappingProxyType(
         "memory_events": MEMORY_EVENTS,
         "segments": SEGMENTS,
         "failed_allocations": FAILED_ALLOCATIONS,
+        "context_sums": CONTEXT_SUMS,
         "devices": DEVICES,
         "collectives": COLLECTIVES,
         "launch_shapes": LAUNCH_SHAPES,
@@ -208,6 +232,7 @@ TABLES: Mapping[str, TableSchema] = MappingProxyType(
         "stacks": STACKS,
         "event_stacks": EVENT_STACKS,
         "allocations": ALLOCATIONS,
+        "context_nodes": CONTEXT_NODES,
     }
 )
 GIVEN_TABLES: Mapping[str, TableSchema] = MappingProxyType({"layers": LAYERS, "stalls": STALLS})  # not recorded
@@ -230,10 +255,16 @@ TRACE_JOINS = (
     TableJoin("operands", "host_events", (("event", ROW),), "the operator whose operands they are"),
     TableJoin("collectives", "device_events", (("event", ROW),), "the kernel of the collective"),
     TableJoin("launch_shapes", "device_events", (("event", ROW),), "the kernel that was launched"),
+    TableJoin("context_sums", "context_nodes", (("context", "context"),), "the context"),
+    TableJoin("context_nodes", "context_nodes", (("parent", "context"),), "the context that called it"),
+    TableJoin("context_nodes", "names", NAME, "the name of each context"),
     TableJoin("stalls", "names", NAME, "the name of the kernel"),
 )
 # Each row of them is one record read.
-RECORD_TABLES = ("device_events", "host_events", "annotations", "memory_events", "segments", "failed_allocations")
+RECORD_TABLES = (
+    *("device_events", "host_events", "annotations"),
+    *("memory_events", "segments", "failed_allocations", "context_sums"),
+)
 REQUIRED = ("start_ns", "time_ns", "device", "stream", "activity", "name_id", "category", "side")
 
 
@@ -296,6 +327,7 @@ class Trace:
     memory_events: pl.DataFrame = field(default_factory=lambda: empty_table(MEMORY_EVENTS))
     segments: pl.DataFrame = field(default_factory=lambda: empty_table(SEGMENTS))
     failed_allocations: pl.DataFrame = field(default_factory=lambda: empty_table(FAILED_ALLOCATIONS))
+    context_sums: pl.DataFrame = field(default_factory=lambda: empty_table(CONTEXT_SUMS))
     devices: pl.DataFrame = field(default_factory=lambda: empty_table(DEVICES))
     collectives: pl.DataFrame = field(default_factory=lambda: empty_table(COLLECTIVES))
     launch_shapes: pl.DataFrame = field(default_factory=lambda: empty_table(LAUNCH_SHAPES))
@@ -303,6 +335,7 @@ class Trace:
     stacks: pl.DataFrame = field(default_factory=lambda: empty_table(STACKS))
     event_stacks: pl.DataFrame = field(default_factory=lambda: empty_table(EVENT_STACKS))
     allocations: pl.DataFrame = field(default_factory=lambda: empty_table(ALLOCATIONS))
+    context_nodes: pl.DataFrame = field(default_factory=lambda: empty_table(CONTEXT_NODES))
     layers: pl.DataFrame = field(default_factory=lambda: empty_table(LAYERS))
     stalls: pl.DataFrame = field(default_factory=lambda: empty_table(STALLS))
     clock: Literal["unix", "session"] = "unix"
@@ -316,6 +349,8 @@ class Trace:
     def __post_init__(self) -> None:
         for table, schema in (*TABLES.items(), *GIVEN_TABLES.items()):
             check_table(table, getattr(self, table), schema, len(self.names))
+        if fault := find_fault(self.context_nodes, self.context_sums):
+            raise ValueError(f"context_nodes: {fault}")
         kept = sum(getattr(self, table).height for table in RECORD_TABLES)
         if kept != self.accounting.kept:
             raise ValueError(f"accounting says {self.accounting.kept} records kept, the tables hold {kept}")

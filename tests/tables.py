@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import polars as pl
 
-from deepprof.collectors.trace import ANNOTATIONS, DEVICE_EVENTS, HOST_EVENTS, Accounting, Trace
+from deepprof.collectors.trace import ANNOTATIONS, CONTEXT_NODES, DEVICE_EVENTS, HOST_EVENTS, Accounting, Trace
 
 Row = dict[str, object]
 
@@ -45,6 +45,21 @@ def span(name: int, start: int, end: int, *, framework: bool = False, **more: ob
     """Return an annotation on the host."""
     fixed: Row = {"side": "host", "process": 1, "thread": 1, "framework": framework}
     return fixed | {"name_id": name, "start_ns": start, "end_ns": end} | more
+
+
+def make_nodes(parents: Mapping[int, int], name: int = 0, kind: str = "python") -> pl.DataFrame:
+    """Return contexts with their parents, all of one name."""
+    rows: list[Row] = [
+        {"context": context, "parent": parent, "kind": kind, "name_id": name, "line": 3}
+        for context, parent in parents.items()
+    ]
+    return table(rows, CONTEXT_NODES)
+
+
+def make_sum(time: int, context: int, count: int = 1, host_ns: int = 5) -> Row:
+    """Return what a context did in a window of 10 ns."""
+    amounts: Row = {"count": count, "host_ns": host_ns, "device_count": 0, "device_ns": 0}
+    return {"time_ns": time, "window_ns": 10, "context": context} | amounts
 
 
 def make_trace(

@@ -32,6 +32,8 @@ WITHOUT_ROWS = {  # in simulated traces
     "allocations",
     "failed_allocations",
     "segments",
+    "context_sums",
+    "context_nodes",
 }
 WITH_HOST_MEMORY = {"trace.memory_events", "trace.segments", "trace.failed_allocations"}  # device -1, so Int32
 UNMATCHED = {*WITHOUT_ROWS, "host_events.parent_id", "annotations.device"}

@@ -37,7 +37,12 @@ DETAILS = {
 }
 WITH_STACKS = ("host_events", "failed_allocations")  # record tables with `stack_id`
 # Tables that a store written before they existed lacks.
-ADDED = frozenset({"launch_shapes", "event_stacks", "layers", "segments", "failed_allocations", "allocations"})
+ADDED = frozenset(
+    {
+        *("launch_shapes", "event_stacks", "layers", "segments", "failed_allocations", "allocations"),
+        *("context_sums", "context_nodes"),
+    }
+)
 
 
 def write_rank(trace: Trace, folder: Path) -> RankManifest:

@@ -25,6 +25,8 @@ class TableKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     TABLE_KIND_STACKS: _ClassVar[TableKind]
     TABLE_KIND_EVENT_STACKS: _ClassVar[TableKind]
     TABLE_KIND_LAUNCH_SHAPES: _ClassVar[TableKind]
+    TABLE_KIND_CONTEXT_SUMS: _ClassVar[TableKind]
+    TABLE_KIND_CONTEXT_NODES: _ClassVar[TableKind]
 
 class CollectorLevel(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -46,6 +48,8 @@ TABLE_KIND_OPERANDS: TableKind
 TABLE_KIND_STACKS: TableKind
 TABLE_KIND_EVENT_STACKS: TableKind
 TABLE_KIND_LAUNCH_SHAPES: TableKind
+TABLE_KIND_CONTEXT_SUMS: TableKind
+TABLE_KIND_CONTEXT_NODES: TableKind
 COLLECTOR_LEVEL_UNSPECIFIED: CollectorLevel
 COLLECTOR_LEVEL_FULL: CollectorLevel
 COLLECTOR_LEVEL_DUTY: CollectorLevel

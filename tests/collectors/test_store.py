@@ -23,6 +23,7 @@ from deepprof.collectors.time_range import SIDE_TABLES, cut
 from deepprof.collectors.trace import (
     ALLOCATIONS,
     COLLECTIVES,
+    CONTEXT_SUMS,
     EVENT_STACKS,
     FAILED_ALLOCATIONS,
     LAUNCH_SHAPES,
@@ -35,7 +36,7 @@ from deepprof.collectors.trace import (
     Accounting,
 )
 from tests import manifest
-from tests.tables import copy, event, launch, make_trace, span, table
+from tests.tables import copy, event, launch, make_nodes, make_sum, make_trace, span, table
 from tests.widening import first_of_each
 
 
@@ -55,9 +56,11 @@ def make_full_trace(times=range(0, 100, 10)):
         "allocations": table([{"event": i, "stream": 7, "stack_id": 0} for i in (0, 3)], ALLOCATIONS),
         "segments": table([{"time_ns": t, "device": 0, "nbytes": t - 30, "stream": 7} for t in (25, 45)], SEGMENTS),
         "failed_allocations": table([{"time_ns": 40, "device": 0, "nbytes": 9, "stack_id": 0}], FAILED_ALLOCATIONS),
+        "context_sums": table([make_sum(t, context) for t in (10, 40) for context in (4, 9)], CONTEXT_SUMS),
+        "context_nodes": make_nodes({9: 0, 4: 9}),
     }
     host = trace.host_events.with_columns(stack_id=pl.lit(0, pl.UInt32))
-    kept = trace.accounting.kept + memory.height + sides["segments"].height + sides["failed_allocations"].height
+    kept = trace.accounting.kept + memory.height + sum(sides[name].height for name in RECORD_TABLES if name in sides)
     counts = Accounting(kept + 5, kept, {"metadata": 5}, {"unlinked": 1})
     header = {"epoch_ns": 17 * 10**17, "clock": "session", "world_size": 8, "notes": ("a note — 3 µs",)}
     return replace(trace, memory_events=memory, host_events=host, accounting=counts, **sides, **header)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import polars as pl
 
+from deepprof.collectors.context_nodes import select_needed
 from deepprof.live.wire.sent_tables import SENT_RECORDS, SENT_SIDES
 
 Tables = Mapping[str, pl.DataFrame]
@@ -33,7 +34,7 @@ def cut_tables(tables: Tables, until_ns: int, most: int) -> Iterator[tuple[Table
     for number, border in enumerate([*borders.tolist(), None]):
         ends = {table: len(s) if border is None else int(np.searchsorted(s, border)) for table, s in starts.items()}
         piece = {table: tables[table][at[table] : ends[table]] for table in starts}
-        piece |= _sides_of(tables, at, ends, is_first=number == 0)
+        piece |= _sides_of(tables, at, ends, is_first=number == 0) | _contexts_of(tables, piece)
         yield piece, until_ns if border is None else min(border, until_ns)
         at = ends
 
@@ -46,3 +47,10 @@ def _sides_of(tables: Tables, at: Mapping[str, int], ends: Mapping[str, int], *,
             rows = tables[side].filter(pl.col("event").is_between(at[table], ends[table], closed="left"))
             sides[side] = rows.with_columns(pl.col("event") - at[table])
     return sides | ({table: tables[table] for table in UNBOUND if table in tables} if is_first else {})
+
+
+def _contexts_of(tables: Tables, piece: Tables) -> Tables:
+    """Return the contexts that the sums of a piece need."""
+    if not {"context_nodes", "context_sums"} <= tables.keys():
+        return {}
+    return {"context_nodes": select_needed(tables["context_nodes"], piece["context_sums"]["context"])}

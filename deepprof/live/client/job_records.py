@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from deepprof.collectors.trace import RECORD_TABLES, TABLES, Accounting, Trace, empty_table
+from deepprof.collectors.context_nodes import select_needed
+from deepprof.collectors.trace import CONTEXT_NODES, RECORD_TABLES, TABLES, Accounting, Trace, empty_table
 from deepprof.live.client.errors import DaemonError
 from deepprof.live.wire.assembly import NEVER_NS, TraceAssembly
 from deepprof.live.wire.heads import CLOCKS
@@ -142,6 +143,7 @@ class _RankRecords:
         self.assembly = TraceAssembly(answer.hello, limits=WIDEST)
         self.skip(answer.skipped)
         self.waiting = {table: empty_table(TABLES[table]) for table in RECORD_TABLES}
+        self.contexts = empty_table(CONTEXT_NODES)  # that the sums among them need
         self.complete_until_ns = NEVER_NS
         self.gaps: set[tuple[int, str]] = set()  # of unknown size, at the position
         self.names = pl.Series("name", [], pl.String)
@@ -182,12 +184,15 @@ class _RankRecords:
 
     def release(self, job: str, *, final: bool) -> Trace:
         """Return the records before which no other can come, or all."""
-        known = {table: _merge(self.waiting[table], rows) for table, rows in self.assembly.take_rows().items()}
+        rows = self.assembly.take_rows()
+        contexts = pl.concat([self.contexts, rows.pop("context_nodes")]).unique("context", keep="first").sort("context")
+        known = {table: _merge(self.waiting[table], new) for table, new in rows.items()}
         self._make_room(known)
         ready = {}
         for table, rows in known.items():
             end = rows.height if final else int(rows.to_series(0).search_sorted(self.complete_until_ns))
             ready[table], self.waiting[table] = rows.head(end), rows.slice(end).rechunk()
+        self.contexts = select_needed(contexts, self.waiting["context_sums"]["context"])
         if len(self.names) < len(self.assembly.names):
             self.names = pl.Series("name", self.assembly.names, pl.String)
         kept = sum(rows.height for rows in ready.values())
@@ -199,7 +204,8 @@ class _RankRecords:
             accounting=Accounting(kept, kept),
             rank=self.number,
             clock="unix" if hello.clock == CLOCKS["unix"] else "session",
-            **ready,  # type: ignore[arg-type]
+            context_nodes=select_needed(contexts, ready["context_sums"]["context"]),
+            **ready,
         )
 
     def forget_names(self) -> None:

@@ -23,7 +23,8 @@ from deepprof.v1 import records_pb2 as pb
 WORK = ("device_events", "host_events")  # tables that iterations are found in: host events where there is no device
 PAUSES = ("duty-cycle", INTERRUPTED)  # reasons of intended gaps, in which nothing was to be recorded
 NEVER_NS = -(2**62)
-DESCRIBED = {"devices": "device", "stacks": "stack_id"}  # tables without numbered records, and the key of their rows
+# Tables without numbered records, and the key of their rows.
+DESCRIBED = {"devices": "device", "stacks": "stack_id", "context_nodes": "context"}
 
 
 class TraceAssembly:
@@ -98,8 +99,11 @@ class TraceAssembly:
         self.names_nbytes += sum(len(name.encode()) for name in records.names[known:])
 
     def take_rows(self) -> dict[str, pl.DataFrame]:
-        """Return the rows of the record tables in the order in which they came, and forget the rows of all tables."""
-        rows = {table: _concat(table, self.parts[table]) for table in SENT_RECORDS}
+        """Return the rows of the record tables, and contexts, in the order in which they came; forget all rows.
+
+        A context may come several times; its first row holds.
+        """
+        rows = {table: _concat(table, self.parts[table]) for table in (*SENT_RECORDS, "context_nodes")}
         self.parts = {table: [] for table in SENT_TABLES}
         self.offsets = {side: [] for side in SENT_SIDES}
         self.breaks = []

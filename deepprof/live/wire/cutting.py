@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from deepprof.collectors.context_nodes import select_needed
 from deepprof.collectors.trace import Trace
 from deepprof.live.wire.checking import count_records
 from deepprof.live.wire.decoding import encode_table
@@ -22,7 +23,7 @@ Ends = tuple[int, ...]
 """How many rows of each table come before a place in time."""
 NOTHING: Ends = (0,) * len(SENT_RECORDS)
 INTERRUPTED = "interrupted"  # reason of a gap at a break of the recording
-HOST = SENT_RECORDS.index("host_events")
+HOST, SUMS = SENT_RECORDS.index("host_events"), SENT_RECORDS.index("context_sums")
 RECORDS = 8192  # of a batch: some half a megabyte, so that the overhead per message and per table is negligible
 Part = tuple[Ends, list[pb.Table]]
 
@@ -75,7 +76,11 @@ class _TraceCutter:
         self.breaks = [self.place_of(time) for time in trace.breaks_ns]
         self.devices, (self.stacks, self.unused) = trace.devices, _order_stacks(trace)
         self.first_use = self.stacks["row"].to_numpy()
+        self.contexts = trace.context_nodes
+        named = self.contexts["name_id"].max()
+        self.context_names = named + 1 if isinstance(named, int) else 0
         self.most_nbytes = limits.message_nbytes // 4 * 3 - 1024  # the rest is for names
+        self.most_rows = limits.batch_records
 
     def place_of(self, time_ns: int) -> Ends:
         """Return how many rows of each table start before a time."""
@@ -93,17 +98,27 @@ class _TraceCutter:
         for at in range(0, self.unused.height, records):
             for table in self.fit_rows("stacks", self.unused.slice(at, records)):
                 yield end, [table]
+        used = select_needed(self.contexts, self.tables[SUMS]["context"])["context"]
+        unused = self.contexts["context"].filter(~self.contexts["context"].is_in(used.implode()))
+        for table in self.fit_contexts(unused) if len(unused) else ():
+            yield end, [table]
 
     def fit_records(self, since: Ends, until: Ends, records: int) -> Iterator[Part]:
         """Yield the records in stretches of `records`; a stretch that is too large is halved. Raises `WireError`."""
         for end in _find_stretches(self.starts, since, until, records):
-            tables = list(self.encode(since, end))
-            if sum(table.ByteSize() for table in tables) <= self.most_nbytes:
-                yield end, tables
+            tables = dict(self.select(since, end))
+            encoded = [encode(table, rows) for table, rows in tables.items()]
+            if self.fits(tables, encoded):
+                yield end, encoded
             else:
                 _refuse_single(sum(end) - sum(since), self.most_nbytes)
                 yield from self.fit_records(since, end, (sum(end) - sum(since) + 1) // 2)
             since = end
+
+    def fits(self, tables: Mapping[str, pl.DataFrame], encoded: Iterable[pb.Table]) -> bool:
+        """Return whether tables fit into a message; contexts are more than their sums, or many small rows."""
+        rows = sum(rows.height for rows in tables.values())
+        return rows <= self.most_rows and sum(table.ByteSize() for table in encoded) <= self.most_nbytes
 
     def fit_rows(self, table: str, rows: pl.DataFrame) -> Iterator[pb.Table]:
         """Yield rows that are not records, in as many pieces as the message size requires. Raises `WireError`."""
@@ -117,27 +132,46 @@ class _TraceCutter:
         for half in (rows.head(rows.height // 2), rows.slice(rows.height // 2)):
             yield from self.fit_rows(table, half)
 
-    def encode(self, since: Ends, until: Ends) -> Iterator[pb.Table]:
-        """Yield the records between two places, and their side tables and stacks."""
+    def fit_contexts(self, contexts: pl.Series) -> Iterator[pb.Table]:
+        """Yield contexts with the paths to them, in as many pieces as messages require. Raises `WireError`."""
+        rows = select_needed(self.contexts, contexts)
+        encoded = encode("context_nodes", rows)
+        if rows.height <= self.most_rows and encoded.ByteSize() <= self.most_nbytes:
+            yield encoded
+            return
+        _refuse_single(len(contexts), self.most_nbytes)
+        for half in (contexts.head(len(contexts) // 2), contexts.slice(len(contexts) // 2)):
+            yield from self.fit_contexts(half)
+
+    def select(self, since: Ends, until: Ends) -> Iterator[tuple[str, pl.DataFrame]]:
+        """Yield the records between two places, and their side tables, stacks and contexts, each with its table."""
         for table, rows, a, b in zip(SENT_RECORDS, self.tables, since, until, strict=True):
             if a < b:
-                yield encode(table, rows.slice(a, b - a))
+                yield table, rows.slice(a, b - a)
         for side, (rows, events) in self.sides.items():
             a, b = (ends[SENT_RECORDS.index(SENT_SIDES[side])] for ends in (since, until))
             first, last = np.searchsorted(events, (a, b)).tolist()
             if first < last:
-                yield encode(side, rows.slice(first, last - first).with_columns(pl.col("event") - a))
+                yield side, rows.slice(first, last - first).with_columns(pl.col("event") - a)
         first, last = np.searchsorted(self.first_use, (since[HOST], until[HOST])).tolist()
         if first < last:
             stacks = self.stacks.drop("row").slice(first, last - first)
-            yield encode("stacks", stacks.sort("stack_id", maintain_order=True))
+            yield "stacks", stacks.sort("stack_id", maintain_order=True)
+        if since[SUMS] < until[SUMS]:
+            sums = self.tables[SUMS].slice(since[SUMS], until[SUMS] - since[SUMS])
+            yield "context_nodes", select_needed(self.contexts, sums["context"])
 
     def names_used(self, since: Ends, until: Ends) -> int:
-        """Return how many names the records between two places need: their highest name id plus one."""
+        """Return how many names the records between two places need: their highest name id plus one.
+
+        The first sums of contexts, and tables without records, need those of all contexts.
+        """
         named = [
             (rows, a, b) for rows, a, b in zip(self.tables, since, until, strict=True) if "name_id" in rows.columns
         ]
-        return max(int(rows["name_id"].slice(a, b - a).max()) + 1 if a < b else 0 for rows, a, b in named)  # type: ignore[arg-type]
+        of_contexts = self.context_names if since[SUMS] < until[SUMS] or since == until else 0
+        of_rows = (int(rows["name_id"].slice(a, b - a).max()) + 1 if a < b else 0 for rows, a, b in named)  # type: ignore[arg-type]
+        return max(of_contexts, *of_rows)
 
     def next_start(self, at: Ends) -> int:
         """Return the earliest start in ns of the records from `at` on; behind the last record, its start plus 1 ns."""

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 
 import polars as pl
 
+from deepprof.collectors.context_nodes import find_fault
 from deepprof.collectors.importers.flags import NBYTES_LIMIT
 from deepprof.collectors.times import TIME_LIMIT_NS
-from deepprof.collectors.trace import TABLES, check_table
+from deepprof.collectors.trace import CONTEXT_NODES, CONTEXT_SUMS, TABLES, check_table, empty_table
 from deepprof.live.wire.errors import WireError
 from deepprof.live.wire.sent_tables import SENT_SIDES
 
@@ -37,6 +38,8 @@ def check_values(field: str, table: str, tables: Mapping[str, pl.DataFrame], nam
         _check_ends(f"{field}.end_ns", table, rows)
     if table in SENT_SIDES:
         _check_events(f"{field}.event", rows["event"], tables.get(SENT_SIDES[table]))
+    if table == "context_nodes" or (table == "context_sums" and "context_nodes" not in tables):
+        _check_contexts(field, tables)
 
 
 def _check_amounts(field: str, values: pl.Series, limit: int) -> None:
@@ -62,3 +65,13 @@ def _check_events(field: str, events: pl.Series, rows: pl.DataFrame | None) -> N
     last = events.max()
     if events.null_count() or not isinstance(last, int) or last >= height:
         raise WireError(field, f"refers to a row beyond the {height} of this batch")
+
+
+def _check_contexts(field: str, tables: Mapping[str, pl.DataFrame]) -> None:
+    """Raise `WireError` unless the batch's contexts are a tree that has all contexts of its sums."""
+    nodes, sums = tables.get("context_nodes"), tables.get("context_sums")
+    fault = find_fault(
+        empty_table(CONTEXT_NODES) if nodes is None else nodes, empty_table(CONTEXT_SUMS) if sums is None else sums
+    )
+    if fault:
+        raise WireError(field, fault)

@@ -119,6 +119,7 @@ def expect_ranges(trace: Trace, pattern: str) -> dict[str, list[bool]] | None:
         ],
         "segments": [],
         "failed_allocations": [],
+        "context_sums": [],
     }
 
 
@@ -172,6 +173,7 @@ def expect_kernels(trace: Trace, first: int | None, last: int | None) -> dict[st
         "memory_events": [t in host for t in trace.memory_events["time_ns"].to_list()],
         "segments": [],
         "failed_allocations": [],
+        "context_sums": [],
     }
 
 

@@ -5,6 +5,7 @@ import pytest
 
 from deepprof.collectors.trace import (
     COLLECTIVES,
+    CONTEXT_SUMS,
     DEVICES,
     HOST_EVENTS,
     LAUNCH_SHAPES,
@@ -27,7 +28,7 @@ from deepprof.live.wire.records import KINDS, CheckedRecords
 from deepprof.v1 import records_pb2 as pb
 from tests.deepprof.live.wire.messages import device_rows, make_batch, write_stream
 from tests.deepprof.live.wire.test_streams import RANGES, STREAM
-from tests.tables import launch, table
+from tests.tables import launch, make_nodes, make_sum, table
 
 LIMITS = WireLimits()
 
@@ -205,6 +206,38 @@ def with_value(rows, column, value, row=0):
 )
 def test_tables_that_lie_are_refused(tables, words):
     assert words in refusal(check_batch, make_batch(**tables), LIMITS, 0)
+
+
+SUMS = table([make_sum(5, 3), make_sum(5, 4, host_ns=2**60)], CONTEXT_SUMS)
+
+
+@pytest.mark.parametrize(
+    ("tables", "words"),
+    [
+        ({"context_sums": SUMS}, "tables[0]: sums of a context that is no node"),
+        ({"context_sums": SUMS, "context_nodes": make_nodes({3: 0})}, "tables[1]: sums of a context that is no node"),
+        ({"context_nodes": make_nodes({3: 0, 4: 9})}, "tables[0]: a node without its parent"),
+        ({"context_nodes": make_nodes({3: 4, 4: 3})}, "tables[0]: a path of more than 4096 nodes"),
+        ({"context_nodes": pl.concat([make_nodes({3: 0}), make_nodes({3: 0})])}, "tables[0]: a context that is the"),
+        ({"context_nodes": make_nodes({3: 0}, name=3)}, "context_nodes: a name_id beyond the 3 names"),
+        (
+            {"context_sums": with_value(SUMS, "host_ns", 2**60), "context_nodes": make_nodes({3: 0, 4: 3})},
+            f"tables[1]: host_ns below 0, or above {2**61} in all",
+        ),
+        ({"context_sums": with_value(SUMS, "time_ns", 2**62), "context_nodes": make_nodes({3: 0, 4: 3})}, "time_ns"),
+    ],
+)
+def test_contexts_that_are_no_tree_are_refused(tables, words):
+    assert words in refusal(check_batch, make_batch(**tables), LIMITS, 0)
+
+
+def test_contexts_pass_with_their_sums_and_without():
+    whole = check_batch(make_batch(context_sums=SUMS, context_nodes=make_nodes({3: 0, 4: 3})), LIMITS, 0)
+    assert whole.count == 2
+    assert whole.tables["context_sums"].equals(SUMS)
+    bare = check_batch(make_batch(context_nodes=make_nodes({3: 0, 4: 3})), LIMITS, 0)
+    assert bare.count == 0
+    assert bare.tables["context_nodes"].height == 2
 
 
 def test_a_range_that_was_never_closed_is_taken():

@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 
 from deepprof.collectors.trace import (
     COLLECTIVES,
+    CONTEXT_NODES,
+    CONTEXT_SUMS,
     DEVICES,
     EVENT_STACKS,
     LAUNCH_SHAPES,
@@ -18,7 +20,7 @@ from deepprof.collectors.trace import (
 )
 from deepprof.live.wire import TraceAssembly, WireLimits, cut, make_end, make_hello
 from deepprof.live.wire.sent_tables import SENT_RECORDS, SENT_TABLES
-from tests.tables import copy, event, launch, make_trace, span, table
+from tests.tables import copy, event, launch, make_nodes, make_sum, make_trace, span, table
 
 TIMES = range(0, 100, 10)
 
@@ -39,14 +41,17 @@ def make_full_trace(times=TIMES, **header):
         "operands": table([{"event": i, "dims": f"[[{i}]]", "dtypes": '["float"]'} for i in (1, 8)], OPERANDS),
         "stacks": table([{"stack_id": i, "frames": f"train.py({i}): step"} for i in range(4)], STACKS),
         "event_stacks": table([{"event": i, "stack_id": 3 - i % 2} for i in (2, 5, 9)], EVENT_STACKS),
+        "context_nodes": make_nodes({2**63: 0, 3: 2**63, 7: 3, 5: 0, 9: 0, 10: 9}),
     }
+    sums = table([make_sum(t, context) for t in times for context in (7, 5, 7)], CONTEXT_SUMS)  # 9 and 10 in none
     rows = trace.host_events.height
     stacks = pl.Series([(7 * i) % 3 if i % 2 else None for i in range(rows)], dtype=pl.UInt32)
-    kept = trace.accounting.kept + memory.height
+    kept = trace.accounting.kept + memory.height + sums.height
     counts = Accounting(kept + 5, kept, {"metadata": 5}, {"unlinked": 1})
     fixed = {"epoch_ns": 17 * 10**17, "clock": "session", "world_size": 8, "notes": ("a note — 3 µs",)}
     host_events = trace.host_events.with_columns(stack_id=stacks)
-    return replace(trace, memory_events=memory, host_events=host_events, accounting=counts, **sides, **fixed | header)
+    records = {"memory_events": memory, "host_events": host_events, "context_sums": sums}
+    return replace(trace, accounting=counts, **records, **sides, **fixed | header)
 
 
 def over_the_wire(trace, *, records=8192, limits=None):
@@ -102,9 +107,24 @@ def rows_of(draw, name, most=12, events=0):
 
 
 @st.composite
+def contexts(draw):
+    """Return a tree of contexts, and sums of some of them."""
+    numbers = draw(st.lists(st.integers(1, 2**64 - 1), unique=True, max_size=8))
+    kinds = st.sampled_from(CONTEXT_NODES["kind"].categories.to_list())
+    rows = [
+        {"context": number, "parent": draw(st.sampled_from([0, *numbers[:place]])), "kind": draw(kinds)}
+        | {"name_id": draw(st.integers(0, 3)), "line": draw(st.integers(0, 2**32 - 1))}
+        for place, number in enumerate(numbers)
+    ]
+    sums = st.builds(make_sum, st.integers(0, 50), st.sampled_from(numbers or [0]), st.integers(0, 2**53))
+    return table(rows, CONTEXT_NODES), table(draw(st.lists(sums, max_size=12 if numbers else 0)), CONTEXT_SUMS)
+
+
+@st.composite
 def made_up_traces(draw):
     """Return traces with anything in every column."""
-    records = {name: draw(rows_of(name)) for name in SENT_RECORDS}
+    nodes, sums = draw(contexts())
+    records = {name: draw(rows_of(name)) for name in SENT_RECORDS if name != "context_sums"} | {"context_sums": sums}
     sides = {
         "collectives": draw(rows_of("collectives", 5, records["device_events"].height)),
         "launch_shapes": draw(rows_of("launch_shapes", 5, records["device_events"].height)),
@@ -112,6 +132,7 @@ def made_up_traces(draw):
         "event_stacks": draw(rows_of("event_stacks", 5, records["device_events"].height)),
         "devices": draw(rows_of("devices", 3)),
         "stacks": draw(rows_of("stacks", 5)).unique("stack_id", maintain_order=True),
+        "context_nodes": nodes,
     }
     kept = sum(rows.height for rows in records.values())
     dropped = draw(st.dictionaries(st.sampled_from(["flow", "invalid"]), st.integers(0, 9)))

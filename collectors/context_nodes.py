@@ -1,0 +1,95 @@
+"""Nodes of calling contexts, each named by a hash of its path: what a sound set of them is, and which a row needs."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+CONTEXT_KINDS = ("python", "operator", "native")
+ROOT = 0
+MOST_DEPTH = 4096  # of a path: no interpreter nests calls so deep, and a chain costs a step for each
+AMOUNT_LIMIT = 2**61  # of the sum over the rows of a column: sums of two stay inside int64
+
+Places = npt.NDArray[np.int64]
+_HEAD = struct.Struct("<QBI")
+
+
+def hash_context(parent: int, kind: int, name: str, line: int) -> int:
+    """Return the 64-bit hash of a context below `parent`, which no process, restart or rank changes; never `ROOT`.
+
+    `kind` is a place in `CONTEXT_KINDS`. It is a BLAKE2b hash, so that nobody meets two equal ones by chance.
+    """
+    head = _HEAD.pack(parent, kind, line)
+    digest = hashlib.blake2b(head + name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "little") or 1
+
+
+def find_fault(nodes: pl.DataFrame, sums: pl.DataFrame) -> str:
+    """Return what keeps `nodes` (CONTEXT_NODES) from being a tree that has every context of `sums`, "" where nothing.
+
+    A set without a fault has each context once, every node's parent, and no path that is deeper than `MOST_DEPTH` or
+    comes back to itself. The sums have no nulls, and no amount that is negative or reaches `AMOUNT_LIMIT` in all.
+    """
+    if not nodes.height and not sums.height:
+        return ""
+    if nodes.null_count().row(0) != (0,) * nodes.width or sums.null_count().row(0) != (0,) * sums.width:
+        return "nulls in columns that need a value"
+    contexts = nodes["context"].to_numpy()
+    if len(contexts) and (contexts[0] == ROOT or (contexts[1:] <= contexts[:-1]).any()):
+        return "a context that is the root, comes twice or is not sorted"
+    if (_find_places(contexts, sums["context"].to_numpy()) < 0).any():
+        return "sums of a context that is no node"
+    return _find_tree_fault(contexts, nodes["parent"].to_numpy()) or _find_amount_fault(sums)
+
+
+def _find_tree_fault(contexts: npt.NDArray[np.uint64], parents: npt.NDArray[np.uint64]) -> str:
+    """Return what is wrong with the parents of sorted contexts, "" where nothing."""
+    above = _find_parents(contexts, parents)
+    if (above < 0).any():
+        return "a node without its parent"
+    steps = np.append((above >= 0).astype(np.int64), 0)  # the root is the last place, and its own parent
+    above = np.append(above, len(contexts))
+    for _ in range(MOST_DEPTH.bit_length()):  # each turn doubles how far up every node looks
+        steps, above = steps + steps[above], above[above]
+    if (above < len(contexts)).any() or int(steps.max()) > MOST_DEPTH:
+        return f"a path of more than {MOST_DEPTH} nodes"
+    return ""
+
+
+def _find_amount_fault(sums: pl.DataFrame) -> str:
+    """Return which amounts cannot be, "" where all can."""
+    for column in ("window_ns", "count", "host_ns", "device_count", "device_ns"):
+        values = sums[column].cast(pl.Float64)
+        if values.len() and (values.min() < 0 or values.sum() >= AMOUNT_LIMIT):  # type: ignore[operator]
+            return f"{column} below 0, or above {AMOUNT_LIMIT} in all"
+    return ""
+
+
+def _find_places(contexts: npt.NDArray[np.uint64], wanted: npt.NDArray[np.uint64]) -> Places:
+    """Return the places of `wanted` among sorted contexts, -1 where they are not."""
+    if not len(contexts):
+        return np.full(len(wanted), -1, np.int64)
+    places = np.minimum(np.searchsorted(contexts, wanted), len(contexts) - 1)
+    return np.where(contexts[places] == wanted, places, -1)
+
+
+def _find_parents(contexts: npt.NDArray[np.uint64], parents: npt.NDArray[np.uint64]) -> Places:
+    """Return the place of each node's parent; the number of nodes stands for the root, -1 for a parent that lacks."""
+    return np.where(parents == ROOT, len(contexts), _find_places(contexts, parents))
+
+
+def select_needed(nodes: pl.DataFrame, contexts: pl.Series) -> pl.DataFrame:
+    """Return the rows of `nodes` (CONTEXT_NODES, sound) on the paths to `contexts`, in their order."""
+    known = nodes["context"].to_numpy()
+    above = np.append(_find_parents(known, nodes["parent"].to_numpy()), len(known))
+    needed = np.zeros(len(known) + 1, np.bool_)
+    needed[-1] = True
+    places = np.unique(_find_places(known, contexts.to_numpy()))
+    while (places := places[~needed[places]]).size:
+        needed[places] = True
+        places = np.unique(above[places])
+    return nodes.filter(pl.Series(needed[:-1], dtype=pl.Boolean))
