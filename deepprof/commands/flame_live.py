@@ -73,7 +73,7 @@ def _read(daemon: Daemon, ranks: Sequence[RankState], rank: int, args: argparse.
         raise UsageError(f"rank {rank} of job {job!r} sent no calling contexts in this time; leave out --from and --to")
     contexts = read_sent(history.nodes).measure(history.sums)
     first, last = history.sums["time_ns"].min(), (history.sums["time_ns"] + history.sums["window_ns"]).max()
-    return SentFlame(job, rank, contexts, int(first), int(last))  # type: ignore[arg-type]
+    return SentFlame(job, rank, contexts, int(first), int(last))
 
 
 def _check(args: argparse.Namespace) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from deepprof.render.flame import MEASURES, label
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 SAMPLE_TYPE, SAMPLE, LOCATION, FUNCTION, STRING_TABLE = 1, 2, 4, 5, 6
 TIME, DURATION, PERIOD_TYPE, PERIOD, COMMENT, DEFAULT_SAMPLE_TYPE = 9, 10, 11, 12, 13, 14
 COMPRESSION = 5
+Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 Frame = tuple[str, str | None, int | None]
 """A label, a file and a line."""
 
@@ -137,15 +140,16 @@ class PprofProfile:
             yield _field(STRING_TABLE, text.encode(errors="replace"))
 
 
-def _find_small(values: np.ndarray[Any, np.dtype[np.int64]], most: int | None) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _find_small(values: Int64s, most: int | None) -> Bools:
     """Return which rows that took something are beyond the `most` with the largest shares of any value."""
-    taken = values.any(axis=1)
+    taken: Bools = np.asarray(values.any(axis=1))
+    small = taken.copy()
     if most is None or int(taken.sum()) <= most:
-        return np.zeros(len(values), np.bool_)
+        small[:] = False
+        return small
     share = (values / np.maximum(values.sum(axis=0), 1)).max(axis=1)
-    kept = np.argsort(-share, kind="stable")[: most - 1]
-    taken[kept] = False
-    return taken
+    small[np.argsort(-share, kind="stable")[: most - 1]] = False  # the last sample is what they are together
+    return small
 
 
 def frame_of(row: dict[str, Any]) -> Frame:

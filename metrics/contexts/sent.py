@@ -16,7 +16,7 @@ import polars as pl
 from deepprof.collectors.table_schema import TableSchema
 from deepprof.metrics.contexts.backward import ENGINE, NODES
 from deepprof.metrics.contexts.frames import KIND, number_distinct, read_frames
-from deepprof.metrics.contexts.paths import add_up, measure_depths, number_paths, read_places, spread
+from deepprof.metrics.contexts.paths import add_up, number_paths, read_places
 from deepprof.metrics.contexts.tree import CONTEXTS, tabulate_contexts
 from deepprof.metrics.contexts.unfolding import ContextNodes
 
@@ -47,14 +47,12 @@ class SentContexts:
     """The contexts of what was sent, without what they took.
 
     `contexts` has the schema `CONTEXTS`. `nodes` has for each node that was sent its `context`, as sent, and `number`,
-    the row of `contexts`; `parent` and `nested` are by row of it: the row of the node around (-1: none), and whether
-    its time is part of that node's time, as that of a backward operator in a forward one is not.
+    the row of `contexts`; `parent` is by row of it the row of the node around, -1 for none.
     """
 
     contexts: pl.DataFrame
     nodes: pl.DataFrame
     parent: Int64s
-    nested: Bools
 
     def measure(self, sums: pl.DataFrame) -> pl.DataFrame:
         """Return what contexts took, with the schema `SENT`; `sums` have a row for each window and node."""
@@ -66,22 +64,29 @@ class SentContexts:
             columns |= {name: whole[:, at], f"own_{name}": own[:, at]}
         return self.contexts.hstack(pl.DataFrame(columns).cast(dict(TAKEN)))  # type: ignore[arg-type]
 
+    def count_windows(self, sums: pl.DataFrame, windows: int) -> Int64s:
+        """Return how often each context began, as contexts × windows; `sums` have their `window`, from 0 on."""
+        return self._own("count", sums.group_by("context", "window").agg(_bounded("count").sum()), windows)
+
     def measure_windows(self, name: str, sums: pl.DataFrame, windows: int) -> Int64s:
         """Return one of `AMOUNTS` as contexts × windows, with all within; `sums` have their `window`, from 0 on."""
         taken = sums.group_by("context", "window").agg(_bounded(name).sum())
         return add_up(self._own(name, taken, windows), *read_places(self.contexts))
 
     def _own(self, name: str, taken: pl.DataFrame, windows: int) -> Int64s:
-        """Return what contexts took themselves, as contexts × windows; of the host's time what is of no child."""
+        """Return what contexts took themselves, as contexts × windows.
+
+        That is what was sent; of the host's time, which is sent with that of all within, what is of no callee.
+        """
         rows = self.nodes.with_row_index("row").select("context", "row")
         placed = taken.join(rows, on="context", how="left").select("window", name, row=pl.col("row").fill_null(-1))
         row, window = placed["row"].cast(pl.Int64).to_numpy(), placed["window"].cast(pl.Int64).to_numpy()
         of_nodes = np.zeros((len(self.parent) + 1, windows), np.int64)  # the last one: of no node that is known
         np.add.at(of_nodes, (row, window), placed[name].to_numpy())
         if name == "host_ns":
-            whole, inner = of_nodes[:-1].copy(), np.flatnonzero(self.nested)
+            whole, inner = of_nodes[:-1].copy(), np.flatnonzero(self.parent >= 0)
             np.subtract.at(of_nodes, self.parent[inner], whole[inner])
-            of_nodes = np.maximum(of_nodes, 0)  # where a window ends within a child
+            of_nodes = np.maximum(of_nodes, 0)  # where sums of what is around were lost on the way
         own = np.zeros((self.contexts.height, windows), np.int64)
         np.add.at(own, np.append(self.nodes["number"].to_numpy(), 1), of_nodes)
         return own
@@ -98,7 +103,6 @@ def read_sent(nodes: pl.DataFrame, *, at_lines: bool = True) -> SentContexts:
     parent, lost = _find_parents(known)
     frame, frames = number_distinct(_read_frames(known, at_lines=at_lines))
     begins = _begin_backward(known)
-    apart = begins & _are_forward(known, begins, parent)
     number = frame.to_numpy() + len(FIXED)
     paths = number_paths(parent, 2 * number + begins, lost.astype(np.int64), len(FIXED))
     first = np.arange(len(FIXED))
@@ -106,7 +110,7 @@ def read_sent(nodes: pl.DataFrame, *, at_lines: bool = True) -> SentContexts:
     below = ContextNodes(paths.parent, paths.frame // 2, paths.frame % 2 == 1)
     contexts = tabulate_contexts(top + below, pl.concat([_fixed_frames(frames), frames]))
     numbered = known.select("context", number=pl.Series(paths.context, dtype=pl.Int64))
-    return SentContexts(contexts, numbered, parent, (parent >= 0) & ~apart)
+    return SentContexts(contexts, numbered, parent)
 
 
 def _bounded(name: str) -> pl.Expr:
@@ -139,13 +143,6 @@ def _begin_backward(known: pl.DataFrame) -> Bools:
     """Return which nodes begin a backward pass."""
     named = pl.col("name").fill_null("").str.contains(f"^{ENGINE}|{NODES}")
     return known.select((pl.col("kind").cast(pl.String) == "operator") & named).to_series().to_numpy()
-
-
-def _are_forward(known: pl.DataFrame, begins: Bools, parent: Int64s) -> Bools:
-    """Return whether the node around each one is a forward operator."""
-    backward = spread(begins, parent, measure_depths(parent))
-    operator = known.select(pl.col("kind").cast(pl.String) == "operator").to_series().to_numpy()
-    return np.append(operator & ~backward, False)[parent]  # the last one: there is none around
 
 
 def _fixed_frames(like: pl.DataFrame) -> pl.DataFrame:

@@ -15,7 +15,7 @@ from deepprof.analysis import Analysis
 from deepprof.collectors.trace import Trace
 from deepprof.render.collapsed import write_collapsed
 from deepprof.render.flame import MEASURES
-from deepprof.render.pprof import write_pprof
+from deepprof.render.pprof import PprofPeriod, PprofProfile, write_pprof
 from tests.metrics.contexts.test_tree import training
 from tests.tables import event, make_trace
 
@@ -131,3 +131,54 @@ def test_nothing_is_a_profile_without_samples() -> None:
     file = BytesIO()
     assert write_pprof(job(make_trace()).contexts, file) == "0 samples of 0 frames"
     assert read_pprof(file.getvalue()) == Counter()
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 9, 10, 11])
+def test_of_too_many_samples_the_smallest_are_one(most: int) -> None:
+    contexts = job(training()).contexts
+    profile, file = PprofProfile(MEASURES), BytesIO()
+    merged = profile.add(contexts, (), {"rank": "0"}, most)
+    assert len(profile.samples) == min(most, 10)
+    assert merged == (11 - most if most < 10 else 0)
+    profile.write(file)
+    found = read_pprof(file.getvalue())
+    for name, measure in MEASURES.items():
+        whole = contexts.select(measure.own.sum()).item()
+        assert sum(value for (_, kind), value in found.items() if kind == name) == whole
+    assert merged == 0 or any(path == (f"{merged} smaller ones",) for path, _ in found)
+
+
+def check_invariants(content: bytes) -> Any:
+    """Check what profile.proto says of every profile; return it."""
+    profile = profile_class().FromString(gzip.decompress(content))
+    texts = list(profile.string_table)
+    assert texts[0] == ""
+    assert len(set(texts)) == len(texts)
+    functions, locations = ({each.id for each in some} for some in (profile.function, profile.location))
+    assert 0 not in functions | locations
+    assert (len(functions), len(locations)) == (len(profile.function), len(profile.location))
+    assert {line.function_id for each in profile.location for line in each.line} <= functions
+    used = [each.name for each in profile.function] + [each.filename for each in profile.function]
+    used += [number for each in (*profile.sample_type, profile.period_type) for number in (each.type, each.unit)]
+    used += [number for sample in profile.sample for each in sample.label for number in (each.key, each.str)]
+    assert all(0 <= number < len(texts) for number in (*used, *profile.comment, profile.default_sample_type))
+    for sample in profile.sample:
+        assert len(sample.value) == len(profile.sample_type)
+        assert sample.location_id
+        assert set(sample.location_id) <= locations
+        assert all(each.key and each.str for each in sample.label)
+    return profile
+
+
+def test_a_profile_keeps_what_its_format_demands() -> None:
+    profile, file = PprofProfile(MEASURES), BytesIO()
+    profile.add(job(training()).contexts, labels={"job_id": "train", "rank": "0"}, most=4)
+    profile.write(file, PprofPeriod(5, 7, ["a remark"]))
+    found = check_invariants(file.getvalue())
+    texts = list(found.string_table)
+    assert (found.time_nanos, found.duration_nanos, found.period) == (5, 7, 1)
+    assert texts[found.period_type.type] == "device"
+    assert [texts[each] for each in found.comment] == ["a remark"]
+    file = BytesIO()
+    write_pprof(job(training()).contexts, file)
+    check_invariants(file.getvalue())

@@ -57,7 +57,7 @@ def sums_of(*rows: tuple[int, int, int, int, int]) -> pl.DataFrame:
 def compute_sent(trace: Trace, seed: int = 0) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the nodes and sums that a job sends which runs as a trace says, in windows, in any order.
 
-    A slice counts in the window in which it begins, with all within it on its thread.
+    A slice counts in the window in which it begins, its own time for all contexts on its path.
     """
     tree = build_tree(trace)
     of_rows = [_path_of(tree, trace, row) for row in range(len(tree.slices.start))]
@@ -67,11 +67,14 @@ def compute_sent(trace: Trace, seed: int = 0) -> tuple[pl.DataFrame, pl.DataFram
             numbers.setdefault(path[:length], (len(numbers) * 0x9E3779B97F4A7C15) % (1 << 64))
     nodes = [(number, numbers[path[:-1]], *path[-1], 0) for path, number in numbers.items() if path]
     sums: dict[tuple[int, int], list[int]] = defaultdict(lambda: [0] * 4)
+    lasted = tree.slices.end - tree.slices.start
     for row, path in enumerate(of_rows):
+        window = tree.slices.start[row] // WINDOW_NS
+        own = int(lasted[row] - lasted[tree.slices.parent == row].sum())
+        for length in range(1, len(path) + 1):
+            sums[window, numbers[path[:length]]][1] += own
         if path and not _is_left_out(tree, row):
-            found = sums[tree.slices.start[row] // WINDOW_NS, numbers[path]]
-            found[0] += 1
-            found[1] += int(tree.slices.end[row] - tree.slices.start[row])
+            sums[window, numbers[path]][0] += 1
     for row, begin, end in zip(
         tree.sites.row.tolist(), trace.device_events["start_ns"], trace.device_events["end_ns"], strict=True
     ):
