@@ -38,8 +38,8 @@ def encode_flame(contexts: pl.DataFrame, origin: FlameOrigin, measures: Mapping[
     """Return the contexts as JSON, with what each took by each of `measures`, itself and with all within it."""
     places = contexts.select("context", "parent", *FRAMES, "backward").cast({"kind": pl.String})
     taken = [each for name, m in measures.items() for each in (m.whole.alias(name), m.own.alias(f"own_{name}"))]
-    count = [column for column in ("count",) if column in contexts.columns]
-    rows = places.hstack(contexts.select(*count, *taken))
+    count = {"count": "own_count"} if "own_count" in contexts.columns else {}
+    rows = places.hstack(contexts.select(*taken, **count))
     document: dict[str, Any] = {"schema": SCHEMA, "deepprof": read_version()} | msgspec.to_builtins(origin)
     document["measures"] = [{"name": n, "title": m.title, "unit": m.unit} for n, m in measures.items()]
     return msgspec.json.encode(document | {"contexts": rows.to_dicts()}) + b"\n"

@@ -30,7 +30,8 @@ LARGEST = 1 << 50  # of one amount: sums of larger ones, which no window has, wo
 TAKEN = TableSchema.of(
     "What one context took; `own_…` is what it took itself, the others have all within it, too.",
     {
-        "count": (pl.Int64(), "how often it began"),
+        "count": (pl.Int64(), "how often it, and all within, began"),
+        "own_count": (pl.Int64(), "how often it began itself"),
         "host_ns": (pl.Int64(), "its time on threads of the host, with all within"),
         "own_host_ns": (pl.Int64(), "its time on threads of the host, itself"),
         "device_count": (pl.Int64(), "what it launched on devices, with all within"),
@@ -59,8 +60,8 @@ class SentContexts:
         known = sums.group_by("context").agg(_bounded(name).sum() for name in AMOUNTS)
         own = np.stack([self._own(name, known.with_columns(window=0), 1)[:, 0] for name in AMOUNTS], axis=1)
         whole = add_up(own, *read_places(self.contexts))
-        columns = {"count": own[:, 0]}
-        for at, name in enumerate(AMOUNTS[1:], start=1):
+        columns: dict[str, Int64s] = {}
+        for at, name in enumerate(AMOUNTS):
             columns |= {name: whole[:, at], f"own_{name}": own[:, at]}
         return self.contexts.hstack(pl.DataFrame(columns).cast(dict(TAKEN)))  # type: ignore[arg-type]
 
