@@ -25,6 +25,7 @@ from starlette.types import Receive, Scope, Send
 from deepprof.collectors.errors import UsageError
 from deepprof.live.process.supervision import FirstFailure
 from deepprof.live.service.exporter.exposition import SERIES_CAP, TTL_S, Exposition, measure_process
+from deepprof.live.service.exporter.live_flame import FlameKey, draw_live_flame
 from deepprof.live.service.exporter.page import DaemonPage
 from deepprof.live.service.exporter.profiles import ContextReader, ProfileRequest, read_nothing, write_profile
 from deepprof.live.service.exporter.snapshot import DaemonSnapshot
@@ -110,7 +111,7 @@ class Exporter:
         )
 
     def _routes(self) -> list[BaseRoute]:
-        page = DaemonPage(partial(self._call, self._pager, self._observe))
+        page = DaemonPage(partial(self._call, self._pager, self._observe), self._draw)
         shown = KnownHosts(page.app, self._settings.hosts)
         own = {
             "/metrics": self._scrape,
@@ -144,6 +145,10 @@ class Exporter:
         if body is None:
             return say(404, "no such job or rank sends calling contexts; start it with deepprof run --contexts python")
         return PiecewiseResponse(body, media_type="application/octet-stream")
+
+    async def _draw(self, key: FlameKey, snapshot: DaemonSnapshot) -> bytes | None:
+        """Return the document of a flame graph."""
+        return await self._call(self._pager, lambda: draw_live_flame(key, snapshot, self._settings.contexts))
 
     async def _tell_life(self, _: Request) -> Response:
         problem = self._settings.vitals.problem
