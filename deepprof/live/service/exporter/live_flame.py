@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 LATEST_NS = 3600 * 10**9
 MOST_FLAMES = 64  # ranks that can be chosen, those that were seen last
+WAYS: tuple[tuple[Literal["down", "up"], str], ...] = (("down", DIRECTIONS["down"]), ("up", DIRECTIONS["up"]))
 NONE_SENT = "No job sends its calling contexts: start one with deepprof run --contexts python."
 
 
@@ -55,7 +56,7 @@ def list_flames(ranks: Iterable[RankView]) -> ViewEntry:
     documents = [
         DocumentEntry(key=FlameKey(view.job, view.rank, way).write(), title=f"{view.job}, rank {view.rank}, {title}")
         for view in sending[:MOST_FLAMES]
-        for way, title in (("down", DIRECTIONS["down"]), ("up", DIRECTIONS["up"]))
+        for way, title in WAYS
     ]
     return ViewEntry(name="flame", title="Flame", documents=documents, problem=None if documents else NONE_SENT)
 
