@@ -51,13 +51,24 @@ def _find_tree_fault(contexts: npt.NDArray[np.uint64], parents: npt.NDArray[np.u
     above = _find_parents(contexts, parents)
     if (above < 0).any():
         return "a node without its parent"
-    steps = np.append((above >= 0).astype(np.int64), 0)  # the root is the last place, and its own parent
-    above = np.append(above, len(contexts))
+    return f"a path of more than {MOST_DEPTH} nodes" if (_measure_depths(above) > MOST_DEPTH).any() else ""
+
+
+def _measure_depths(above: Places) -> Places:
+    """Return how many nodes lie on the path to each; more than `MOST_DEPTH` where it is longer, or has no end."""
+    count = len(above)
+    steps = np.append(np.ones(count, np.int64), 0)  # the root is the last place, and its own parent
+    above = np.append(above, count)
     for _ in range(MOST_DEPTH.bit_length()):  # each turn doubles how far up every node looks
         steps, above = steps + steps[above], above[above]
-    if (above < len(contexts)).any() or int(steps.max()) > MOST_DEPTH:
-        return f"a path of more than {MOST_DEPTH} nodes"
-    return ""
+    depths: Places = np.where(above[:-1] < count, MOST_DEPTH + 1, steps[:-1])
+    return depths
+
+
+def order_by_depth(nodes: pl.DataFrame) -> pl.DataFrame:
+    """Return `nodes` (CONTEXT_NODES, sound), each after its parent."""
+    above = _find_parents(nodes["context"].to_numpy(), nodes["parent"].to_numpy())
+    return nodes[np.argsort(_measure_depths(above), kind="stable")]
 
 
 def _find_amount_fault(sums: pl.DataFrame) -> str:

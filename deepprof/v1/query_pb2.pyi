@@ -326,6 +326,34 @@ class GetMetricsResponse(_message.Message):
     metrics: _containers.RepeatedCompositeFieldContainer[LoopMetrics]
     def __init__(self, metrics: _Optional[_Iterable[_Union[LoopMetrics, _Mapping]]] = ...) -> None: ...
 
+class GetContextsRequest(_message.Message):
+    __slots__ = ("job", "rank", "start_ns", "end_ns")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    START_NS_FIELD_NUMBER: _ClassVar[int]
+    END_NS_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    rank: int
+    start_ns: int
+    end_ns: int
+    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., start_ns: _Optional[int] = ..., end_ns: _Optional[int] = ...) -> None: ...
+
+class GetContextsResponse(_message.Message):
+    __slots__ = ("nodes", "sums", "windows", "folded", "step_ns", "earliest_ns")
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    SUMS_FIELD_NUMBER: _ClassVar[int]
+    WINDOWS_FIELD_NUMBER: _ClassVar[int]
+    FOLDED_FIELD_NUMBER: _ClassVar[int]
+    STEP_NS_FIELD_NUMBER: _ClassVar[int]
+    EARLIEST_NS_FIELD_NUMBER: _ClassVar[int]
+    nodes: bytes
+    sums: bytes
+    windows: int
+    folded: int
+    step_ns: int
+    earliest_ns: int
+    def __init__(self, nodes: _Optional[bytes] = ..., sums: _Optional[bytes] = ..., windows: _Optional[int] = ..., folded: _Optional[int] = ..., step_ns: _Optional[int] = ..., earliest_ns: _Optional[int] = ...) -> None: ...
+
 class GetFindingsRequest(_message.Message):
     __slots__ = ("job",)
     JOB_FIELD_NUMBER: _ClassVar[int]

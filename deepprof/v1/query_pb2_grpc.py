@@ -44,6 +44,11 @@ class QueryStub(object):
                 request_serializer=deepprof_dot_v1_dot_query__pb2.GetMetricsRequest.SerializeToString,
                 response_deserializer=deepprof_dot_v1_dot_query__pb2.GetMetricsResponse.FromString,
                 )
+        self.GetContexts = channel.unary_unary(
+                '/deepprof.v1.Query/GetContexts',
+                request_serializer=deepprof_dot_v1_dot_query__pb2.GetContextsRequest.SerializeToString,
+                response_deserializer=deepprof_dot_v1_dot_query__pb2.GetContextsResponse.FromString,
+                )
         self.GetFindings = channel.unary_unary(
                 '/deepprof.v1.Query/GetFindings',
                 request_serializer=deepprof_dot_v1_dot_query__pb2.GetFindingsRequest.SerializeToString,
@@ -109,6 +114,13 @@ class QueryServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetContexts(self, request, context):
+        """What calling contexts of a job did in a time, by window: minutes, or hours where they are older or many.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetFindings(self, request, context):
         """What the rules found in the job's latest records.
         """
@@ -164,6 +176,11 @@ def add_QueryServicer_to_server(servicer, server):
                     servicer.GetMetrics,
                     request_deserializer=deepprof_dot_v1_dot_query__pb2.GetMetricsRequest.FromString,
                     response_serializer=deepprof_dot_v1_dot_query__pb2.GetMetricsResponse.SerializeToString,
+            ),
+            'GetContexts': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetContexts,
+                    request_deserializer=deepprof_dot_v1_dot_query__pb2.GetContextsRequest.FromString,
+                    response_serializer=deepprof_dot_v1_dot_query__pb2.GetContextsResponse.SerializeToString,
             ),
             'GetFindings': grpc.unary_unary_rpc_method_handler(
                     servicer.GetFindings,
@@ -282,6 +299,23 @@ class Query(object):
         return grpc.experimental.unary_unary(request, target, '/deepprof.v1.Query/GetMetrics',
             deepprof_dot_v1_dot_query__pb2.GetMetricsRequest.SerializeToString,
             deepprof_dot_v1_dot_query__pb2.GetMetricsResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def GetContexts(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/deepprof.v1.Query/GetContexts',
+            deepprof_dot_v1_dot_query__pb2.GetContextsRequest.SerializeToString,
+            deepprof_dot_v1_dot_query__pb2.GetContextsResponse.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from deepprof.collectors.live.packets import EVENT, RECORD_KINDS
+from deepprof.collectors.live.packets import CONTEXT_SUM, EVENT, RECORD_KINDS
 from deepprof.collectors.trace import ACTIVITIES
 from deepprof.live.agent.answers import RecordAccount
 from deepprof.live.wire.kinds import UNKNOWN_KIND
@@ -31,6 +31,7 @@ Made = npt.NDArray[Any]
 """Records of each of `RECORD_KINDS`, as packets report them."""
 
 RANGE_KIND = "range"
+CONTEXT_KIND, CONTEXT_TABLE = "context", "context_sums"  # as packets and as the daemon call it
 RESTARTED, UNEXPLAINED = "agent-restarted", "unexplained"
 # Reasons of missing records whose kinds were never read; the daemon's counts determine these kinds in the end.
 WITHOUT_KINDS = (RESTARTED, "not-kept", "damaged", "refused")
@@ -38,6 +39,8 @@ WITHOUT_KINDS = (RESTARTED, "not-kept", "damaged", "refused")
 
 def count_rows(rows: Rows) -> Counts:
     """Return how many of the packed records are of each kind."""
+    if rows.dtype == CONTEXT_SUM:
+        return +Counter({CONTEXT_KIND: len(rows)})
     if rows.dtype != EVENT:
         return +Counter({RANGE_KIND: len(rows)})
     numbers = np.bincount(rows["activity"], minlength=len(ACTIVITIES)).tolist()
@@ -193,9 +196,12 @@ def _explain(rest: Counts, missing: Books, *, is_resumed: bool) -> Counts:
 
 
 def _as_made(kinds: Mapping[str, int], *, stand_in: bool) -> Counts:
-    """Return the daemon's kinds of records as the process's: a record that is no device event was a range."""
+    """Return the daemon's kinds of records as the process's: what is no device event and no sum was a range."""
     found: Counts = Counter()
     for kind, count in kinds.items():
+        if kind == CONTEXT_TABLE:
+            found[CONTEXT_KIND] += count
+            continue
         is_event = kind in ACTIVITIES and not stand_in
         found[kind if is_event or kind == UNKNOWN_KIND else RANGE_KIND] += count
     return found

@@ -79,7 +79,7 @@ class ProcessMember:
 
     def take(self, kind: int, payload: memoryview) -> None:
         """Take a packet. Raises `ProtocolError`."""
-        if self.refusal and kind in (Kind.EVENTS, Kind.RANGES):
+        if self.refusal and kind in (Kind.EVENTS, Kind.RANGES, Kind.CONTEXT_SUMS):
             return
         try:
             self.process.take(kind, payload)

@@ -34,7 +34,8 @@ def cut_tables(tables: Tables, until_ns: int, most: int) -> Iterator[tuple[Table
     for number, border in enumerate([*borders.tolist(), None]):
         ends = {table: len(s) if border is None else int(np.searchsorted(s, border)) for table, s in starts.items()}
         piece = {table: tables[table][at[table] : ends[table]] for table in starts}
-        piece |= _sides_of(tables, at, ends, is_first=number == 0) | _contexts_of(tables, piece)
+        piece |= _sides_of(tables, at, ends, is_first=number == 0)
+        piece |= _contexts_of(tables, piece)
         yield piece, until_ns if border is None else min(border, until_ns)
         at = ends
 

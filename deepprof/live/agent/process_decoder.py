@@ -6,6 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import polars as pl
 
 from deepprof.collectors.errors import escaped
 from deepprof.collectors.live.packets import (
+    CONTEXT_SUM,
     EVENT,
     NAME_HEAD,
     NO_TIME,
@@ -24,10 +26,12 @@ from deepprof.collectors.live.packets import (
     Kind,
     Reason,
 )
+from deepprof.collectors.times import TIME_LIMIT_NS
 from deepprof.collectors.trace import ACTIVITIES, ANNOTATIONS, HOST_EVENTS, empty_table
-from deepprof.live.agent.accounting import RANGE_KIND, RESTARTED, Made, ProcessAccount, count_rows
+from deepprof.live.agent.accounting import CONTEXT_KIND, RANGE_KIND, RESTARTED, Made, ProcessAccount, count_rows
 from deepprof.live.agent.answers import CUT
 from deepprof.live.agent.clocks import ClockFollower
+from deepprof.live.agent.context_backlog import MOST_SUMS, ContextBacklog, ready_until
 from deepprof.live.agent.conversion import device_events, host_tables, is_framework, is_operator
 from deepprof.live.agent.hello import ProcessHello, ProtocolError
 from deepprof.live.agent.operators import OperatorKernels, OperatorSplit
@@ -109,7 +113,9 @@ BATCH_RECORDS = 8192  # records: a small batch costs the daemon as much as a lar
 MOST_NOTICES = 16
 CUT_TEXT = "the process was gone before it had said its end: its last records may be missing"
 HIGHEST = 2**60  # number of a record
+NO_CONTEXT = "no-context"  # device events that came into no context's sum, where contexts are told
 NOT_COLLECTED = "not-collected"  # no rank took them, or no agent had asked for them
+CONTEXT_PACKETS = (Kind.CONTEXTS, Kind.CONTEXT_SUMS, Kind.LAUNCHES)
 NUMBERS = [name for name in TICK.names or () if name != "made"]
 NO_HOST, NO_ANNOTATIONS = empty_table(HOST_EVENTS), empty_table(ANNOTATIONS)
 
@@ -154,6 +160,7 @@ class ProcessDecoder:
         self.rank: RankSpool | None = None
         self.process_names = _ProcessNameTable()
         self.events, self.ranges = _ClockBacklog(), _ClockBacklog()
+        self.contexts = ContextBacklog()
         self.operators = OperatorKernels() if hello.stand_in else None
         self.tick: ProcessTick | None = None
         self.next = 0
@@ -170,6 +177,8 @@ class ProcessDecoder:
             raise ProtocolError("it goes on behind its end")
         if kind in (Kind.EVENTS, Kind.RANGES):
             self._take_records(kind, payload)
+        elif kind in CONTEXT_PACKETS:
+            self._take_contexts(kind, payload)
         elif kind == Kind.NAMES:
             self.process_names.add(payload)
         elif kind == Kind.TICK:
@@ -187,6 +196,7 @@ class ProcessDecoder:
         self.pause()  # held records have the names of the former connection
         self.hello = hello
         self.process_names = _ProcessNameTable()
+        self.contexts = self.contexts.renew(self._now_ns())
 
     def open(self) -> None:
         """Find the rank of a process that has sent records already. Raises what `open_rank` raises."""
@@ -196,6 +206,7 @@ class ProcessDecoder:
     def after(self, other: ProcessDecoder) -> ProcessDecoder:
         """Return this one as the successor of `other`, whose records no rank took: names and clocks stay."""
         self.process_names, self.tick, self.notices = other.process_names, other.tick, other.notices
+        self.contexts.tree = other.contexts.tree
         self.events.clock, self.ranges.clock = other.events.clock, other.ranges.clock
         self.events.now_ns, self.ranges.now_ns = other.events.now_ns, other.ranges.now_ns
         self.next, self.account = other.next, other.account
@@ -221,10 +232,11 @@ class ProcessDecoder:
         """Give everything to the rank, because nothing more comes."""
         if not self.ended and self.rank is not None:
             self._flush()
-            self._leave_out("no-clock", *self.events.order.clear(), *self.ranges.order.clear())
-            self.rank.end(dropped=self.dropped)
+            self._leave_out("no-clock", *self.events.order.clear(), *self.ranges.order.clear(), *self.contexts.clear())
+            self.rank.end(dropped=self.dropped, flagged={NO_CONTEXT: self.contexts.finish(self._now_ns())})
         self.ended = True
         self.process_names, self.operators = _ProcessNameTable(), None  # it is shown for long, and may have many names
+        self.contexts = ContextBacklog()
 
     # -- packets --
 
@@ -244,6 +256,24 @@ class ProcessDecoder:
         self._leave_out("late", source.order.add(self._sound(rows, source)))
         if source.order.nbytes > HELD_NBYTES:
             self._relieve(source)
+
+    def _take_contexts(self, kind: int, payload: memoryview) -> None:
+        if kind == Kind.CONTEXTS:
+            self.contexts.add_contexts(payload, self.process_names.texts)
+        elif kind == Kind.LAUNCHES:
+            self.contexts.add_launches(payload, self._now_ns())
+        elif count := self._follow(payload, CONTEXT_SUM):
+            self._take_sums(np.frombuffer(payload, CONTEXT_SUM, offset=RECORDS_HEAD.itemsize), count)
+
+    def _take_sums(self, rows: Rows, count: int) -> None:
+        self.account.come(count_rows(rows))
+        if self.rank is None:
+            self._open(count)
+        for reason, bad in self.contexts.add_sums(self._sound(rows, self.ranges)):
+            self._leave_out(reason, bad)
+        if self.contexts.held > MOST_SUMS:
+            self._release_sums(whole=True)
+            self._leave_out("no-clock", *self.contexts.clear())
 
     def _relieve(self, source: _ClockBacklog) -> None:
         """Free memory: of the records that have come, give out the early ones, or all of them."""
@@ -350,6 +380,7 @@ class ProcessDecoder:
         if held >= BATCH_RECORDS or tick.mono_ns - self.sent_ns >= EVERY_NS:
             self.sent_ns = tick.mono_ns
             self._release(self._until_unix_ns())
+            self._release_sums()
 
     # -- time --
 
@@ -400,7 +431,8 @@ class ProcessDecoder:
     @property
     def waiting(self) -> int:
         """Records that are here and were not given to the rank yet."""
-        return self.events.order.held + self.ranges.order.held + (self.operators.waiting if self.operators else 0)
+        in_order = self.events.order.held + self.ranges.order.held + self.contexts.held
+        return in_order + (self.operators.waiting if self.operators else 0)
 
     def _flush(self) -> None:
         """Give out everything that is held, even if earlier records may still come."""
@@ -408,6 +440,7 @@ class ProcessDecoder:
             self._release(self._newest_ns() + 1, whole=True)
         if self.operators is not None and self.rank is not None:
             self._send(self.operators.finish(), self.rank)
+        self._release_sums(whole=True)
 
     def _release(self, until_ns: int | None, *, whole: bool = False) -> None:
         """Give the rank the records that began before `until_ns`, or all that are held if `whole`."""
@@ -419,6 +452,8 @@ class ProcessDecoder:
             rows = source.order.take(max(until, source.order.newest_ns + 1) if whole else until)
             if rows is not None:
                 self._count_given(count_rows(rows))
+                if source is self.events:
+                    self.contexts.add_events(rows, self._now_ns())
                 tables |= self._tables(rows, source, self.rank, until_ns)
         self.watermark_ns = until_ns
         if self.operators is None:
@@ -426,6 +461,23 @@ class ProcessDecoder:
         else:
             ranges = tables.get("host_events", NO_HOST), tables.get("annotations", NO_ANNOTATIONS)
             self._send(self.operators.split(*ranges, self.rank.rank_names.texts, until_ns), self.rank)
+
+    def _release_sums(self, *, whole: bool = False) -> None:
+        """Give the rank the sums whose windows are over, or all that are held if `whole`."""
+        clock, now_ns = self.ranges.clock, self._now_ns()
+        if self.rank is None or not self.contexts.held or not clock.is_set:
+            return
+        known_ns = NO_TIME if self.watermark_ns == NO_TIME else clock.to_local(self.watermark_ns)
+        # Those that came before the clock was set are checked only now.
+        rows = self._sound(self.contexts.take(None if whole else ready_until(known_ns, now_ns)), self.ranges)
+        for piece in self.contexts.release(rows, now_ns, clock, partial(self.process_names.ids, rank=self.rank)):
+            self.account.give(Counter({CONTEXT_KIND: piece.sums}))
+            until_ns = max(self.watermark_ns, -TIME_LIMIT_NS)
+            self.rank.send(piece.tables, until_ns, self.next - self.waiting - piece.following)
+
+    def _now_ns(self) -> int:
+        """Return CLOCK_MONOTONIC as the process told it last, 0 before."""
+        return self.ranges.now_ns or 0
 
     def _send(self, split: OperatorSplit, rank: RankSpool) -> None:
         if split.notice:  # the loop before it is a different one

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from deepprof.collectors.times import TIME_LIMIT_NS
 from deepprof.live.agent.identity import CollectorRun
 from deepprof.live.agent.pieces import Tables, count_records, cut_tables
 from deepprof.live.agent.rank_names import RankNameTable
@@ -21,7 +22,7 @@ from deepprof.live.wire.kinds import count_kinds
 from deepprof.live.wire.records import KINDS
 from deepprof.v1 import records_pb2 as pb
 
-NO_WATERMARK = -(2**62)
+NO_WATERMARK = -TIME_LIMIT_NS
 BATCH_RECORDS = 32_768  # at most: with fewer messages each record costs less to send
 
 

@@ -16,6 +16,7 @@ from deepprof.live.client.errors import DaemonError, explain
 from deepprof.live.client.values import (
     ActiveFinding,
     Capture,
+    ContextHistory,
     Findings,
     FollowedLoop,
     JobState,
@@ -104,6 +105,27 @@ class Daemon:
         """Return the metrics of Table III of each loop that is followed now, over the latest iterations."""
         answer = self.ask(self.query.GetMetrics, query.GetMetricsRequest(job=job))
         return tuple(build(LoopFigures, figures) for figures in answer.metrics)
+
+    def contexts(
+        self, job: str, *, rank: int | None = None, start_ns: int | None = None, end_ns: int | None = None
+    ) -> ContextHistory:
+        """Return what calling contexts of a job (or of one rank) did, by window of time: minutes, or hours where older.
+
+        Windows that overlap `start_ns` ≤ t < `end_ns`, on the ranks' clock (Unix ns of a running job), count whole.
+        """
+        answer = self.ask(
+            self.query.GetContexts, query.GetContextsRequest(job=job, rank=rank, start_ns=start_ns, end_ns=end_ns)
+        )
+        return ContextHistory(
+            job=job,
+            rank=rank,
+            nodes=self.read_table(answer.nodes),
+            sums=self.read_table(answer.sums),
+            windows=answer.windows,
+            folded=answer.folded,
+            step_ns=answer.step_ns,
+            earliest_ns=answer.earliest_ns if answer.HasField("earliest_ns") else None,
+        )
 
     def findings(self, job: str) -> Findings:
         """Return the findings of the rules in the job's latest records."""

@@ -184,9 +184,10 @@ class _RankRecords:
 
     def release(self, job: str, *, final: bool) -> Trace:
         """Return the records before which no other can come, or all."""
-        rows = self.assembly.take_rows()
-        contexts = pl.concat([self.contexts, rows.pop("context_nodes")]).unique("context", keep="first").sort("context")
-        known = {table: _merge(self.waiting[table], new) for table, new in rows.items()}
+        taken = self.assembly.take_rows()
+        contexts = pl.concat([self.contexts, taken.pop("context_nodes")])
+        contexts = contexts.unique("context", keep="first", maintain_order=True).sort("context")
+        known = {table: _merge(self.waiting[table], rows) for table, rows in taken.items()}
         self._make_room(known)
         ready = {}
         for table, rows in known.items():
@@ -205,7 +206,7 @@ class _RankRecords:
             rank=self.number,
             clock="unix" if hello.clock == CLOCKS["unix"] else "session",
             context_nodes=select_needed(contexts, ready["context_sums"]["context"]),
-            **ready,
+            **ready,  # type: ignore[arg-type]
         )
 
     def forget_names(self) -> None:

@@ -11,7 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from types import MappingProxyType
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+if TYPE_CHECKING:
+    import polars as pl
 
 Kind = TypeVar("Kind")
 MinerState = Literal["unknown", "learning", "locked", "lost"]
@@ -256,6 +259,27 @@ class Findings:
     findings: tuple[ActiveFinding, ...] = ()
     examined_unix_ns: int = 0
     report: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ContextHistory:
+    """What calling contexts of a job did in a time; `rank` is None for all ranks together.
+
+    `nodes` has a row for each context, callers first: `context`, `parent` (0: none), `kind`, `name` and `line`, as
+    `trace.context_nodes` but for the text. `sums` has a row for each context and window: `time_ns`, `window_ns`,
+    `context`, `count`, `host_ns` with that of callees, and `device_count` and `device_ns` of what it launched itself.
+    `windows` were merged into those of `sums`, of at least `step_ns`; `folded` sums are in those of contexts above, as
+    there were too many. `earliest_ns` is when the first window began that is kept, None without any.
+    """
+
+    job: str
+    rank: int | None
+    nodes: pl.DataFrame
+    sums: pl.DataFrame
+    windows: int
+    folded: int
+    step_ns: int
+    earliest_ns: int | None
 
 
 @dataclass(frozen=True, slots=True)

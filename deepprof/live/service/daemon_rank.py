@@ -12,6 +12,8 @@ import polars as pl
 
 from deepprof.live.client.values import Account, KindAccount, StageFigures
 from deepprof.live.service.account import Accounts
+from deepprof.live.service.context_windows import merge_hours
+from deepprof.live.service.history.values import WaitingWindow
 from deepprof.live.service.journal import JournalPlace
 from deepprof.live.service.session import RankSession
 from deepprof.live.service.views import HISTORY, CollectorView, RankView
@@ -20,6 +22,7 @@ from deepprof.live.wire.kinds import UNKNOWN_KIND
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from deepprof.live.service.context_windows import ContextWindow
     from deepprof.live.service.journal import Kind
     from deepprof.live.service.refusal import RefusedError
     from deepprof.live.wire.records import CheckedRecords
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 VERSION = 1
 BEGINNING = JournalPlace(0, 0, 0)  # of any journal
 NO_GAPS: tuple[int, frozenset[str]] = (-1, frozenset())
+MOST_WAITING_WINDOWS = 120  # of minutes, while the history cannot be written
 MOST_REASONS = 16  # at one place
 
 
@@ -128,6 +132,7 @@ class DaemonRank:
     line: str | None = None  # the owner in whose queue it waits for its turn to be mined; None: it does not wait
     queued_nbytes: int = 0
     rows: list[pl.DataFrame] = field(default_factory=list)  # not yet in the history
+    contexts: list[ContextWindow] = field(default_factory=list)  # … nor these windows of calling contexts
     position: JournalPlace | None = None  # of the last item mined
     saved: JournalPlace | None = None  # … when last saved
     begun: JournalPlace | None = None  # the journal's end when the rank began: its records lie after it
@@ -288,6 +293,23 @@ class DaemonRank:
         """Return the iterations that are not in the history yet; the caller puts them there."""
         rows, self.rows = self.rows, []
         return pl.concat(rows) if rows else pl.DataFrame(schema=HISTORY)
+
+    def take_contexts(self) -> list[ContextWindow]:
+        """Return the windows of contexts that are not in the history yet; the caller puts them there."""
+        windows, self.contexts = self.contexts, []
+        return windows
+
+    def look_at_contexts(self) -> list[WaitingWindow]:
+        """Return the windows of contexts that are not in the history yet, those that are not over too."""
+        over = [WaitingWindow(self.number, window, is_open=False) for window in self.contexts]
+        return over + [WaitingWindow(self.number, window, is_open=True) for window in self.session.look_at_contexts()]
+
+    def put_back(self, rows: pl.DataFrame, contexts: list[ContextWindow]) -> None:
+        """Keep what could not be put into the history; of many windows of contexts those of an hour become one."""
+        self.rows.insert(0, rows)
+        self.contexts = contexts + self.contexts
+        if len(self.contexts) > MOST_WAITING_WINDOWS:
+            self.contexts = list(merge_hours(self.contexts))
 
     def save(self) -> bytes:
         """Return the encoded state of the rank at `position`."""

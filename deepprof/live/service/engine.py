@@ -272,7 +272,8 @@ class Engine:
         self.worker.advance(rank)
         self.worker.save([rank])
         if rank.unsaved:
-            rank.session, rank.rows, rank.mined_end, rank.unsaved = RankSession.restore(before), [], False, False
+            rank.session, rank.rows, rank.contexts = RankSession.restore(before), [], []
+            rank.mined_end, rank.unsaved = False, False
             raise StoreError(self.history.path, self.worker.problem)
 
     async def expire(self) -> None:

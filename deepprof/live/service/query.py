@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import grpc
 
+from deepprof.collectors.times import TIME_LIMIT_NS
 from deepprof.live.service.access.caller import CALLER
 from deepprof.live.service.fair_lock import FairLock
 from deepprof.live.service.folder import StoreError
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from deepprof.live.service.daemon_rank import DaemonRank
     from deepprof.live.service.engine import Engine
     from deepprof.live.service.examiner import Examiner
-    from deepprof.live.service.history.values import JobSummary
+    from deepprof.live.service.history.values import ContextAnswer, JobSummary, WaitingWindow
     from deepprof.live.service.views import RankView
 
 log = logging.getLogger(__name__)
@@ -39,6 +40,7 @@ PAGE, LARGEST_PAGE = 100, 1000
 ROWS, LARGEST_ROWS = 8192, 65_536
 READERS, STALLED_S = 16, 60.0  # readers of raw records at a time, and for how long one may read nothing
 MOST_POSITIONS = 65_536  # of a reader of raw records, one for each rank
+NAME_CHARS, NAMES_NBYTES = 4096, 32 << 20  # of a context's name, and of all of an answer
 WATCHERS = 512  # at a time
 INTERVAL_MS = (100, 1000, 60_000)  # shortest, usual, longest
 
@@ -105,6 +107,30 @@ class QueryServicer(query_pb2_grpc.QueryServicer):
         """Return Table III of the job's loops, over the latest examined records."""
         await self.ranks(request.job, context)
         return wire.GetMetricsResponse(metrics=self.examiner.metrics(request.job))
+
+    async def GetContexts(self, request: wire.GetContextsRequest, context: Context) -> wire.GetContextsResponse:  # noqa: N802
+        """Return what calling contexts did in a time, those of the minutes that are not over with them."""
+        ranks = await self.ranks(request.job, context, past=True)
+        rank = request.rank if request.HasField("rank") else None
+        chosen = [each for each in ranks if rank in (None, each.hello.rank)]
+        start = request.start_ns if request.HasField("start_ns") else -TIME_LIMIT_NS
+        end = request.end_ns if request.HasField("end_ns") else TIME_LIMIT_NS
+
+        def save() -> list[WaitingWindow]:
+            self.engine.worker.save(chosen)
+            return [window for each in chosen for window in each.look_at_contexts()]
+
+        def read(waiting: list[WaitingWindow]) -> wire.GetContextsResponse:
+            return contexts_of(self.engine.history.contexts(request.job, rank, (start, end), waiting))
+
+        try:
+            async with self.history_turns.hold(CALLER.get(), request.job):
+                waiting = await self.engine.order(save)
+                return await asyncio.to_thread(read, waiting)
+        except ValueError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        except (OSError, StoreError) as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, f"the history cannot be read: {str(error)[:200]}")
 
     async def GetFindings(self, request: wire.GetFindingsRequest, context: Context) -> wire.GetFindingsResponse:  # noqa: N802
         """Return the findings of the rules."""
@@ -272,6 +298,24 @@ async def _cut_page(items: Sequence[T], size: int, token: str, context: Context)
         await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "page_token: is none of ours; begin without one")
     first = int(token or 0)
     return items[first : first + limit], str(first + limit) if first + limit < len(items) else ""
+
+
+def contexts_of(found: ContextAnswer) -> wire.GetContextsResponse:
+    """Return an answer on calling contexts; the last contexts are left out where texts would make it too large."""
+    names = found.nodes["name"].str.slice(0, NAME_CHARS)
+    nodes = found.nodes.with_columns(names)
+    fits = int((names.str.len_bytes().cum_sum() <= NAMES_NBYTES).sum())
+    sums = found.sums
+    if fits < nodes.height:
+        sums = sums.filter(sums["context"].is_in(nodes["context"][:fits].implode()))
+    return wire.GetContextsResponse(
+        nodes=to_arrow(nodes[:fits]),
+        sums=to_arrow(sums),
+        windows=found.windows,
+        folded=found.folded + found.sums.height - sums.height,
+        step_ns=found.step_ns,
+        earliest_ns=found.earliest_ns,
+    )
 
 
 def to_arrow(rows: pl.DataFrame) -> bytes:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from deepprof.live.process.supervision import FirstFailure
     from deepprof.live.service.clock import DaemonClock
+    from deepprof.live.service.context_windows import ContextWindow
     from deepprof.live.service.daemon_rank import DaemonRank, QueuedMessage
     from deepprof.live.service.examination import FoundLoop
     from deepprof.live.service.history import History
@@ -200,6 +201,7 @@ class SessionWorker:
         if progress.iterations.height:
             rank.rows.append(progress.iterations)
             rank.last_iteration_unix_ns = self.clock.unix_ns()
+        rank.contexts += progress.contexts
         for event in progress.events:
             self.noticed(rank, event)
 
@@ -220,8 +222,8 @@ class SessionWorker:
             self._save_together(dirty[first : first + TURN])
 
     def _save_together(self, dirty: list[DaemonRank]) -> None:
-        rows = [_take_rows(rank) for rank in dirty]
-        saved = [_checkpoint_of(rank, new) for rank, new in zip(dirty, rows, strict=True)]
+        rows = [(_take_rows(rank), rank.take_contexts()) for rank in dirty]
+        saved = [_checkpoint_of(rank, *new) for rank, new in zip(dirty, rows, strict=True)]
         try:
             self.history.checkpoint(saved)
         except (OSError, StoreError) as error:
@@ -249,7 +251,7 @@ class SessionWorker:
         log.error("history-failed", extra={"problem": self.problem})
         now = self.clock.monotonic_ns()
         for rank, new in zip(ranks, rows, strict=True):
-            rank.rows.insert(0, new)
+            rank.put_back(*new)
             rank.saved_ns, rank.unsaved_nbytes = now, 0  # tried again in a while
 
     def drop(self, rank: DaemonRank) -> None:
@@ -260,7 +262,7 @@ class SessionWorker:
             if rank.line is not None:
                 self._ready.discard(rank.line, rank.hello.job, rank)
             rank.line = None
-        rank.rows, rank.unsaved, rank.saved = [], False, rank.latest
+        rank.rows, rank.contexts, rank.unsaved, rank.saved = [], [], False, rank.latest
         self._room(rank)
 
     def needed(self) -> JournalPlace:
@@ -298,7 +300,7 @@ def _take_rows(rank: DaemonRank) -> pl.DataFrame:
         return rank.take_rows()
 
 
-def _checkpoint_of(rank: DaemonRank, rows: pl.DataFrame) -> Checkpoint:
+def _checkpoint_of(rank: DaemonRank, rows: pl.DataFrame, contexts: Sequence[ContextWindow]) -> Checkpoint:
     """Return the checkpoint of a rank that was mined, for the history."""
     if rank.position is None:
         raise ValueError(f"rank {rank.key} has mined nothing")
@@ -309,4 +311,4 @@ def _checkpoint_of(rank: DaemonRank, rows: pl.DataFrame) -> Checkpoint:
         rank.give_up()
         state = rank.save()
     rank.state_nbytes = len(state)
-    return Checkpoint(rank.number, rank.position, state, rows)
+    return Checkpoint(rank.number, rank.position, state, rows, tuple(contexts))

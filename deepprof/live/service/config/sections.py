@@ -148,9 +148,12 @@ class _JournalSection(_Section, frozen=True):
 
 
 class _HistorySection(_Section, frozen=True):
-    """The iterations."""
+    """The iterations, and what calling contexts did; the latter takes at most a quarter of `keep_nbytes`."""
 
     seal_after_ns: Annotated[int, time("age at which iterations move from SQLite to Parquet", SECOND, 365 * DAY)] = HOUR
+    merge_contexts_after_ns: Annotated[
+        int, time("age at which minutes of calling contexts become hours", MINUTE, 3650 * DAY)
+    ] = 6 * HOUR
     keep_for_ns: Annotated[int, time("age at which they go", MINUTE, 3650 * DAY)] = 30 * DAY
     keep_nbytes: Annotated[int, size("on disk before the oldest go", MIB, 16 * TIB)] = 10 * GIB
 

@@ -11,13 +11,31 @@ from pathlib import Path
 
 import polars as pl
 
+from deepprof.live.service.context_windows import MergedWindows
 from deepprof.live.service.folder import StoreError, prepare_folder
+from deepprof.live.service.history.context_rows import (
+    MOST_WINDOWS,
+    count_windows,
+    drop_windows,
+    find_earliest,
+    list_hours,
+    merge_hour,
+    put_windows,
+    read_windows,
+)
 from deepprof.live.service.history.iteration_rows import delete_rows, insert_rows, read_rows, require_history
-from deepprof.live.service.history.paging import HistoryQuery, read_page
+from deepprof.live.service.history.paging import HistoryQuery, list_sessions, read_page
 from deepprof.live.service.history.retention import drop_dead_files, drop_files, drop_rows, drop_sessions
 from deepprof.live.service.history.schema import DATABASE, STORED_ROWS, connect, guarding, set_up
 from deepprof.live.service.history.sealed import SEALED, TMP, SealedFile, list_sealed, path_of, write_sealed
-from deepprof.live.service.history.values import Checkpoint, JobSummary, RetentionResult, StoredSession
+from deepprof.live.service.history.values import (
+    Checkpoint,
+    ContextAnswer,
+    JobSummary,
+    RetentionResult,
+    StoredSession,
+    WaitingWindow,
+)
 from deepprof.live.service.journal import JournalPlace
 
 WINDOW_ROWS = 1 << 18  # of one file: 12 MB, and 100 MB of memory while it is made
@@ -32,6 +50,7 @@ HOT_SESSIONS = (
 )
 
 
+ANSWER_NODES, ANSWER_SUMS = 1 << 16, 1 << 17  # of an answer on contexts
 PAGE_ROWS = 8192
 TRIES = 3  # to read a page whose files were removed while it was read
 STORED = (
@@ -48,6 +67,7 @@ KEPT = (
     "SELECT job, rank, sum(nbytes) FROM sessions JOIN ("
     "SELECT session, count(*) * ? AS nbytes FROM iterations GROUP BY session"
     " UNION ALL SELECT session, length(state) FROM states"
+    " UNION ALL SELECT session, sum(nbytes) FROM contexts GROUP BY session"
     " UNION ALL SELECT session, 1.0 * parts.rows * nbytes / max(1, sealed.rows)"
     " FROM sealed_sessions AS parts JOIN sealed USING (number)"
     ") USING (session) GROUP BY job, rank"
@@ -136,7 +156,7 @@ class History:
         return number or 0
 
     def checkpoint(self, saved: Sequence[Checkpoint]) -> None:
-        """Save states, positions and new iterations of sessions in one transaction: all or nothing.
+        """Save states, positions, new iterations and windows of contexts in one transaction: all or nothing.
 
         Sessions that were removed meanwhile are left out. Raises ValueError for other columns than HISTORY's.
         """
@@ -150,6 +170,7 @@ class History:
                 if db.execute(SAVE, (*at, one.iterations.height, now, one.session)).rowcount:
                     db.execute("INSERT OR REPLACE INTO states VALUES (?, ?)", (one.session, one.state))
                     new += [(one.session, one.iterations)] if one.iterations.height else []
+                    put_windows(db, one.session, one.contexts, now)
             if new:
                 _mark(db, insert_rows(db, _read_counter(db, "next_row"), new), now)
 
@@ -170,6 +191,7 @@ class History:
             found = db.execute("SELECT job, rank FROM sessions WHERE session = ?", (session,)).fetchall()
             db.execute("DELETE FROM sessions WHERE session = ?", (session,))
             db.execute("DELETE FROM states WHERE session = ?", (session,))
+            db.execute("DELETE FROM contexts WHERE session = ?", (session,))
             for job, rank in found:
                 if not db.execute("SELECT 1 FROM sessions WHERE job = ? AND rank = ?", (job, rank)).fetchone():
                     db.execute("DELETE FROM texts WHERE key = ?", (f"{SENDER}{rank} {job}",))
@@ -200,6 +222,53 @@ class History:
             with suppress(FileNotFoundError), self._looking() as db:
                 return read_page(db, self.folder, HistoryQuery(job, rank, device, after, limit))
         raise StoreError(self.folder, "lacks a file that its ledger lists")
+
+    def contexts(
+        self, job: str, rank: int | None, within: tuple[int, int], waiting: Sequence[WaitingWindow] = ()
+    ) -> ContextAnswer:
+        """Return what calling contexts of a job did in the windows that overlap `within` (start and end in ns).
+
+        Of each rank its latest session counts. `waiting` are windows that were not here yet; of an open one nothing is
+        here, or it came here meanwhile and does not count again.
+        Raises `ValueError` for more windows than one answer spans, and `StoreError` for damaged ones.
+        """
+        merged = MergedWindows(ANSWER_NODES, ANSWER_SUMS)
+        timely = [one for one in waiting if one.window.overlaps(*within)]
+        came = {(one.session, one.window.start_ns, one.window.length_ns) for one in timely if one.is_open}
+        with self._looking() as db:
+            sessions = list_sessions(db, job, rank)
+            count = sum(count_windows(db, session, *within) for session in sessions)
+            if count > MOST_WINDOWS:
+                raise ValueError(f"{count} windows, at most {MOST_WINDOWS}: ask for one rank, or a shorter time")
+            for session in sessions:
+                for window in read_windows(db, session, *within):
+                    if (session, window.start_ns, window.length_ns) not in came:
+                        merged.add(window)
+            begun = [begin for session in sessions if (begin := find_earliest(db, session)) is not None]
+        for one in timely:
+            merged.add(one.window)
+        earliest = min([*begun, *(one.window.start_ns for one in waiting)], default=None)
+        nodes, sums = merged.finish()
+        return ContextAnswer(nodes, sums, merged.windows, merged.folded, merged.step_ns, earliest)
+
+    def merge_contexts(self, older_than_ns: int) -> int:
+        """Merge windows of minutes into hours that were over at a time, on the clock of their rank.
+
+        Nothing but the time of what is in them is lost. Returns how many hours were merged, a part of them where there
+        are many. Raises `StoreError` for damaged windows, which stay as they are; the others are merged.
+        """
+        with self._looking() as db:
+            hours = list_hours(db, older_than_ns)
+        problem: StoreError | None = None
+        for session, hour in hours:
+            try:
+                with self._writing() as db:
+                    merge_hour(db, session, hour)
+            except StoreError as error:
+                problem = error
+        if problem is not None:
+            raise problem
+        return len(hours)
 
     def jobs(self) -> list[JobSummary]:
         """Return all jobs that have a session, the newest first."""
@@ -251,7 +320,7 @@ class History:
         with self._writing(durably=True) as db:
             found = [session for (session,) in db.execute("SELECT session FROM sessions WHERE job = ?", (job,))]
             for session in found:
-                for table in ("iterations", "states", "sessions"):
+                for table in ("iterations", "states", "contexts", "sessions"):
                     db.execute(f"DELETE FROM {table} WHERE session = ?", (session,))  # noqa: S608
             db.execute("DELETE FROM texts WHERE job = ?", (job,))
             dead = drop_dead_files(db)
@@ -279,20 +348,21 @@ class History:
     def retain(self, max_age_ns: int, max_nbytes: int, now_unix_ns: int) -> RetentionResult:
         """Remove rows added more than `max_age_ns` ago, then the oldest while there are more than `max_nbytes` bytes.
 
-        Bytes are those of sealed files and of the database's pages in use. The ledger is synced before a file is
-        removed. Closed sessions without rows are removed after the same time.
+        Bytes are those of sealed files and of the database's pages in use; windows of contexts take at most a quarter.
+        The ledger is synced before a file is removed. Closed sessions without rows are removed after the same time.
         """
         before = now_unix_ns - max_age_ns
         with self._sealing, self._writing(durably=True) as db:
+            windows = drop_windows(db, before, max_nbytes)
             files = drop_dead_files(db)
             dead = len(files)
             files += drop_files(db, before, max_nbytes)
             rows = drop_rows(db, before, max_nbytes)
             sessions = drop_sessions(db, before)
         self._unlink(files)
-        if files or rows or sessions:
+        if files or rows or sessions or windows:
             self._shrink()
-        return RetentionResult(len(files) - dead, rows, sessions)
+        return RetentionResult(len(files) - dead, rows, sessions, windows)
 
     def _unlink(self, numbers: Sequence[int]) -> None:
         """Remove files that the ledger no longer lists; files that cannot be removed go at the next start."""

@@ -13,6 +13,7 @@ import polars as pl
 
 from deepprof.collectors.store.parquet_sizes import MalformedParquetError, read_sizes
 from deepprof.live.service.folder import CHECK, StoreError, open_plain, require_kind
+from deepprof.live.service.history.context_rows import find_damaged
 from deepprof.live.service.history.salvage import salvage
 from deepprof.live.service.history.schema import (
     DATABASE,
@@ -21,6 +22,7 @@ from deepprof.live.service.history.schema import (
     VALUE_NBYTES,
     connect,
     guarding,
+    has_contexts,
     is_empty,
     require_ours,
     set_up,
@@ -79,6 +81,14 @@ RULES = (
         "UPDATE counters SET value = (SELECT min(\"row\") FROM iterations) - 1 WHERE name = 'sealed'",
         "nothing",
     ),
+)
+
+
+CONTEXT_RULE = (
+    "windows of contexts of no session",
+    "SELECT count(*) FROM contexts WHERE session NOT IN (SELECT session FROM sessions)",
+    "DELETE FROM contexts WHERE session NOT IN (SELECT session FROM sessions)",
+    "{} windows of calling contexts",
 )
 
 
@@ -150,7 +160,8 @@ def _sound_database(bench: FsckContext, path: Path, *, expected: bool) -> bool:
 def _require_values(db: sqlite3.Connection, path: Path) -> None:
     """Raise `StoreError` where a value is larger than any that is read. Raises `sqlite3.Error`."""
     try:
-        for table in ("sessions", "states", "texts"):  # one row at a time; the others hold numbers
+        large = ("sessions", "states", "texts", *(("contexts",) if has_contexts(db) else ()))
+        for table in large:  # one row at a time; the others hold numbers
             for _ in db.execute(f"SELECT * FROM {table}"):  # noqa: S608
                 pass
     except sqlite3.DataError as error:
@@ -247,15 +258,20 @@ def _inspect_rules(bench: FsckContext, path: Path, end: JournalPlace, highest_se
     with closing(connect(path, writing=False)) as db, guarding(path):
         if is_empty(db):
             return
-        counts = [db.execute(count).fetchone()[0] for _, count, _, _ in RULES]
+        rules = (*RULES, CONTEXT_RULE) if has_contexts(db) else RULES
+        counts = [db.execute(count).fetchone()[0] for _, count, _, _ in rules]
+        damaged = find_damaged(db) if has_contexts(db) else []
         given = db.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'sessions'").fetchone()[0]
         beyond = "at_segment > ? OR (at_segment = ? AND at_offset + at_length > ?)"
         at = (end.segment, end.segment, end.offset)
         far = [number for (number,) in db.execute(f"SELECT session FROM sessions WHERE {beyond}", at)]  # noqa: S608
-    for (what, _, mend, lost), count in zip(RULES, counts, strict=True):
+    for (what, _, mend, lost), count in zip(rules, counts, strict=True):
         if count:
             bench.report(path, f"has {count} {what}", lost.format(count))
             _change(bench, path, mend)
+    for rowid in damaged:
+        bench.report(path, "a window of calling contexts is damaged", "1 window of calling contexts")
+        _change(bench, path, f"DELETE FROM contexts WHERE rowid = {rowid}")  # noqa: S608
     for session in far:
         bench.report(path, f"session {session} stands for more than the journal has", "raw records, no iterations")
         _change(bench, path, RESET.format(end.segment, end.offset, session))

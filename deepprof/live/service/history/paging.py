@@ -83,6 +83,11 @@ def read_page(db: sqlite3.Connection, folder: Path, asked: HistoryQuery) -> tupl
             return _show(rows, {session: rank for session, rank, _ in sessions}), f"{place[0]}.{place[1]}" * more
 
 
+def list_sessions(db: sqlite3.Connection, job: str, rank: int | None) -> list[int]:
+    """Return the latest session of each rank of a job, or of one rank."""
+    return [session for session, _, _ in _list_sessions(db, job, rank, 0)]
+
+
 def _list_sessions(db: sqlite3.Connection, job: str, rank: int | None, since: int) -> list[tuple[int, int, int]]:
     """Return session, rank and first row of the job's sessions from `since` on."""
     if rank is None:

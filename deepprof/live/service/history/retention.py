@@ -13,6 +13,7 @@ ALIVE = (
 NO_ROWS = (
     "NOT EXISTS (SELECT 1 FROM iterations WHERE iterations.session = sessions.session)"
     " AND NOT EXISTS (SELECT 1 FROM sealed_sessions WHERE sealed_sessions.session = sessions.session)"
+    " AND NOT EXISTS (SELECT 1 FROM contexts WHERE contexts.session = sessions.session)"
 )
 SESSIONS = 100_000  # most that are kept, so that a client that begins anew every second cannot fill the disk
 PART = 8  # one in so many hot rows is removed at a time where there are too many

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from deepprof.live.service.folder import StoreError
-from deepprof.live.service.history.schema import SCHEMA, SIDE_FILES, STORED_ROWS, connect
+from deepprof.live.service.history.schema import SCHEMAS, SIDE_FILES, STORED_ROWS, VERSION, connect
 
 # The tables in the order in which they are needed, with the types of their columns (`TYPES`; N: integer or null).
 TABLES = {
@@ -20,6 +20,7 @@ TABLES = {
     "marks": "ii",
     "sealed": "iiiii",
     "sealed_sessions": "iiii",
+    "contexts": "iiiiiib",
     "texts": "tTt",
     "counters": "ti",
 }
@@ -68,10 +69,10 @@ def _open_old(old: Path) -> sqlite3.Connection | None:
 
 
 def _is_ours(db: sqlite3.Connection, table: str) -> bool:
-    """Return whether the table is defined as in `SCHEMA`: reading any other, or a view, could run foreign code."""
+    """Return whether the table is defined as in `SCHEMAS`: reading any other, or a view, could run foreign code."""
     with suppress(sqlite3.Error):
         found = db.execute("SELECT sql FROM sqlite_master WHERE name = ?", (table,)).fetchall()
-        return len(found) == 1 and found[0][0] in SCHEMA
+        return len(found) == 1 and found[0][0] in SCHEMAS[VERSION]
     return False
 
 

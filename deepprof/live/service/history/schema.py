@@ -17,7 +17,7 @@ from deepprof.live.service.views import HISTORY
 DATABASE = "history.db"
 SIDE_FILES = ("-wal", "-shm", "-journal")  # suffixes of SQLite's own files beside the database
 APPLICATION_ID = 0x44507266  # "DPrf"
-VERSION = 1
+VERSION = 2
 WAL_NBYTES = 64 << 20  # to which the write-ahead log is cut back
 BUSY_S = 30.0
 VALUE_NBYTES = 512 << 20  # of one value or row: twice the largest state of a rank (`session.limits`)
@@ -56,6 +56,14 @@ SCHEMA = (
     "CREATE TABLE texts (key TEXT PRIMARY KEY, job TEXT, value TEXT NOT NULL)",
     "CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID",
 )
+# Since version 2; the other tables are those of version 1.
+ADDED = (
+    "CREATE TABLE contexts (session INTEGER NOT NULL, start_ns INTEGER NOT NULL, length_ns INTEGER NOT NULL,"
+    " unix_ns INTEGER NOT NULL, folded INTEGER NOT NULL, nbytes INTEGER NOT NULL, tree BLOB NOT NULL)",
+    "CREATE UNIQUE INDEX contexts_of_session ON contexts (session, start_ns, length_ns)",
+    "CREATE INDEX contexts_by_age ON contexts (unix_ns, nbytes)",
+)
+SCHEMAS = {1: SCHEMA, VERSION: (*SCHEMA, *ADDED)}
 COUNTERS = (("next_row", 1), ("sealed", 0), ("synced", 0))
 
 
@@ -94,6 +102,8 @@ def set_up(db: sqlite3.Connection, path: Path, *, known: bool) -> None:
         db.execute(f"PRAGMA journal_size_limit = {WAL_NBYTES}")
         if fresh:
             _create(db)
+        else:
+            _bring_up(db)
 
 
 def is_empty(db: sqlite3.Connection) -> bool:
@@ -106,7 +116,7 @@ def _create(db: sqlite3.Connection) -> None:
     """Create the tables, all or none, and sync them to disk."""
     db.execute("PRAGMA synchronous = FULL")
     db.execute("BEGIN IMMEDIATE")
-    for statement in SCHEMA:
+    for statement in SCHEMAS[VERSION]:
         db.execute(statement)
     db.executemany("INSERT INTO counters VALUES (?, ?)", COUNTERS)
     db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -115,15 +125,38 @@ def _create(db: sqlite3.Connection) -> None:
     db.execute("PRAGMA synchronous = NORMAL")
 
 
+def _bring_up(db: sqlite3.Connection) -> None:
+    """Add what a database of an earlier version lacks, all or nothing, and sync it to disk."""
+    if version_of(db) == VERSION:
+        return
+    db.execute("PRAGMA synchronous = FULL")
+    db.execute("BEGIN IMMEDIATE")
+    for statement in ADDED:
+        db.execute(statement)
+    db.execute(f"PRAGMA user_version = {VERSION}")
+    db.execute("COMMIT")
+    db.execute("PRAGMA synchronous = NORMAL")
+
+
+def version_of(db: sqlite3.Connection) -> int:
+    """Return the version of a history's database."""
+    return int(db.execute("PRAGMA user_version").fetchone()[0])
+
+
+def has_contexts(db: sqlite3.Connection) -> bool:
+    """Return whether a history has the tables of calling contexts."""
+    return version_of(db) > 1
+
+
 def require_ours(db: sqlite3.Connection, path: Path) -> None:
-    """Raise `StoreError` unless the database has DeepProf's mark, a known version, and exactly DeepProf's tables."""
+    """Raise `StoreError` unless the database has DeepProf's mark, a known version, and exactly its tables."""
     (mark,), (version,) = (db.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version"))
     if mark != APPLICATION_ID:
         raise StoreError(path, "is a database, but no history of DeepProf", "name another store")
     if version > VERSION:
         raise StoreError(path, f"is of version {version}; this DeepProf reads {VERSION}", "update DeepProf")
     names = "SELECT sql FROM sqlite_master WHERE name NOT LIKE 'sqlite~_%' ESCAPE '~'"
-    if version != VERSION or {sql for (sql,) in db.execute(names)} != set(SCHEMA):
+    if {sql for (sql,) in db.execute(names)} != set(SCHEMAS.get(version, ())):
         raise StoreError(path, "has other tables than a history of DeepProf")
 
 

@@ -6,20 +6,47 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from deepprof.live.service.context_windows import ContextWindow
 from deepprof.live.service.journal import JournalPlace
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Checkpoint:
-    """A session's `state` after all frames before the journal `position`, and its iterations since the last checkpoint.
+    """A session's `state` after all frames before the journal `position`, and its results since the last checkpoint.
 
-    `iterations` has the schema HISTORY, oldest first.
+    `iterations` has the schema HISTORY, oldest first; `contexts` are windows that are over.
     """
 
     session: int
     position: JournalPlace
     state: bytes
     iterations: pl.DataFrame
+    contexts: tuple[ContextWindow, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WaitingWindow:
+    """A window of a session that is not in the history yet; nothing of one that `is_open` was ever there."""
+
+    session: int
+    window: ContextWindow
+    is_open: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ContextAnswer:
+    """Calling contexts of a job in a time: `nodes`, callers first, and `sums` (`WINDOW_SUMS`) of their windows.
+
+    `windows` were merged, of at least `step_ns` each; `folded` sums are in those of contexts above. `earliest_ns` is
+    when the first window began that is kept, None without any.
+    """
+
+    nodes: pl.DataFrame
+    sums: pl.DataFrame
+    windows: int
+    folded: int
+    step_ns: int
+    earliest_ns: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +79,9 @@ class JobSummary:
 
 @dataclass(frozen=True, slots=True)
 class RetentionResult:
-    """What retention removed: sealed `files` and hot `rows` (without those already replaced), and `sessions`."""
+    """What retention removed: sealed `files`, hot `rows` (without those already replaced), `sessions`, `windows`."""
 
     files: int
     rows: int
     sessions: int
+    windows: int = 0

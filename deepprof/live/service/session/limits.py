@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from deepprof.live.service.context_windows import MOST_NODES
+
 
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
@@ -13,7 +15,8 @@ class SessionLimits:
     late are dropped. `held_events` per device are kept for iterations that are not given out yet; an iteration that
     began before them is given out as incomplete. `devices` of a rank are followed, and the main stream of each is
     chosen among `streams`. A kernel finds its launch among the latest `launches`. `ranges` may be open or wait for a
-    device. `families` of ranges are distinguished. `host_rows` are kept of a rank without a device, until its end.
+    device. `families` of ranges are distinguished. `host_rows` are kept of a rank without a device, until its end. Of a
+    minute `contexts` are kept by name.
     """
 
     pending_records: int = 1 << 20
@@ -24,6 +27,7 @@ class SessionLimits:
     ranges: int = 1 << 14
     families: int = 64
     host_rows: int = 1 << 16
+    contexts: int = MOST_NODES
 
     def __post_init__(self) -> None:
         for name in self.__slots__:

@@ -11,7 +11,9 @@ import numpy as np
 import polars as pl
 
 from deepprof.collectors.trace import ANNOTATIONS, Accounting, Trace, empty_table
+from deepprof.live.service.context_windows import MOST_NODES, ContextWindow
 from deepprof.live.service.session.columns import FARTHEST_NS, RANGES, Columns, empty, join, select
+from deepprof.live.service.session.contexts import SessionContexts
 from deepprof.live.service.session.device_session import DeviceSession
 from deepprof.live.service.session.events import SessionEvent
 from deepprof.live.service.session.intake import TIMES, SessionIntake, WaitingRows, call_columns, range_columns
@@ -98,6 +100,7 @@ class _SessionState:
     host_ranges: bool = False  # the host has ranges: those of devices repeat them and are left out
     done_ns: int = -FARTHEST_NS  # all device events that start before were processed
     ended: bool = False
+    contexts: SessionContexts = field(default_factory=lambda: SessionContexts(MOST_NODES))  # newer than saved states
 
     @classmethod
     def make(cls, limits: SessionLimits) -> _SessionState:
@@ -108,6 +111,7 @@ class _SessionState:
             Launches(limits.launches),
             RangeFamilies(limits.families),
             _CpuFallback(limits.host_rows),
+            contexts=SessionContexts(limits.contexts),
         )
 
 
@@ -124,10 +128,11 @@ MOST_STRETCHES = 64  # gaps that wait to be handled
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SessionOutput:
-    """New iterations (`HISTORY`), in order for each device, and events."""
+    """New iterations (`HISTORY`), in order for each device, events, and windows of contexts that are over."""
 
     iterations: pl.DataFrame
     events: tuple[SessionEvent, ...]
+    contexts: tuple[ContextWindow, ...] = ()
 
 
 class RankSession:
@@ -161,6 +166,8 @@ class RankSession:
         self._names.add(records.names, records.first_name)
         rows = {name: state.intake.admit(name, records.tables[name]) for name in TIMES if name in records.tables}
         self._watch_for_devices(records, rows)
+        if late := state.contexts.take(records.tables):
+            state.intake.drop("late", {"context_sums": late})
         if (events := rows.get("device_events")) is not None:
             queues.events.add(state.intake.device_events(events))
         if (host := rows.get("host_events")) is not None:
@@ -205,6 +212,7 @@ class RankSession:
         """Note that the records end here."""
         self._refuse_when_ended()
         self._close("end", None)
+        self._state.contexts.end()
         self._state.ended = True
 
     def _close(self, closing: Literal["gap", "end"], lost: int | None) -> None:
@@ -224,7 +232,7 @@ class RankSession:
         given = [follower.take_given() for follower in self._state.followers.values()]
         rows = as_history([part for one in given for part in one.rows])
         events = tuple(event for one in given for event in one.events)
-        return SessionOutput(rows, events)
+        return SessionOutput(rows, events, tuple(self._state.contexts.take_given(self._names.texts)))
 
     def _work(self) -> None:
         state = self._state
@@ -327,6 +335,10 @@ class RankSession:
             own = iterations.filter(pl.col("device") == device).sort("start_ns", maintain_order=True)
             follower.settle(own, [loop for loop in loops if loop.device == device])
 
+    def look_at_contexts(self) -> list[ContextWindow]:
+        """Return the minutes of calling contexts that are not over, as far as they are known."""
+        return list(self._state.contexts.look(self._names.texts))
+
     @property
     def names(self) -> Sequence[str]:
         """The rank's names by id."""
@@ -336,7 +348,8 @@ class RankSession:
     def dropped(self) -> Mapping[str, int]:
         """Records taken but dropped, by reason.
 
-        `late`: they start before a watermark; `gap`: they start before the latest record before a gap; `device`: there
+        `late`: they start before a watermark, or, windows of contexts, an hour before the newest; `gap`: they start
+        before the latest record before a gap; `device`: there
         are too many devices; `time`: they are beyond all clocks.
         """
         return MappingProxyType(self._state.intake.dropped)
@@ -362,7 +375,8 @@ class RankSession:
         """The bytes held, without names and the miners' own memory."""
         state = self._state
         pending = sum(queue.nbytes for stretch in state.stretches for queue in stretch.queues.all)
-        return pending + state.launches.nbytes + sum(follower.nbytes for follower in state.followers.values())
+        followers = sum(follower.nbytes for follower in state.followers.values())
+        return pending + state.launches.nbytes + state.contexts.nbytes + followers
 
     # -- saving --
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from deepprof.collectors.live.packets import (
+    CONTEXT,
+    CONTEXT_SUM,
     EVENT,
     HEAD,
+    LAUNCH,
     MAGIC,
     NAME_HEAD,
     NO_COPY,
@@ -21,7 +24,23 @@ from deepprof.collectors.live.packets import (
     Reason,
 )
 
-__all__ = ["counts", "end", "events", "head", "hello", "kernels", "names", "notice", "packet", "ranges", "tick"]
+__all__ = [
+    "contexts",
+    "counts",
+    "end",
+    "events",
+    "head",
+    "hello",
+    "kernels",
+    "launches",
+    "names",
+    "notice",
+    "packet",
+    "ranges",
+    "sums",
+    "tick",
+    "window",
+]
 
 SESSION = "0123456789abcdef0123456789abcdef"
 NEVER = 2**63 - 1
@@ -111,3 +130,23 @@ def end(first: int, reason: int = Reason.NONE, **made: int) -> bytes:
 
 def whole(kind: Kind, payload: bytes) -> tuple[int, memoryview]:
     return kind, memoryview(payload)
+
+
+def contexts(rows: list[tuple[int, int, int, int]], first: int = 1) -> bytes:
+    """Contexts as (parent, name, line, kind), numbered from `first` on."""
+    return np.array([(number, *row) for number, row in enumerate(rows, first)], CONTEXT).tobytes()
+
+
+def sums(first: int, rows: np.ndarray, reason: int = Reason.NONE, **made: int) -> bytes:
+    assert rows.dtype == CONTEXT_SUM
+    return head(first, len(rows), reason, made) + rows.tobytes()
+
+
+def window(start_ns: int, amounts: dict[int, tuple[int, int]], length_ns: int = 10**9) -> np.ndarray:
+    """Sums of a window: count and time on the host by context."""
+    rows = [(start_ns, start_ns + length_ns, host_ns, count, number, 0) for number, (count, host_ns) in amounts.items()]
+    return np.array(rows, CONTEXT_SUM)
+
+
+def launches(contexts_by_correlation: dict[int, int]) -> bytes:
+    return np.array(list(contexts_by_correlation.items()), LAUNCH).tobytes()

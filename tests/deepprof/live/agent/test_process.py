@@ -31,6 +31,8 @@ class Listener:
     said: list[tuple[str, object]] = field(default_factory=list)
     rows: list[pl.DataFrame] = field(default_factory=list)
     source: list[int] = field(default_factory=list)
+    contexts: list[Mapping[str, pl.DataFrame]] = field(default_factory=list)
+    flagged: Mapping[str, int] = field(default_factory=dict)
 
     def name_ids(self, texts: Sequence[str]) -> np.ndarray:
         return self.rank_names.find(texts)
@@ -39,13 +41,15 @@ class Listener:
         for table, rows in tables.items():
             assert rows.schema == TABLES[table]
             assert rows.to_series(0).is_sorted()
-            if rows.height:
+            if rows.height and "context_sums" not in tables:  # these are told when their window is over
                 assert rows.to_series(0)[0] >= self.watermark_ns
                 assert rows.to_series(0)[-1] < until_ns
                 self.rows.append(rows)
         count = sum(rows.height for table, rows in tables.items() if table in RECORD_TABLES)
         if count:
             self.said.append(("records", count))
+        self.contexts += [tables] if "context_sums" in tables else []
+        assert until_ns >= self.watermark_ns
         self.watermark_ns = until_ns
         self.source.append(source_next)
         return True
@@ -56,6 +60,7 @@ class Listener:
 
     def end(self, dropped: Mapping[str, int] | None = None, flagged: Mapping[str, int] | None = None) -> None:
         self.said.append(("end", {reason: count for reason, count in (dropped or {}).items() if count}))
+        self.flagged = {reason: count for reason, count in (flagged or {}).items() if count}
 
 
 def make(source_next: int = 0, **hello: object) -> tuple[ProcessDecoder, Listener]:

@@ -187,6 +187,9 @@ class FakeDaemon(ingest_pb2_grpc.IngestServicer, query_pb2_grpc.QueryServicer, a
     def GetMetrics(self, request: Any, context: Any) -> Any:  # noqa: N802
         return self.give("GetMetrics", request, context, query_pb2.GetMetricsResponse())
 
+    def GetContexts(self, request: Any, context: Any) -> Any:  # noqa: N802
+        return self.give("GetContexts", request, context, query_pb2.GetContextsResponse())
+
     def GetFindings(self, request: Any, context: Any) -> Any:  # noqa: N802
         return self.give("GetFindings", request, context, query_pb2.GetFindingsResponse())
 

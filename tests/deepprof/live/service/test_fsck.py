@@ -257,7 +257,7 @@ def test_values_that_no_history_has_are_not_read(store: Path, statement: str, mo
 
 def test_newer_versions_are_not_touched(store: Path) -> None:
     db = sqlite3.connect(store / "history.db", isolation_level=None)
-    db.execute("PRAGMA user_version = 2")
+    db.execute("PRAGMA user_version = 3")
     db.close()
     content = (store / "history.db").read_bytes()
     with pytest.raises(StoreError, match="update DeepProf"):

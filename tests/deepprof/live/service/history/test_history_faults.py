@@ -130,7 +130,7 @@ def test_files_that_are_no_database_are_one_line(tmp_path: Path, content: bytes)
     ("statement", "problem"),
     [
         ("PRAGMA application_id = 7", "is a database, but no history of DeepProf"),
-        ("PRAGMA user_version = 2", "is of version 2; this DeepProf reads 1; update DeepProf"),
+        ("PRAGMA user_version = 3", "is of version 3; this DeepProf reads 2; update DeepProf"),
         ("PRAGMA user_version = 0", "has other tables"),
         ("CREATE TABLE more (x)", "has other tables"),
         ("CREATE TRIGGER t AFTER INSERT ON texts BEGIN DELETE FROM sessions; END", "has other tables"),
