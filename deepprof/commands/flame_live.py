@@ -72,8 +72,8 @@ def _read(daemon: Daemon, ranks: Sequence[RankState], rank: int, args: argparse.
             raise UsageError(f"rank {rank} of job {job!r} has sent no calling contexts; {HOW}")
         raise UsageError(f"rank {rank} of job {job!r} sent no calling contexts in this time; leave out --from and --to")
     contexts = read_sent(history.nodes).measure(history.sums)
-    first, last = history.sums["time_ns"].min(), (history.sums["time_ns"] + history.sums["window_ns"]).max()
-    return SentFlame(job, rank, contexts, int(first), int(last))
+    starts, ends = history.sums["time_ns"], history.sums["time_ns"] + history.sums["window_ns"]
+    return SentFlame(job, rank, contexts, min(starts.to_list()), max(ends.to_list()))
 
 
 def _check(args: argparse.Namespace) -> str:

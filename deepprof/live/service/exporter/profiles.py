@@ -38,12 +38,12 @@ PROFILE_MEASURES: Mapping[str, FlameMeasure] = MappingProxyType(
 class ContextReader(Protocol):
     """Reads what a job has sent of its contexts."""
 
-    def __call__(self, job: str, rank: int | None, start_ns: int, end_ns: int) -> Sequence[ContextsOfRank]:
-        """Return that of a rank, or of all ranks of a job, in the windows that begin in [`start_ns`, `end_ns`)."""
+    def __call__(self, job: str, rank: int, start_ns: int, end_ns: int, /) -> Sequence[ContextsOfRank]:
+        """Return that of a rank in the windows that begin in [`start_ns`, `end_ns`); nothing where there is nothing."""
         ...
 
 
-def read_nothing(job: str, rank: int | None, start_ns: int, end_ns: int) -> Sequence[ContextsOfRank]:
+def read_nothing(_: str, __: int, ___: int, ____: int, /) -> Sequence[ContextsOfRank]:
     """Return that nothing was sent."""
     return ()
 
