@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
+import yaml
 
 from deepprof.live.client.values import LeadingFigures
 from deepprof.live.service.exporter import Exporter, ExporterSettings, profiles
+from deepprof.live.service.exporter.exporter import PROFILES
 from deepprof.live.service.exporter.profiles import LAG_NS, ProfileRequest, write_profile
 from deepprof.metrics.contexts.history import ContextsOfRank
 from tests.deepprof.live.service.exporter.jobs import START_NS, S, make_device, make_rank, make_snapshot
@@ -103,6 +107,17 @@ def test_what_is_too_much_is_bounded_and_said(monkeypatch: pytest.MonkeyPatch) -
         "1 more rank left out",
         "4 small contexts put together",
     ]
+
+
+def test_the_documented_configurations_ask_for_it() -> None:
+    page = (Path(__file__).resolve().parents[5] / "docs" / "prometheus.md").read_text()
+    (parca,) = [each for each in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if "pprof_config" in each]
+    (scraped,) = yaml.safe_load(parca)["scrape_configs"]
+    enabled = {name: each for name, each in scraped["profiling_config"]["pprof_config"].items() if each["enabled"]}
+    assert enabled == {"contexts": {"enabled": True, "path": PROFILES, "delta": True}}
+    (alloy,) = re.findall(r"```river\n(.*?)```", page, re.DOTALL)
+    assert re.findall(r'path *= "(.*?)"', alloy) == [PROFILES]
+    assert (scraped["scrape_interval"], re.findall(r'scrape_interval *= "(.*?)"', alloy)) == ("1m", ["1m"])
 
 
 @pytest.fixture(scope="module")
