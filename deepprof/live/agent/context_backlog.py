@@ -29,7 +29,7 @@ NEVER = np.iinfo(np.int64).max
 MOST_SUMS = 1 << 18  # that are held: 10 MB
 
 
-class ContextPiece(NamedTuple):
+class _ContextPiece(NamedTuple):
     """Tables of some sums, and how many sums follow in other pieces of the same release."""
 
     tables: dict[str, pl.DataFrame]
@@ -95,7 +95,7 @@ class ContextBacklog:
         rows = rows[ready]
         return rows[np.argsort(rows["start_ns"], kind="stable")]
 
-    def release(self, rows: Rows, now_ns: int, clock: ClockFollower, names: NameIds) -> Iterator[ContextPiece]:
+    def release(self, rows: Rows, now_ns: int, clock: ClockFollower, names: NameIds) -> Iterator[_ContextPiece]:
         """Yield sums as tables, with what came in of the time on devices of their contexts."""
         self.device.join(now_ns)
         counts, times_ns = self.device.take(rows["context"])
@@ -105,7 +105,7 @@ class ContextBacklog:
             nodes = self.tree.nodes(ids, names(self.tree.names_of(ids)))
             times = SumTimes(start[part], length[part], counts[part], times_ns[part])
             tables = {"context_sums": self.tree.sums(rows[part], times), "context_nodes": nodes}
-            yield ContextPiece(tables, len(rows[part]), len(rows) - part.stop)
+            yield _ContextPiece(tables, len(rows[part]), len(rows) - part.stop)
 
     def finish(self, now_ns: int) -> int:
         """Return how many device events came into no sum, now that nothing follows."""

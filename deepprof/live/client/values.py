@@ -268,8 +268,8 @@ class ContextHistory:
     `nodes` has a row for each context, callers first: `context`, `parent` (0: none), `kind`, `name` and `line`, as
     `trace.context_nodes` but for the text. `sums` has a row for each context and window: `time_ns`, `window_ns`,
     `context`, `count`, `host_ns` with that of callees, and `device_count` and `device_ns` of what it launched itself.
-    `windows` were merged into those of `sums`, of at least `step_ns`; `folded` sums are in those of contexts above, as
-    there were too many. `earliest_ns` is when the first window began that is kept, None without any.
+    `windows` were merged into those of `sums`, of at least `step_ns`; `folded` is how often contexts began that were
+    too many, and count for those above. `earliest_ns` is when the first window began that is kept, None without any.
     """
 
     job: str

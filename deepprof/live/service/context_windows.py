@@ -37,7 +37,7 @@ PENDING_ROWS = 1 << 17
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ContextWindow:
-    """The tree (`TREE`) of a rank's window, and how many sums of contexts beyond the limit are not in it by name."""
+    """The tree (`TREE`) of a rank's window, and how often contexts began that are over its limit."""
 
     start_ns: int
     length_ns: int
@@ -50,7 +50,7 @@ class ContextWindow:
 
 
 def merge_trees(parts: Sequence[pl.DataFrame], most: int = MOST_NODES) -> tuple[pl.DataFrame, int]:
-    """Return one tree of all parts, and how many rows with amounts it does not have by name.
+    """Return one tree of all parts, and how often contexts began that it does not have.
 
     Parts are trees, or tables with other columns beside `context`, `parent` and the amounts, all with the same; the
     first row of a context says what it is.
@@ -61,9 +61,7 @@ def merge_trees(parts: Sequence[pl.DataFrame], most: int = MOST_NODES) -> tuple[
     merged = grouped.agg(pl.col(others).first(), *(_sum_up(amount) for amount in AMOUNTS)).select(rows.columns)
     if merged.height <= most:
         return merged, 0
-    gone = merged["context"][most:]
-    used = rows.filter(pl.any_horizontal(pl.col(AMOUNTS) > 0))
-    return fold(merged, most), int(used["context"].is_in(gone.implode()).sum())
+    return _fold(merged, most), int(merged["count"][most:].sum())
 
 
 def _sum_up(amount: str) -> pl.Expr:
@@ -74,7 +72,7 @@ def _sum_up(amount: str) -> pl.Expr:
     )
 
 
-def fold(tree: pl.DataFrame, most: int) -> pl.DataFrame:
+def _fold(tree: pl.DataFrame, most: int) -> pl.DataFrame:
     """Return the first `most` rows; what the others launched counts for the deepest context above them that stays."""
     kept, rest = tree.head(most), tree.slice(most)
     places = pl.DataFrame({"context": tree["context"]}).with_row_index("place")

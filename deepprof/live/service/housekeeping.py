@@ -58,7 +58,7 @@ def identify(engine: Engine) -> Identity | None:
 
 async def tidy(engine: Engine) -> None:
     """Do every task once; one that fails does not keep the others from being done, which may free space."""
-    for chore in (_retain, seal, merge_contexts, _release, _expire, _try_again, take_measure, _give_back):
+    for chore in (_retain, seal, _merge_contexts, _release, _expire, _try_again, take_measure, _give_back):
         try:
             await chore(engine)
         except (OSError, StoreError, RefusedError) as error:
@@ -78,7 +78,7 @@ async def seal(engine: Engine) -> None:
     await asyncio.to_thread(engine.history.seal, engine.clock.unix_ns() - engine.config.history.seal_after_ns)
 
 
-async def merge_contexts(engine: Engine) -> None:
+async def _merge_contexts(engine: Engine) -> None:
     """Merge minutes of calling contexts into hours."""
     until = engine.clock.unix_ns() - engine.config.history.merge_contexts_after_ns
     await asyncio.to_thread(engine.history.merge_contexts, until)

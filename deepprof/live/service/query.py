@@ -118,7 +118,7 @@ class QueryServicer(query_pb2_grpc.QueryServicer):
         try:
             async with self.history_turns.hold(CALLER.get(), request.job):
                 found = await read_contexts(self.engine, request.job, rank, (start, end), ranks)
-            return await asyncio.to_thread(contexts_of, found)
+            return await asyncio.to_thread(_contexts_of, found)
         except ValueError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         except (OSError, StoreError) as error:
@@ -292,19 +292,20 @@ async def _cut_page(items: Sequence[T], size: int, token: str, context: Context)
     return items[first : first + limit], str(first + limit) if first + limit < len(items) else ""
 
 
-def contexts_of(found: ContextAnswer) -> wire.GetContextsResponse:
+def _contexts_of(found: ContextAnswer) -> wire.GetContextsResponse:
     """Return an answer on calling contexts; the last contexts are left out where texts would make it too large."""
     names = found.nodes["name"].str.slice(0, NAME_CHARS)
     nodes = found.nodes.with_columns(names)
     fits = int((names.str.len_bytes().cum_sum() <= NAMES_NBYTES).sum())
-    sums = found.sums
+    sums, folded = found.sums, found.folded
     if fits < nodes.height:
         sums = sums.filter(sums["context"].is_in(nodes["context"][:fits].implode()))
+        folded += int(found.sums["count"].sum()) - int(sums["count"].sum())
     return wire.GetContextsResponse(
         nodes=to_arrow(nodes[:fits]),
         sums=to_arrow(sums),
         windows=found.windows,
-        folded=found.folded + found.sums.height - sums.height,
+        folded=folded,
         step_ns=found.step_ns,
         earliest_ns=found.earliest_ns,
     )

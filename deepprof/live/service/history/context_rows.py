@@ -35,13 +35,13 @@ class _SavedTree:
     tree: pl.DataFrame
 
 
-def pack_tree(tree: pl.DataFrame) -> bytes:
+def _pack_tree(tree: pl.DataFrame) -> bytes:
     """Return a tree as bytes, with a checksum."""
     return pack(_SavedTree(tree.rechunk()))
 
 
-def unpack_tree(data: object) -> pl.DataFrame:
-    """Return the tree that `pack_tree` has written. Raises `sqlite3.DatabaseError` for anything else."""
+def _unpack_tree(data: object) -> pl.DataFrame:
+    """Return the tree that `_pack_tree` has written. Raises `sqlite3.DatabaseError` for anything else."""
     try:
         tree = unpack(data if isinstance(data, bytes) else b"", _SavedTree).tree
     except ValueError as error:
@@ -65,7 +65,7 @@ def put_windows(db: sqlite3.Connection, session: int, windows: Sequence[ContextW
 
 def _put(db: sqlite3.Connection, session: int, window: ContextWindow, unix_ns: int) -> None:
     """Write a window in place of the one of its time."""
-    tree = pack_tree(window.tree)
+    tree = _pack_tree(window.tree)
     known = "DELETE FROM contexts WHERE session = ? AND start_ns = ? AND length_ns = ?"
     db.execute(known, (session, window.start_ns, window.length_ns))
     values = session, window.start_ns, window.length_ns, unix_ns, window.folded, len(tree), tree
@@ -75,7 +75,7 @@ def _put(db: sqlite3.Connection, session: int, window: ContextWindow, unix_ns: i
 def _to_window(row: tuple[int, int, int, object]) -> ContextWindow:
     """Return a row of the database as a window."""
     start_ns, length_ns, folded, tree = row
-    return ContextWindow(start_ns, length_ns, unpack_tree(tree), folded)
+    return ContextWindow(start_ns, length_ns, _unpack_tree(tree), folded)
 
 
 def count_windows(db: sqlite3.Connection, session: int, start_ns: int, end_ns: int) -> int:
@@ -132,9 +132,9 @@ def drop_windows(db: sqlite3.Connection, before_unix_ns: int, max_nbytes: int) -
 def find_damaged(db: sqlite3.Connection) -> list[int]:
     """Return the row ids of windows that cannot be read."""
     damaged = []
-    for rowid, *row in db.execute("SELECT rowid, start_ns, length_ns, folded, tree FROM contexts"):
+    for rowid, tree in db.execute("SELECT rowid, CASE typeof(tree) WHEN 'blob' THEN tree END FROM contexts"):
         try:
-            unpack_tree(row[-1])
+            _unpack_tree(tree)
         except sqlite3.DatabaseError:
             damaged.append(rowid)
     return damaged

@@ -127,7 +127,7 @@ def _create(db: sqlite3.Connection) -> None:
 
 def _bring_up(db: sqlite3.Connection) -> None:
     """Add what a database of an earlier version lacks, all or nothing, and sync it to disk."""
-    if version_of(db) == VERSION:
+    if _version_of(db) == VERSION:
         return
     db.execute("PRAGMA synchronous = FULL")
     db.execute("BEGIN IMMEDIATE")
@@ -138,14 +138,14 @@ def _bring_up(db: sqlite3.Connection) -> None:
     db.execute("PRAGMA synchronous = NORMAL")
 
 
-def version_of(db: sqlite3.Connection) -> int:
+def _version_of(db: sqlite3.Connection) -> int:
     """Return the version of a history's database."""
     return int(db.execute("PRAGMA user_version").fetchone()[0])
 
 
 def has_contexts(db: sqlite3.Connection) -> bool:
     """Return whether a history has the tables of calling contexts."""
-    return version_of(db) > 1
+    return _version_of(db) > 1
 
 
 def require_ours(db: sqlite3.Connection, path: Path) -> None:

@@ -37,8 +37,8 @@ class WaitingWindow:
 class ContextAnswer:
     """Calling contexts of a job in a time: `nodes`, callers first, and `sums` (`WINDOW_SUMS`) of their windows.
 
-    `windows` were merged, of at least `step_ns` each; `folded` sums are in those of contexts above. `earliest_ns` is
-    when the first window began that is kept, None without any.
+    `windows` were merged, of at least `step_ns` each; `folded` is how often contexts began that are over the limit, and
+    count for those above. `earliest_ns` is when the first window began that is kept, None without any.
     """
 
     nodes: pl.DataFrame

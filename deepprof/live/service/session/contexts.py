@@ -23,7 +23,7 @@ PART_ROWS = 1 << 14  # that wait to be merged
 
 @dataclass(slots=True)
 class _OpenMinute:
-    """The trees of a minute so far; names are the rank's ids. `folded` sums are in them without their names."""
+    """The trees of a minute so far; names are the rank's ids. `folded` is how often contexts began that they lack."""
 
     parts: list[pl.DataFrame] = field(default_factory=list)
     rows: int = 0

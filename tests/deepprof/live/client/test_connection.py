@@ -115,6 +115,27 @@ def test_iterations_come_as_one_table(daemon, connection):
         connection.iterations("j")
 
 
+def test_contexts_come_as_two_tables(daemon, connection):
+    def arrow(**columns):
+        file = io.BytesIO()
+        pl.DataFrame(columns).write_ipc_stream(file)
+        return file.getvalue()
+
+    daemon.answers["GetContexts"] = query_pb2.GetContextsResponse(
+        nodes=arrow(context=[7]), sums=arrow(context=[7, 7]), windows=3, folded=2, step_ns=60, earliest_ns=0
+    )
+    found = connection.contexts("j", rank=0, end_ns=9)
+    assert (found.nodes.height, found.sums.height, found.windows, found.folded) == (1, 2, 3, 2)
+    assert (found.job, found.rank, found.step_ns, found.earliest_ns) == ("j", 0, 60, 0)
+    asked = daemon.asked["GetContexts"][0]
+    assert (asked.HasField("rank"), asked.HasField("start_ns"), asked.end_ns) == (True, False, 9)
+    daemon.answers["GetContexts"] = query_pb2.GetContextsResponse(nodes=arrow(context=[]), sums=arrow(context=[]))
+    assert connection.contexts("j").earliest_ns is None
+    daemon.answers["GetContexts"] = query_pb2.GetContextsResponse(nodes=b"nonsense")
+    with pytest.raises(DaemonError, match="a table that cannot be read"):
+        connection.contexts("j")
+
+
 def test_figures_findings_and_captures(daemon, connection):
     daemon.answers["GetMetrics"] = query_pb2.GetMetricsResponse(metrics=[query_pb2.LoopMetrics(p95_iteration_ns=9)])
     assert connection.metrics("j") == (LoopFigures(0, 0, 0, p95_iteration_ns=9),)

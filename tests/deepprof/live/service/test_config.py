@@ -58,7 +58,7 @@ OTHERS = {
     "journal.segment_nbytes": "32 MiB",
     "journal.total_nbytes": "1 GiB",
     "history.seal_after": "2h",
-    "history.merge_contexts_after": "90m",
+    "history.merge_contexts_after": "90min",
     "history.keep_for": "7d",
     "share.ranks": "2",
     "share.records_per_s": "3",

@@ -281,7 +281,15 @@ def ask(life: Life, client: Client) -> None:
     """Ask everything that can be asked."""
     for what in (client.jobs, client.captures, client.look):
         try_to(what)
-    for question in (client.ranks, client.loops, client.iterations, client.metrics, client.findings, client.look):
+    for question in (
+        client.ranks,
+        client.loops,
+        client.iterations,
+        client.contexts,
+        client.metrics,
+        client.findings,
+        client.look,
+    ):
         try_to(lambda question=question: question("first"))  # type: ignore[misc]
         try_to(lambda question=question: question("nobody"))  # type: ignore[misc]
     try_to(lambda: client.window("first"))

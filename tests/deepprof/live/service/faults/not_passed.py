@@ -20,6 +20,7 @@ WATCHERS = "not so many watch at a time; test_places.py has them"
 ONE_SENDER = "nobody takes over the rank of another sender; test_shares.py has some who do"
 DAY_LATER = "nobody is silent for a day"
 HISTORY = "no disk refuses to be read"
+MANY_WINDOWS = "no job has so many windows of contexts; history/test_windows.py has one"
 ON_ITS_WAY = "nobody comes back while something of theirs is on its way; test_engine_streams.py does"
 
 NOT_PASSED = {
@@ -38,6 +39,8 @@ NOT_PASSED = {
     "service.examiner.examiner:Examiner.run: asyncio.sleep(PAUSE_S)": ONCE_MORE,
     "service.examiner.examiner:Examiner.run: asyncio.sleep(PAUSE_S) (2)": ONCE_MORE,
     "service.housekeeping:_try_again: asyncio.to_thread(try_disk, engine)": BAD_DISK,
+    "service.query:QueryServicer.GetContexts: context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(err": MANY_WINDOWS,
+    "service.query:QueryServicer.GetContexts: context.abort(grpc.StatusCode.UNAVAILABLE, f'the history can": HISTORY,
     "service.query:QueryServicer.ListIterations: context.abort(grpc.StatusCode.UNAVAILABLE, f'the history can": HISTORY,
     "service.query:QueryServicer.ReadWindow: context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f'nothing w": READERS,
     "service.query:QueryServicer.ReadWindow: self.refuse(refusal, context)": READERS,
