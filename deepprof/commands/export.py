@@ -128,11 +128,11 @@ def write(analysis: Analysis, file: BinaryIO, args: argparse.Namespace) -> str:
         from deepprof.render.collapsed import write_collapsed
         from deepprof.render.flame import MEASURES
 
-        return write_collapsed(analysis, file, MEASURES[args.by or "device"])
+        return write_collapsed(analysis.contexts, file, MEASURES[args.by or "device"])
     if args.to == "pprof":
         from deepprof.render.pprof import write_pprof
 
-        return write_pprof(analysis, file)
+        return write_pprof(analysis.contexts, file)
     if args.to == "state-graph":
         return _write_state_graph(analysis, file, args.output)
     from deepprof.render.tabular import table_of, write_table

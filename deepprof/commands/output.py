@@ -48,12 +48,17 @@ def capture(show: Callable[[Console], None], output: str | None) -> str:
 
 def deliver(content: str, args: argparse.Namespace) -> None:
     """Write the report to the file or to stdout; JSON is always UTF-8, text on stdout is what stdout can show."""
+    encoding = "utf-8" if args.output is not None or args.format == "json" else require_stdout().encoding
+    deliver_bytes(content.encode(encoding, "strict" if args.output is not None else "replace"), args)
+
+
+def deliver_bytes(content: bytes, args: argparse.Namespace) -> None:
+    """Write the report to the file or to stdout as it is."""
     from deepprof.files import write_file
 
     if args.output is not None:
-        write_file(args.output, content.encode())
+        write_file(args.output, content)
         return
-    stdout = require_stdout()
-    rest = content.encode("utf-8" if args.format == "json" else stdout.encoding, "replace")
+    stdout, rest = require_stdout(), content
     while rest:  # an unbuffered stdout (python -u) may take only a part
         rest = rest[stdout.buffer.write(rest) :]

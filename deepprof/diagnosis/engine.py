@@ -13,6 +13,7 @@ from deepprof.diagnosis import rules
 from deepprof.diagnosis.fence import fence_rule
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.rule import Examine, Rule, Subject
+from deepprof.metrics.contexts.history import ContextsOfRank
 from deepprof.metrics.contexts.per_loop import LoopContexts
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.memory.device_memory import DeviceMemory
@@ -48,6 +49,11 @@ def diagnose_shares(shares: Iterable[ShareOfDevice], loops: Sequence[Loop], foun
 def diagnose_ranks(comparison: RankComparison, loops: Sequence[Loop], facts: Sequence[RankFacts]) -> list[Finding]:
     """Return what all rules find in the ranks of a job, beside each other."""
     return run(_rules_on("ranks"), comparison, loops, facts)
+
+
+def diagnose_history(history: ContextsOfRank) -> list[Finding]:
+    """Return what all rules on contexts of running jobs find in those of one rank."""
+    return run(_rules_on("history"), history)
 
 
 def run(chosen: Iterable[Examine], *examined: Any) -> list[Finding]:

@@ -8,25 +8,24 @@ import polars as pl
 
 from deepprof.render.flame import label
 from deepprof.render.plain import printable
+from deepprof.render.pprof import split_ranks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from deepprof.analysis import Analysis
     from deepprof.render.flame import FlameMeasure
 
 SEPARATOR = ";"
 
 
-def write_collapsed(analysis: Analysis, file: BinaryIO, measure: FlameMeasure) -> str:
+def write_collapsed(contexts: pl.DataFrame, file: BinaryIO, measure: FlameMeasure) -> str:
     """Write a line for each context that took something itself, those of several ranks under their rank.
 
-    Returns a summary of what was written.
+    `contexts` are those of an `Analysis`. Returns a summary of what was written.
     """
-    ranks, count = analysis.contexts["rank"].unique(maintain_order=True).to_list(), 0
-    for rank in ranks:
-        contexts = analysis.contexts.filter(pl.col("rank") == rank).with_columns(own=measure.own)
-        for line in _list_stacks(contexts, [f"rank {rank}"] if len(ranks) > 1 else []):
+    count = 0
+    for around, rows in split_ranks(contexts):
+        for line in _list_stacks(rows.with_columns(own=measure.own), [name for name, _, _ in around]):
             file.write(f"{line}\n".encode())
             count += 1
     return f"{count:,} stacks by {measure.title}"

@@ -63,6 +63,14 @@ MEASURES: Mapping[str, FlameMeasure] = MappingProxyType(
         "bytes": FlameMeasure("bytes copied", "bytes", ("copied_nbytes",), format_bytes),
     }
 )
+# Of contexts that a running job sends: the `device_count` of `launches` is of events, of which a graph has many.
+SENT_MEASURES: Mapping[str, FlameMeasure] = MappingProxyType(
+    {
+        "device": MEASURES["device"],
+        "host": MEASURES["host"],
+        "launches": FlameMeasure("kernels and copies launched", "count", ("device_count",), "{:,.0f}".format),
+    }
+)
 
 
 def derive_own(contexts: pl.DataFrame, taken: pl.DataFrame) -> pl.DataFrame:

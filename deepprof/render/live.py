@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 from deepprof.plurals import counted
 from deepprof.render.anatomy import describe_doubt
 from deepprof.render.live_table import INDENT, Line, LiveColumn, cut, draw_table
+from deepprof.render.plain import printable
 from deepprof.render.units import ABSENT, format_duration, format_ratio
 
 if TYPE_CHECKING:
     from deepprof.live.client.values import Account, DeviceState, JobState, RankState, StageFigures
 
-AROUND = 7  # lines of a job beside its rows
+AROUND = 8  # lines of a job beside its rows
 MIN_ROWS = 3  # rows of a job, however low the screen
 SILENT_NS = 300 * 10**9  # without a record, as in the alert CollectorSilent
 STYLES = {
@@ -26,7 +27,9 @@ STYLES = {
     "ended": "dim",
 }
 THROTTLED = ("duty", "off")
-NAME_COLUMNS = 40  # of a job's name in a table
+NAME_COLUMNS = 40  # of a job's name in a table, and of a line of code
+MOST_CONTEXTS = 3  # lines of code of a job
+JOINT = " · "
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +195,7 @@ def _draw_job(
     if job.active_findings:
         yield f"{' ' * INDENT}▲ {', '.join(job.active_findings)}", "bold yellow"
     yield from _draw_stages(ranks, width)
+    yield from _draw_contexts(ranks, width)
     rows = [_LiveRow(rank, device, now_unix_ns) for rank in ranks for device in rank.devices or (None,)]
     yield from _draw_rows(_choose_rows(rows, room), width)
     if room is not None and len(rows) > room:
@@ -208,6 +212,29 @@ def _draw_stages(ranks: Sequence[RankState], width: int) -> Iterator[Line]:
     while len(line := title + " · ".join(map(_show_stage, shown))) > width and len(shown) > 1:
         shown.remove(min(shown, key=lambda stage: stage.device_ns))
     yield line, ""
+
+
+def _draw_contexts(ranks: Sequence[RankState], width: int) -> Iterator[Line]:
+    """Yield a line with the lines of code that took most of the latest window, of the first rank that sends contexts.
+
+    It is time on devices where any is in use; of too many the last are left out.
+    """
+    found = next(((each, each.contexts) for each in ranks if each.contexts is not None), None)
+    if found is None:
+        return
+    rank, contexts = found
+    every = (*contexts.lines, contexts.other)
+    on_device = any(each.latest_device_ns for each in every)
+    times = [(each.latest_device_ns if on_device else each.latest_host_ns, each.context) for each in every]
+    whole, shown = sum(time for time, _ in times), sorted((each for each in times if all(each)), reverse=True)
+    of = f" of rank {rank.rank}" if len(ranks) > 1 else ""
+    title = f"{' ' * INDENT}{'device' if on_device else 'host'} time{of}: "
+    parts = [f"{cut(printable(name), NAME_COLUMNS)} {format_ratio(time / whole)}" for time, name in shown]
+    del parts[MOST_CONTEXTS:]
+    while len(title + JOINT.join(parts)) > width and len(parts) > 1:
+        parts.pop()
+    if parts:
+        yield title + JOINT.join(parts), ""
 
 
 def _show_stage(stage: StageFigures) -> str:

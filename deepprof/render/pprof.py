@@ -7,83 +7,149 @@ sample type. The format is Protocol Buffers; the few fields that are needed are 
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from deepprof.render.flame import MEASURES, label
 
 if TYPE_CHECKING:
-    from deepprof.analysis import Analysis
+    from deepprof.render.flame import FlameMeasure
 
 # Numbers of the fields of a Profile that are written; those of the messages within it stand where they are used.
-SAMPLE_TYPE, SAMPLE, LOCATION, FUNCTION, STRING_TABLE, DEFAULT_SAMPLE_TYPE = 1, 2, 4, 5, 6, 14
+SAMPLE_TYPE, SAMPLE, LOCATION, FUNCTION, STRING_TABLE = 1, 2, 4, 5, 6
+TIME, DURATION, PERIOD_TYPE, PERIOD, COMMENT, DEFAULT_SAMPLE_TYPE = 9, 10, 11, 12, 13, 14
 COMPRESSION = 5
+Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 Frame = tuple[str, str | None, int | None]
 """A label, a file and a line."""
 
 
-def write_pprof(analysis: Analysis, file: BinaryIO) -> str:
-    """Write the contexts of all ranks, with all measures of `deepprof flame`; return a summary of what was written."""
-    written = _PprofTables()
-    samples = [_field(SAMPLE, sample) for sample in _list_samples(analysis, written)]
-    with gzip.GzipFile("", "wb", COMPRESSION, file, mtime=0) as packed:
-        for name, measure in MEASURES.items():
-            kind = _number(1, written.text(name)) + _number(2, written.text(measure.unit))
-            packed.write(_field(SAMPLE_TYPE, kind))
-        packed.write(_number(DEFAULT_SAMPLE_TYPE, written.text("device")))
-        for part in (*samples, *written.encode()):
-            packed.write(part)
-    return f"{len(samples):,} samples of {len(written.frames):,} frames"
+def write_pprof(contexts: pl.DataFrame, file: BinaryIO) -> str:
+    """Write the contexts of all ranks, with all measures of `deepprof flame`; return a summary of what was written.
+
+    `contexts` are those of an `Analysis`.
+    """
+    profile = PprofProfile(MEASURES)
+    for around, rows in split_ranks(contexts):
+        profile.add(rows, around)
+    profile.write(file)
+    return f"{len(profile.samples):,} samples of {len(profile.frames):,} frames"
 
 
-class _PprofTables:
-    """Texts and frames by number, as the profile refers to them; the first text is empty, frames count from 1."""
+def split_ranks(contexts: pl.DataFrame) -> Iterator[tuple[tuple[Frame, ...], pl.DataFrame]]:
+    """Yield the contexts of each rank, after the frames that are around them: where there are several, the rank."""
+    ranks = contexts["rank"].unique(maintain_order=True).to_list()
+    for rank in ranks:
+        yield ((f"rank {rank}", None, None),) if len(ranks) > 1 else (), contexts.filter(pl.col("rank") == rank)
 
-    def __init__(self) -> None:
-        self.texts: dict[str, int] = {"": 0}
-        self.frames: dict[Frame, int] = {}
 
-    def text(self, text: str) -> int:
+@dataclass(frozen=True, slots=True)
+class PprofPeriod:
+    """The time that a profile is of: Unix times in ns, and remarks for people."""
+
+    start_ns: int
+    duration_ns: int
+    comments: Sequence[str] = ()
+
+
+@dataclass(slots=True)
+class PprofProfile:
+    """A profile of which samples are added, with a sample type for each of `measures`; the first one is the default.
+
+    Texts and frames are referred to by number; the first text is empty, frames count from 1, and each frame is a
+    location and a function.
+    """
+
+    measures: Mapping[str, FlameMeasure]
+    samples: list[bytes] = field(default_factory=list)
+    frames: dict[Frame, int] = field(default_factory=dict)
+    texts: dict[str, int] = field(default_factory=lambda: {"": 0})
+
+    def add(
+        self,
+        contexts: pl.DataFrame,
+        around: tuple[Frame, ...] = (),
+        labels: Mapping[str, str] | None = None,
+        most: int | None = None,
+    ) -> int:
+        """Add the samples of one rank's contexts, with labels; of more than `most` the smallest are one sample.
+
+        Returns how many were put together.
+        """
+        own = {f"own of {name}": measure.own for name, measure in self.measures.items()}
+        rows = contexts.with_columns(**own)
+        values = rows.select(own.keys()).cast(pl.Int64).to_numpy()
+        small = _find_small(values, most)
+        packed = b"".join(self._label(key, text) for key, text in (labels or {}).items())
+        stacks = [around]
+        for number, row in enumerate(rows.iter_rows(named=True)):
+            if number:
+                stacks.append((frame_of(row), *stacks[row["parent"]]))
+            if values[number].any() and not small[number]:
+                self._sample(stacks[number] or (frame_of(row),), values[number].tolist(), packed)
+        if many := int(small.sum()):
+            self._sample(((f"{many:,} smaller ones", None, None), *around), values[small].sum(axis=0).tolist(), packed)
+        return many
+
+    def write(self, file: BinaryIO, period: PprofPeriod | None = None) -> None:
+        """Write the profile, compressed; the bytes do not depend on when it is written."""
+        with gzip.GzipFile("", "wb", COMPRESSION, file, mtime=0) as packed:
+            for part in (*self._encode_types(), *self._encode_period(period), *self.samples, *self._encode_tables()):
+                packed.write(part)
+
+    def _sample(self, frames: Iterable[Frame], values: Iterable[int], labels: bytes) -> None:
+        numbers = [self.frames.setdefault(frame, 1 + len(self.frames)) for frame in frames]
+        self.samples.append(_field(SAMPLE, _packed(1, numbers) + _packed(2, values) + labels))
+
+    def _label(self, key: str, text: str) -> bytes:
+        return _field(3, _number(1, self._text(key)) + _number(2, self._text(text)))
+
+    def _text(self, text: str) -> int:
         """Return the number of a text."""
         return self.texts.setdefault(text, len(self.texts))
 
-    def frame(self, frame: Frame) -> int:
-        """Return the number of a frame, which is that of its location and function."""
-        return self.frames.setdefault(frame, 1 + len(self.frames))
+    def _encode_type(self, name: str) -> bytes:
+        return _number(1, self._text(name)) + _number(2, self._text(self.measures[name].unit))
 
-    def encode(self) -> Iterator[bytes]:
+    def _encode_types(self) -> Iterator[bytes]:
+        """Yield the types of the values, and which is shown first."""
+        yield from (_field(SAMPLE_TYPE, self._encode_type(name)) for name in self.measures)
+        yield _number(DEFAULT_SAMPLE_TYPE, self._text(next(iter(self.measures))))
+
+    def _encode_period(self, period: PprofPeriod | None) -> Iterator[bytes]:
+        """Yield when the profile begins and for how long, what a value of one is of, and remarks."""
+        if period is not None:
+            yield _number(TIME, period.start_ns) + _number(DURATION, period.duration_ns)
+            yield _field(PERIOD_TYPE, self._encode_type(next(iter(self.measures)))) + _number(PERIOD, 1)
+            yield from (_number(COMMENT, self._text(comment)) for comment in period.comments)
+
+    def _encode_tables(self) -> Iterator[bytes]:
         """Yield locations, functions, and at last the texts that they have."""
         for (name, source, line), number in self.frames.items():
             place = _field(4, _number(1, number) + _number(2, line or 0))
             yield _field(LOCATION, _number(1, number) + place)
-            texts = _number(2, self.text(name)) + _number(4, self.text(source or ""))
+            texts = _number(2, self._text(name)) + _number(4, self._text(source or ""))
             yield _field(FUNCTION, _number(1, number) + texts + _number(5, line or 0))
         for text in self.texts:
             yield _field(STRING_TABLE, text.encode(errors="replace"))
 
 
-def _list_samples(analysis: Analysis, written: _PprofTables) -> Iterator[bytes]:
-    """Yield the samples of all ranks; of several, each rank is a frame around its contexts."""
-    ranks = analysis.contexts["rank"].unique(maintain_order=True).to_list()
-    own = [measure.own.alias(f"own of {name}") for name, measure in MEASURES.items()]
-    for rank in ranks:
-        around = ((f"rank {rank}", None, None),) if len(ranks) > 1 else ()
-        contexts = analysis.contexts.filter(pl.col("rank") == rank).with_columns(own)
-        yield from _samples_of(contexts, around, written)
-
-
-def _samples_of(contexts: pl.DataFrame, around: tuple[Frame, ...], written: _PprofTables) -> Iterator[bytes]:
-    """Yield the samples of one rank's contexts."""
-    stacks = [around]
-    for number, row in enumerate(contexts.iter_rows(named=True)):
-        if number:
-            stacks.append((frame_of(row), *stacks[row["parent"]]))
-        values = [row[f"own of {name}"] for name in MEASURES]
-        if any(values):
-            frames = stacks[number] or (frame_of(row),)
-            yield _packed(1, map(written.frame, frames)) + _packed(2, values)
+def _find_small(values: Int64s, most: int | None) -> Bools:
+    """Return which rows that took something are beyond the `most` with the largest shares of any value."""
+    taken: Bools = np.asarray(values.any(axis=1))
+    small = taken.copy()
+    if most is None or int(taken.sum()) <= most:
+        small[:] = False
+        return small
+    share = (values / np.maximum(values.sum(axis=0), 1)).max(axis=1)
+    small[np.argsort(-share, kind="stable")[: most - 1]] = False  # the last sample is what they are together
+    return small
 
 
 def frame_of(row: dict[str, Any]) -> Frame:

@@ -6,7 +6,7 @@ and close in balance, and time never goes back. Contexts are sampled ones (`spee
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
@@ -20,9 +20,12 @@ from deepprof.plurals import counted
 from deepprof.render.speedscope_contexts import SpeedscopeFrames, profile_contexts
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from deepprof.analysis import Analysis
     from deepprof.collectors.trace import Trace
     from deepprof.metrics.loop import Loop
+    from deepprof.render.flame import FlameMeasure
 
 SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 
@@ -36,18 +39,32 @@ def write_speedscope(analysis: Analysis, file: BinaryIO) -> str:
     Returns a summary of what was written.
     """
     frames = SpeedscopeFrames()
-    loops, contexts = _profile_loops(analysis, frames), profile_contexts(analysis, frames)
-    profiles = [*loops, *contexts.profiles]
+    loops, contexts = _profile_loops(analysis, frames), profile_contexts(analysis.contexts, frames)
+    name = ", ".join(dict.fromkeys(trace.path for trace in analysis.traces))
+    return _write(file, name, frames, [*loops, *contexts.profiles], contexts.merged)
+
+
+def write_speedscope_contexts(
+    contexts: pl.DataFrame, file: BinaryIO, name: str, measures: Mapping[str, FlameMeasure]
+) -> str:
+    """Write the profiles of contexts alone; return a summary of what was written."""
+    frames = SpeedscopeFrames()
+    found = profile_contexts(contexts, frames, measures)
+    return _write(file, name, frames, found.profiles, found.merged)
+
+
+def _write(file: BinaryIO, name: str, frames: SpeedscopeFrames, profiles: Sequence[dict[str, Any]], merged: int) -> str:
+    """Write profiles; `merged` small stacks were put together."""
     document = {
         "$schema": SCHEMA,
         "exporter": "deepprof",
-        "name": ", ".join(dict.fromkeys(trace.path for trace in analysis.traces)),
+        "name": name,
         "activeProfileIndex": 0,
         "shared": {"frames": frames.describe()},
         "profiles": profiles,
     }
     file.write(msgspec.json.encode(document))
-    small = f" ({contexts.merged:,} small stacks put together)" if contexts.merged else ""
+    small = f" ({merged:,} small stacks put together)" if merged else ""
     return f"{counted(len(profiles), 'profile')} of {counted(len(frames), 'frame')}{small}"
 
 

@@ -7,7 +7,7 @@ smallest stacks beyond that are one stack, which says how many they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,6 @@ from deepprof.render.plain import printable, shorten
 from deepprof.render.pprof import frame_of
 
 if TYPE_CHECKING:
-    from deepprof.analysis import Analysis
     from deepprof.render.flame import FlameMeasure
     from deepprof.render.pprof import Frame
 
@@ -78,13 +77,18 @@ class _ContextStacks:
     frames: Sequence[Frame]
 
 
-def profile_contexts(analysis: Analysis, frames: SpeedscopeFrames) -> _ContextProfiles:
-    """Return a profile of each measure of which anything was taken; of several ranks, each is around its contexts."""
-    contexts, profiles, merged = analysis.contexts, [], 0
+def profile_contexts(
+    contexts: pl.DataFrame, frames: SpeedscopeFrames, measures: Mapping[str, FlameMeasure] = MEASURES
+) -> _ContextProfiles:
+    """Return a profile of each measure of which anything was taken; of several ranks, each is around its contexts.
+
+    `contexts` are those of an `Analysis`, whose tables of ranks follow one another.
+    """
+    profiles, merged = [], 0
     if contexts.is_empty():
         return _ContextProfiles((), 0)
     stacks = _lay_out(contexts)
-    for measure in MEASURES.values():
+    for measure in measures.values():
         own = contexts.select(measure.own).to_series().cast(pl.Int64).to_numpy()
         if own.any():
             kept, small = _choose(stacks, own)

@@ -79,7 +79,7 @@ class DeviceState(_message.Message):
     def __init__(self, device: _Optional[int] = ..., stream: _Optional[int] = ..., state: _Optional[_Union[MinerState, str]] = ..., loop: _Optional[int] = ..., period: _Optional[int] = ..., confidence_ratio: _Optional[float] = ..., evidence: _Optional[str] = ..., boundary_source: _Optional[str] = ..., iterations: _Optional[int] = ..., last_iteration_start_ns: _Optional[int] = ..., last_iteration_ns: _Optional[int] = ..., last_interval_ns: _Optional[int] = ..., median_iteration_ns: _Optional[int] = ..., foreign_kernels: _Optional[int] = ..., resets: _Optional[int] = ...) -> None: ...
 
 class Rank(_message.Message):
-    __slots__ = ("job", "rank", "world_size", "host", "collector", "connected", "ended", "settled", "first_seen_unix_ns", "last_record_unix_ns", "clock_offset_ns", "account", "devices", "status", "stages")
+    __slots__ = ("job", "rank", "world_size", "host", "collector", "connected", "ended", "settled", "first_seen_unix_ns", "last_record_unix_ns", "clock_offset_ns", "account", "devices", "status", "stages", "contexts")
     JOB_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -95,6 +95,7 @@ class Rank(_message.Message):
     DEVICES_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     STAGES_FIELD_NUMBER: _ClassVar[int]
+    CONTEXTS_FIELD_NUMBER: _ClassVar[int]
     job: str
     rank: int
     world_size: int
@@ -110,7 +111,32 @@ class Rank(_message.Message):
     devices: _containers.RepeatedCompositeFieldContainer[DeviceState]
     status: _records_pb2.Status
     stages: _containers.RepeatedCompositeFieldContainer[StageMetrics]
-    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., host: _Optional[str] = ..., collector: _Optional[str] = ..., connected: bool = ..., ended: bool = ..., settled: bool = ..., first_seen_unix_ns: _Optional[int] = ..., last_record_unix_ns: _Optional[int] = ..., clock_offset_ns: _Optional[int] = ..., account: _Optional[_Union[_records_pb2.Account, _Mapping]] = ..., devices: _Optional[_Iterable[_Union[DeviceState, _Mapping]]] = ..., status: _Optional[_Union[_records_pb2.Status, _Mapping]] = ..., stages: _Optional[_Iterable[_Union[StageMetrics, _Mapping]]] = ...) -> None: ...
+    contexts: LeadingFigures
+    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., host: _Optional[str] = ..., collector: _Optional[str] = ..., connected: bool = ..., ended: bool = ..., settled: bool = ..., first_seen_unix_ns: _Optional[int] = ..., last_record_unix_ns: _Optional[int] = ..., clock_offset_ns: _Optional[int] = ..., account: _Optional[_Union[_records_pb2.Account, _Mapping]] = ..., devices: _Optional[_Iterable[_Union[DeviceState, _Mapping]]] = ..., status: _Optional[_Union[_records_pb2.Status, _Mapping]] = ..., stages: _Optional[_Iterable[_Union[StageMetrics, _Mapping]]] = ..., contexts: _Optional[_Union[LeadingFigures, _Mapping]] = ...) -> None: ...
+
+class ContextFigures(_message.Message):
+    __slots__ = ("context", "host_ns", "device_ns", "latest_host_ns", "latest_device_ns")
+    CONTEXT_FIELD_NUMBER: _ClassVar[int]
+    HOST_NS_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_NS_FIELD_NUMBER: _ClassVar[int]
+    LATEST_HOST_NS_FIELD_NUMBER: _ClassVar[int]
+    LATEST_DEVICE_NS_FIELD_NUMBER: _ClassVar[int]
+    context: str
+    host_ns: int
+    device_ns: int
+    latest_host_ns: int
+    latest_device_ns: int
+    def __init__(self, context: _Optional[str] = ..., host_ns: _Optional[int] = ..., device_ns: _Optional[int] = ..., latest_host_ns: _Optional[int] = ..., latest_device_ns: _Optional[int] = ...) -> None: ...
+
+class LeadingFigures(_message.Message):
+    __slots__ = ("lines", "other", "window_ns")
+    LINES_FIELD_NUMBER: _ClassVar[int]
+    OTHER_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_NS_FIELD_NUMBER: _ClassVar[int]
+    lines: _containers.RepeatedCompositeFieldContainer[ContextFigures]
+    other: ContextFigures
+    window_ns: int
+    def __init__(self, lines: _Optional[_Iterable[_Union[ContextFigures, _Mapping]]] = ..., other: _Optional[_Union[ContextFigures, _Mapping]] = ..., window_ns: _Optional[int] = ...) -> None: ...
 
 class Loop(_message.Message):
     __slots__ = ("rank", "device", "loop", "period", "confidence_ratio", "evidence", "boundary_source", "iterations")

@@ -131,6 +131,20 @@ def parts() -> list[Any]:
             stacked=True,
         ),
         draw_lines(
+            "Lines of code on the host",
+            "What threads of the chosen ranks are in, of jobs that send calling contexts: the lines that take most.",
+            "percentunit",
+            (rate("deepprof_context_host_seconds_total", "context"), "{{context}}"),
+            stacked=True,
+        ),
+        draw_lines(
+            "Lines of code on devices",
+            "What the devices of the chosen ranks run for a line, of jobs that send calling contexts.",
+            "percentunit",
+            (rate("deepprof_context_device_seconds_total", "context"), "{{context}}"),
+            stacked=True,
+        ),
+        draw_lines(
             "Model FLOP utilisation",
             "What the model computes over what the device's peak allows; only of jobs in exporter.model_flops.",
             "percentunit",

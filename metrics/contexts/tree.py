@@ -92,7 +92,9 @@ def build_tree(trace: Trace, recorded: Trace | None = None) -> ContextTree:
     below, of_slices = _place_slices(slices, around, host, backward, fixed.height)
     last, of_events = _place_events(sites, device, of_slices, fixed.height + len(below.parent))
     nodes, places = unfold(below + last, chained, inserted, _are_transposed(frames), fixed.height)
-    return ContextTree(_tabulate(top + nodes, frames), slices, sites, places[of_slices], places[of_events], forward)
+    return ContextTree(
+        tabulate_contexts(top + nodes, frames), slices, sites, places[of_slices], places[of_events], forward
+    )
 
 
 def _fixed_frames(slices: HostSlices) -> pl.DataFrame:
@@ -142,7 +144,7 @@ def _are_transposed(frames: pl.DataFrame) -> Bools:
     )
 
 
-def _tabulate(nodes: ContextNodes, frames: pl.DataFrame) -> pl.DataFrame:
+def tabulate_contexts(nodes: ContextNodes, frames: pl.DataFrame) -> pl.DataFrame:
     """Return the table of contexts, with the schema `CONTEXTS`."""
     depth = measure_depths(nodes.parent)
     backward = spread(nodes.begins_backward, nodes.parent, depth)

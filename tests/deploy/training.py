@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from deepprof.live.client.values import StageFigures
+from deepprof.live.client.values import ContextFigures, LeadingFigures, StageFigures
 from deepprof.live.service.config.sections import ShareSection
 from deepprof.live.service.exporter import DaemonSnapshot, Exporter
 from deepprof.live.service.exporter.exporter import ExporterSettings
@@ -70,7 +70,8 @@ class Training:
         extra = {"resets_total": 1, "foreign_total": number // 100, "median_iteration_ns": DURATION_NS}
         device = make_device(number, duration_ns=DURATION_NS, **extra)
         made = make_rank(job, rank, now_ns, device, first_seen_unix_ns=now_ns - AGO_NS)
-        made = replace(made, status=CollectorView(overhead_ratio=0.01), stages=STAGES)
+        contexts = LeadingFigures((ContextFigures("step train.py:7", 7 * number, 5 * number),))
+        made = replace(made, status=CollectorView(overhead_ratio=0.01), stages=STAGES, contexts=contexts)
         if job == "healthy" or rank == 1:
             return made
         account = replace(made.account, received=made.account.received + 3, dropped={"late": 3})

@@ -1,5 +1,5 @@
 // Calling contexts as an icicle: from the threads down, or from what took the time up to its callers; or two runs compared.
-import { useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { Boxes, type Look, Patterns } from "./boxes";
 import { useWidth } from "./chart";
 import { formatBytes, formatCount, formatDifference, formatRatio, formatValue } from "./format";
@@ -8,12 +8,39 @@ import { FindingLink, Inspector, Source } from "./inspector";
 import { BoxTree, type Item, type Target, isBox, placeIcicle } from "./levels";
 import { labelOf, showName } from "./names";
 import { type Found, countMatches, findRows, markRows } from "./search";
-import type { FlameDocument } from "./types.gen";
+import type { DocumentEntry, FlameDocument, SessionDocument } from "./types.gen";
 import type { View, ViewProps } from "./view";
 
+const AGAIN_MS = 30_000; // between two looks at what a running job has sent
 const CHANGES = [0.05, 0.25, 0.75]; // shares from which on a change has a stronger colour
 
+/** A flame graph; that of a running job is drawn anew as the daemon hears more of it. */
 function Flame(props: ViewProps<FlameDocument>) {
+  return <FlameGraph {...props} document={useLatest(props)} />;
+}
+
+/** Whether the page is a daemon's, whose documents change. */
+function isLive(session: SessionDocument): boolean {
+  return session.views.some(({ name }) => name === "live");
+}
+
+function useLatest({ document, documents, entry, session }: ViewProps<FlameDocument>): FlameDocument {
+  const [latest, setLatest] = useState({ key: entry.key, document });
+  useEffect(() => {
+    if (!isLive(session)) return;
+    let stopped = false;
+    const show = (found: FlameDocument) => !stopped && setLatest({ key: entry.key, document: found });
+    const again = () => {
+      documents.forget(entry.key);
+      documents.load<FlameDocument>(entry.key).then(show, () => {}); // what was seen last stays
+    };
+    const timer = setInterval(again, AGAIN_MS);
+    return () => ((stopped = true), clearInterval(timer), documents.forget(entry.key));
+  }, [documents, entry.key, session]);
+  return latest.key === entry.key ? latest.document : document;
+}
+
+function FlameGraph(props: ViewProps<FlameDocument>) {
   const { document: doc, selection, select } = props;
   const place = useRef<HTMLDivElement>(null);
   const width = useWidth(place);
@@ -164,11 +191,24 @@ function statusOf(frames: FlameFrames, row: number): string {
 }
 
 /** The ways to look at the frames: the view's documents, and measures. */
-function Choosers({ document: doc, entries, entry, select, measure }: ViewProps<FlameDocument> & { measure: number }) {
-  const alike = entries.filter(({ rank }) => rank === entry.rank || rank === null);
+function Choosers({ document: doc, entries, entry, select, measure, session }: ViewProps<FlameDocument> & { measure: number }) {
+  const whose = isLive(session) ? entries.filter(({ key }) => key.endsWith(`/${doc.direction}`)) : [];
+  const alike = entries.filter((each) => (each.rank === entry.rank || each.rank === null) && isOfSame(each, entry, session));
   const next = alike[(alike.findIndex(({ key }) => key === entry.key) + 1) % alike.length];
   return (
     <>
+      {whose.length > 1 && (
+        <label>
+          of{" "}
+          <select value={entry.key} onChange={(event) => select({ document: event.currentTarget.value, box: undefined })}>
+            {whose.map(({ key, title }) => (
+              <option key={key} value={key}>
+                {showName(withoutDirection(title), 80)}
+              </option>
+            ))}
+          </select>
+        </label>
+      )}
       {alike.length > 1 && (
         <span class="choices" role="group" aria-label="Direction">
           {alike.map(({ key, title }) => (
@@ -179,7 +219,7 @@ function Choosers({ document: doc, entries, entry, select, measure }: ViewProps<
               data-key={key === next.key ? "b" : undefined}
               onClick={() => select({ document: key })}
             >
-              {showName(title)}
+              {showName(isLive(session) ? directionOf(title) : title)}
             </button>
           ))}
         </span>
@@ -198,6 +238,20 @@ function Choosers({ document: doc, entries, entry, select, measure }: ViewProps<
       )}
     </>
   );
+}
+
+/** Whether two documents of a daemon are of one rank of one job. */
+function isOfSame(one: DocumentEntry, other: DocumentEntry, session: SessionDocument): boolean {
+  const stem = ({ key }: DocumentEntry) => key.slice(0, key.lastIndexOf("/"));
+  return !isLive(session) || stem(one) === stem(other);
+}
+
+function withoutDirection(title: string): string {
+  return title.slice(0, title.lastIndexOf(", "));
+}
+
+function directionOf(title: string): string {
+  return title.slice(title.lastIndexOf(", ") + 2);
 }
 
 function Legend({ frames }: { frames: FlameFrames }) {
@@ -250,7 +304,7 @@ function Chosen({ frames, row, session, select, documents }: ViewProps<FlameDocu
         doc.finding[row] >= 0 && ["finding", <FindingLink finding={doc.finding[row]} select={select} session={session} />],
       ]}
     >
-      {file !== undefined && <Code file={file} line={doc.line[row]} session={session} documents={documents} />}
+      {file !== undefined && !isLive(session) && <Code file={file} line={doc.line[row]} session={session} documents={documents} />}
     </Inspector>
   );
 }

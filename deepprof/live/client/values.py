@@ -156,8 +156,34 @@ class StageFigures:
 
 
 @dataclass(frozen=True, slots=True)
+class ContextFigures:
+    """What a line of code took, with the operators and frameworks that it called: since it leads, and of late."""
+
+    context: str
+    host_ns: int = 0
+    device_ns: int = 0
+    latest_host_ns: int = 0
+    latest_device_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LeadingFigures:
+    """The lines of code that take most of a rank's time, the largest first, and all others together.
+
+    `latest_…` figures are of a window of `window_ns`.
+    """
+
+    lines: tuple[ContextFigures, ...] = ()
+    other: ContextFigures = field(default_factory=lambda: ContextFigures(""))
+    window_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class RankState:
-    """A rank: the collector that sends its records, what became of them, its devices, and its examined stages."""
+    """A rank: the collector that sends its records, what became of them, its devices, and its examined stages.
+
+    `contexts` are those of its lines of code that lead, None where it sends no calling contexts.
+    """
 
     job: str
     rank: int
@@ -174,6 +200,7 @@ class RankState:
     devices: tuple[DeviceState, ...] = ()
     status: CollectorStatus | None = None
     stages: tuple[StageFigures, ...] = ()
+    contexts: LeadingFigures | None = None
 
 
 @dataclass(frozen=True, slots=True)

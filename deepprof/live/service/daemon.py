@@ -36,6 +36,7 @@ from deepprof.live.service.history import History
 from deepprof.live.service.housekeeping import keep_house
 from deepprof.live.service.ingest import IngestServicer
 from deepprof.live.service.journal import Journal
+from deepprof.live.service.kept_contexts import read_in_thread
 from deepprof.live.service.query import QueryServicer
 from deepprof.live.service.recovery import recover
 from deepprof.v1 import admin_pb2, admin_pb2_grpc, ingest_pb2, query_pb2, query_pb2_grpc
@@ -88,7 +89,8 @@ async def serve(config: Config) -> None:
         examiner = Examiner(engine, config, captures)
         engine.notice = examiner.notice
         state = Health(engine, examiner, clock)
-        metrics = stack.enter_context(exporting(config, state))
+        contexts = read_in_thread(engine, asyncio.get_running_loop())
+        metrics = stack.enter_context(exporting(config, state, contexts))
         doors = await stack.enter_async_context(_opened(config, engine, examiner))
         engine.vitals.failed = partial(wake, asyncio.get_running_loop(), stopping)
         if engine.vitals.problem:

@@ -10,17 +10,20 @@ from typing import TYPE_CHECKING
 import msgspec
 import polars as pl
 
-from deepprof.live.client.values import Account, KindAccount, StageFigures
+from deepprof.live.client.values import Account, KindAccount, LeadingFigures, StageFigures
 from deepprof.live.service.account import Accounts
 from deepprof.live.service.context_windows import merge_hours
 from deepprof.live.service.history.values import WaitingWindow
 from deepprof.live.service.journal import JournalPlace
+from deepprof.live.service.leading_contexts import LeadingContexts
 from deepprof.live.service.session import RankSession
 from deepprof.live.service.views import HISTORY, CollectorView, RankView
 from deepprof.live.wire.kinds import UNKNOWN_KIND
+from deepprof.metrics.contexts.lines import sum_lines
+from deepprof.metrics.contexts.sent import read_sent
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from deepprof.live.service.context_windows import ContextWindow
     from deepprof.live.service.journal import Kind
@@ -152,6 +155,7 @@ class DaemonRank:
     failed: bool = False  # a bug occurred with its records: they are no longer mined
     findings: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     stages: tuple[StageFigures, ...] = ()
+    leading: LeadingContexts | None = None  # the lines of code that lead; not saved, as counters may begin anew
     status: CollectorView | None = None  # the collector's last status; not saved, because the collector sends it again
     view: RankView = field(init=False)
 
@@ -199,9 +203,22 @@ class DaemonRank:
             devices=self.session.devices,
             findings=self.findings,
             stages=self.stages,
+            contexts=self._look_at_leading(),
             status=self.status,
             sender=self.owner,
         )
+
+    def note_contexts(self, windows: Iterable[ContextWindow], most: int) -> None:
+        """Count what lines of code did in windows that are over."""
+        for window in windows:
+            self.leading = self.leading or LeadingContexts(most)
+            self.leading.add(sum_lines(read_sent(window.tree).measure(window.tree)), window.length_ns)
+
+    def _look_at_leading(self) -> LeadingFigures | None:
+        """Return the lines of code that lead, None where no contexts came at all."""
+        if self.leading is not None:
+            return self.leading.show()
+        return LeadingFigures() if self.session.has_contexts else None
 
     def note_status(self, status: CollectorView) -> None:
         """Show the collector's status at once; the rest of the view belongs to the worker, which may be at work."""

@@ -107,6 +107,7 @@ class Engine:
         self.writer = JournalWriter(journal, self._tell, self.vitals)
         self.notice: Notice = lambda rank, event: None  # may be replaced from outside; the worker's thread calls it
         self.worker = SessionWorker(journal, history, clock, room=self._wake, vitals=self.vitals)
+        self.worker.leading = config.exporter.contexts
         self.worker.noticed = self._notice
         self.worker.ranks = lambda: iter(self.roster)
         self.senders = Senders(self.roster, clock)

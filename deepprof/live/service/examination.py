@@ -1,8 +1,9 @@
 """The process that examines raw records apart from the daemon, so that rules may be slow and a bug costs one report.
 
-Run as a module: it reads length-prefixed `ReadWindowResponse` messages and writes one `ExaminationResult`, with the
-documents of the page if `--documents` says how many bytes they may have. With `--keep FOLDER` it writes the records to
-a store there instead, cut to the time between `--from` and `--to`.
+Run as a module: it reads length-prefixed `ReadWindowResponse` messages, perhaps `END_OF_MESSAGES` and the histories of
+calling contexts, and writes one `ExaminationResult`, with the documents of the page if `--documents` says how many
+bytes they may have. With `--keep FOLDER` it writes the records to a store there instead, cut to the time between
+`--from` and `--to`.
 """
 
 from __future__ import annotations
@@ -25,10 +26,13 @@ if TYPE_CHECKING:
 
     from deepprof.analysis import Analysis
     from deepprof.collectors.trace import Trace
+    from deepprof.diagnosis.finding import Finding
+    from deepprof.metrics.contexts.history import ContextsOfRank
     from deepprof.metrics.loop import Loop
     from deepprof.v1 import query_pb2 as wire
 
 LENGTH = 4  # bytes, little endian, before each message
+END_OF_MESSAGES = bytes(LENGTH)  # no message is empty
 CPU_S = 600
 UNKNOWN_STAGE = "unknown"
 
@@ -44,6 +48,15 @@ class FindingSummary(msgspec.Struct, frozen=True):
     rank: int | None
     confidence: float
     headroom_ns: int | None = None  # of an iteration
+
+
+class PackedHistory(msgspec.Struct, frozen=True):
+    """What a rank has sent of its contexts, its tables as Arrow IPC streams."""
+
+    job: str
+    rank: int
+    nodes: bytes
+    sums: bytes
 
 
 class FoundLoop(msgspec.Struct, frozen=True):
@@ -85,10 +98,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     _limit_resources(args.data)
     traces = _assemble(_read_messages(sys.stdin.buffer))
+    histories = _read_histories(sys.stdin.buffer)
     if args.keep is not None:
         _keep(traces, args.keep, (args.start, args.end))
     else:
-        sys.stdout.buffer.write(msgspec.msgpack.encode(_examine(traces, args.documents)))
+        sys.stdout.buffer.write(msgspec.msgpack.encode(_examine(traces, args.documents, histories)))
     return 0
 
 
@@ -106,8 +120,31 @@ def _read_messages(stream: BinaryIO) -> Iterator[wire.ReadWindowResponse]:
     """Yield the messages of a stream."""
     from deepprof.v1 import query_pb2 as wire
 
-    while head := stream.read(LENGTH):
+    while (head := stream.read(LENGTH)) and head != END_OF_MESSAGES:
         yield wire.ReadWindowResponse.FromString(stream.read(int.from_bytes(head, "little")))
+
+
+def _read_histories(stream: BinaryIO) -> list[ContextsOfRank]:
+    """Return the histories that follow the messages."""
+    import polars as pl
+
+    from deepprof.metrics.contexts.history import ContextsOfRank
+
+    packed = msgspec.msgpack.decode(stream.read() or msgspec.msgpack.encode([]), type=list[PackedHistory])
+    return [
+        ContextsOfRank(
+            each.job, each.rank, *(pl.read_ipc_stream(io.BytesIO(table)) for table in (each.nodes, each.sums))
+        )
+        for each in packed
+    ]
+
+
+def pack_history(history: ContextsOfRank) -> PackedHistory:
+    """Return a history as the process reads it."""
+    nodes, sums = io.BytesIO(), io.BytesIO()
+    history.nodes.write_ipc_stream(nodes)
+    history.sums.write_ipc_stream(sums)
+    return PackedHistory(history.job, history.rank, nodes.getvalue(), sums.getvalue())
 
 
 def _assemble(messages: Iterator[wire.ReadWindowResponse]) -> list[Trace]:
@@ -118,9 +155,10 @@ def _assemble(messages: Iterator[wire.ReadWindowResponse]) -> list[Trace]:
     return assemble_all(messages, WIDEST)
 
 
-def _examine(traces: list[Trace], documents_nbytes: int) -> ExaminationResult:
-    """Analyse the ranks of a job; a single rank keeps its own clock."""
+def _examine(traces: list[Trace], documents_nbytes: int, histories: Sequence[ContextsOfRank]) -> ExaminationResult:
+    """Analyse the ranks of a job; a single rank keeps its own clock. What the rules find in histories comes last."""
     from deepprof.analysis import analyze
+    from deepprof.diagnosis.engine import diagnose_history
     from deepprof.job.alignment import align
     from deepprof.job.ranks import number_ranks
 
@@ -129,10 +167,8 @@ def _examine(traces: list[Trace], documents_nbytes: int) -> ExaminationResult:
     return ExaminationResult(
         report=analysis.to_json(),
         findings=[
-            FindingSummary(
-                *(f.rule, f.severity, f.title, f.summary, f.advice, f.rank, f.confidence), f.headroom_ns_per_iteration
-            )
-            for f in analysis.findings
+            *map(_summarize, analysis.findings),
+            *(_summarize(f) for each in histories for f in diagnose_history(each)),
         ],
         figures=[_figures_of(number, loop) for number, loop in enumerate(analysis.loops)],
         iterations=_iterations_of(analysis),
@@ -143,6 +179,20 @@ def _examine(traces: list[Trace], documents_nbytes: int) -> ExaminationResult:
         stages=find_stages(analysis.loops),
         documents=documents,
         documents_problem=problem,
+    )
+
+
+def _summarize(found: Finding) -> FindingSummary:
+    """Return a finding in short."""
+    return FindingSummary(
+        rule=found.rule,
+        severity=found.severity,
+        title=found.title,
+        summary=found.summary,
+        advice=found.advice,
+        rank=found.rank,
+        confidence=found.confidence,
+        headroom_ns=found.headroom_ns_per_iteration,
     )
 
 

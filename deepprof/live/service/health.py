@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from deepprof.live.service.access import find_metrics_address, find_page_hosts
 from deepprof.live.service.exporter import DaemonSnapshot, Exporter, ExporterSettings
+from deepprof.live.service.exporter.profiles import ContextReader, read_nothing
 from deepprof.live.service.ingest import INVALID
 from deepprof.live.service.model_flops import read_all
 from deepprof.version import read_version
@@ -66,15 +67,21 @@ class Health:
 
 
 @contextmanager
-def exporting(config: Config, health: Health) -> Iterator[str]:
-    """Serve metrics and the page at the configured address, and give HOST:PORT; empty where none is configured."""
+def exporting(config: Config, health: Health, contexts: ContextReader = read_nothing) -> Iterator[str]:
+    """Serve metrics and the page at the configured address, and give HOST:PORT; empty where none is configured.
+
+    `contexts` reads calling contexts, in a thread of the exporter.
+    """
     address = find_metrics_address(config)
     if address is None:
         yield ""
         return
     limits = config.exporter
     settings = ExporterSettings(
-        vitals=health.engine.vitals, hosts=find_page_hosts(config), model_flops=read_all(limits.model_flops)
+        vitals=health.engine.vitals,
+        hosts=find_page_hosts(config),
+        model_flops=read_all(limits.model_flops),
+        contexts=contexts,
     )
     exporter = Exporter(
         address,

@@ -13,7 +13,7 @@ from deepprof.v1 import query_pb2 as wire
 from deepprof.v1 import records_pb2 as records
 
 if TYPE_CHECKING:
-    from deepprof.live.client.values import Account, KindAccount
+    from deepprof.live.client.values import Account, KindAccount, LeadingFigures
     from deepprof.live.service.history.values import JobSummary
     from deepprof.live.service.senders import SenderView
     from deepprof.live.service.views import DeviceView, Level, LoopView, RankView
@@ -150,7 +150,14 @@ def rank_of(rank: RankView) -> wire.Rank:
         devices=[_device_of(device) for device in rank.devices],
         status=None if rank.status is None else _status_of(rank.status),
         stages=[wire.StageMetrics(**asdict(each)) for each in rank.stages],
+        contexts=None if rank.contexts is None else _leading_of(rank.contexts),
     )
+
+
+def _leading_of(found: LeadingFigures) -> wire.LeadingFigures:
+    """Return the lines of code that lead."""
+    lines = [wire.ContextFigures(**asdict(each)) for each in found.lines]
+    return wire.LeadingFigures(lines=lines, other=wire.ContextFigures(**asdict(found.other)), window_ns=found.window_ns)
 
 
 def _status_of(status: CollectorView) -> records.Status:

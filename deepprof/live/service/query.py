@@ -15,6 +15,7 @@ from deepprof.collectors.times import TIME_LIMIT_NS
 from deepprof.live.service.access.caller import CALLER
 from deepprof.live.service.fair_lock import FairLock
 from deepprof.live.service.folder import StoreError
+from deepprof.live.service.kept_contexts import read_contexts
 from deepprof.live.service.latest_looks import LatestLooks
 from deepprof.live.service.messages import Kept, job_of, loop_of, past_job_of, rank_of
 from deepprof.live.service.refusal import RefusedError
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from deepprof.live.service.daemon_rank import DaemonRank
     from deepprof.live.service.engine import Engine
     from deepprof.live.service.examiner import Examiner
-    from deepprof.live.service.history.values import ContextAnswer, JobSummary, WaitingWindow
+    from deepprof.live.service.history.values import ContextAnswer, JobSummary
     from deepprof.live.service.views import RankView
 
 log = logging.getLogger(__name__)
@@ -112,21 +113,12 @@ class QueryServicer(query_pb2_grpc.QueryServicer):
         """Return what calling contexts did in a time, those of the minutes that are not over with them."""
         ranks = await self.ranks(request.job, context, past=True)
         rank = request.rank if request.HasField("rank") else None
-        chosen = [each for each in ranks if rank in (None, each.hello.rank)]
         start = request.start_ns if request.HasField("start_ns") else -TIME_LIMIT_NS
         end = request.end_ns if request.HasField("end_ns") else TIME_LIMIT_NS
-
-        def save() -> list[WaitingWindow]:
-            self.engine.worker.save(chosen)
-            return [window for each in chosen for window in each.look_at_contexts()]
-
-        def read(waiting: list[WaitingWindow]) -> wire.GetContextsResponse:
-            return _contexts_of(self.engine.history.contexts(request.job, rank, (start, end), waiting))
-
         try:
             async with self.history_turns.hold(CALLER.get(), request.job):
-                waiting = await self.engine.order(save)
-                return await asyncio.to_thread(read, waiting)
+                found = await read_contexts(self.engine, request.job, rank, (start, end), ranks)
+            return await asyncio.to_thread(_contexts_of, found)
         except ValueError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         except (OSError, StoreError) as error:

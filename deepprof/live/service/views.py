@@ -9,7 +9,7 @@ from typing import Literal
 
 import polars as pl
 
-from deepprof.live.client.values import Account, StageFigures
+from deepprof.live.client.values import Account, LeadingFigures, StageFigures
 from deepprof.metrics.iteration import ITERATIONS
 
 State = Literal["learning", "locked", "lost"]
@@ -121,4 +121,5 @@ class RankView:
     stages: tuple[StageFigures, ...] = ()  # the known ones of its latest examined records
     status: CollectorView | None = None  # None: the collector has sent no status
     ideal_iteration_ns: float | None = None  # of an iteration at the device's peak, if the configuration says it
+    contexts: LeadingFigures | None = None  # None: it sends no calling contexts
     sender: str = ""  # the name of the token that sent it, or of another proof; "": not known

@@ -37,12 +37,14 @@ STATE_NS = 30 * 10**9  # between checkpoints of a rank otherwise, or longer beca
 STATE_RATE = 20_000_000  # bytes of states a second, so that a thousand ranks do not keep the disk busy
 FAILED = "mining-failed"  # the reason of records that are dropped because a bug keeps them from being mined
 TICK_NS = 10**9 // 2
+LEADING = 20  # lines of code of a rank
 
 
 class SessionWorker:
     """Mines, saves, and does all other work on sessions or the history, one after the other.
 
     `room` is called (from its thread) with a rank whose items were mined, `noticed` with a rank and an event of it.
+    `leading` is how many lines of code of each are counted.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class SessionWorker:
     ) -> None:
         self.journal, self.history, self.clock = journal, history, clock
         self._room = room
+        self.leading = LEADING
         self.noticed: Callable[[DaemonRank, SessionEvent], None] = lambda rank, event: None
         self._wake = threading.Condition()
         self._ready = FairQueue["DaemonRank"]()  # ranks with items, each once
@@ -202,6 +205,7 @@ class SessionWorker:
             rank.rows.append(progress.iterations)
             rank.last_iteration_unix_ns = self.clock.unix_ns()
         rank.contexts += progress.contexts
+        rank.note_contexts(progress.contexts, self.leading)
         for event in progress.events:
             self.noticed(rank, event)
 

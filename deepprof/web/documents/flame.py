@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -16,7 +16,7 @@ from deepprof.comparison.path_times import DEVICE, HOST
 from deepprof.metrics.contexts.frames import FRAMES
 from deepprof.metrics.contexts.paths import read_places
 from deepprof.metrics.contexts.views import look_up_by
-from deepprof.render.flame import ENGINE, MEASURES, ON_DEVICE, FlameMeasure
+from deepprof.render.flame import ENGINE, MEASURES, ON_DEVICE, SENT_MEASURES, FlameMeasure
 from deepprof.web.documents.texts import TextTable
 
 if TYPE_CHECKING:
@@ -67,7 +67,24 @@ class FlameDocument(msgspec.Struct, frozen=True, kw_only=True):
 def write_flame(analysis: Analysis, rank: int, direction: Literal["down", "up"]) -> FlameDocument:
     """Return the calling contexts of a rank; measures of which nothing was taken are left out."""
     contexts = analysis.contexts.filter(pl.col("rank") == rank)
-    measures = {name: MEASURES[name] for name in SHOWN if contexts.select(MEASURES[name].own.sum()).item()}
+    about = [(k, each) for k, each in enumerate(analysis.findings) if each.rank in {None, rank}]
+    return _write_contexts(contexts, rank, direction, {name: MEASURES[name] for name in SHOWN}, about)
+
+
+def write_sent_flame(contexts: pl.DataFrame, rank: int, direction: Literal["down", "up"]) -> FlameDocument:
+    """Return the calling contexts that a rank of a running job has sent, a table with the schema `SENT`."""
+    return _write_contexts(contexts, rank, direction, SENT_MEASURES, [])
+
+
+def _write_contexts(
+    contexts: pl.DataFrame,
+    rank: int,
+    direction: Literal["down", "up"],
+    possible: Mapping[str, FlameMeasure],
+    about: Sequence[tuple[int, Finding]],
+) -> FlameDocument:
+    """Return the contexts of a rank, with those of the `possible` measures of which anything was taken."""
+    measures = {name: each for name, each in possible.items() if contexts.select(each.own.sum()).item()}
     if direction == "down":
         parent, frames = read_places(contexts)[0].copy(), contexts.select(list(FRAMES))
         value = contexts.select(**{name: each.whole for name, each in measures.items()}).cast(pl.Int64).to_numpy()
@@ -76,7 +93,6 @@ def write_flame(analysis: Analysis, rank: int, direction: Literal["down", "up"])
         tree, value = look_up_by(contexts, own)
         parent, frames = tree.parent.copy(), tree.frames
     parent[:1] = -1
-    about = [(k, each) for k, each in enumerate(analysis.findings) if each.rank in {None, rank}]
     return _write(direction, rank, measures, _FlameRows(frames, parent, value), about)
 
 

@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepprof.live.client.values import Account, CollectorStatus, DeviceState, JobState, RankState, StageFigures
+from deepprof.live.client.values import (
+    Account,
+    CollectorStatus,
+    ContextFigures,
+    DeviceState,
+    JobState,
+    LeadingFigures,
+    RankState,
+    StageFigures,
+)
 from deepprof.render.live import LiveScene, draw_scene
 
 NOW_NS = 1_700_000_000_000_000_000
@@ -281,3 +290,37 @@ def test_jobs_never_take_more_than_the_screen(number, detailed, width, height):
     lines = draw_scene(LiveScene("unix:/d", jobs(number), known, NOW_NS), width, height)
     assert len(lines) <= height
     assert all(len(line) <= width for line, _ in lines)
+
+
+LEADING = LeadingFigures(
+    (
+        ContextFigures("step train.py:7", 9, 9, 60, 5),
+        ContextFigures("load data.py:3", 9, 9, 25, 0),
+        ContextFigures("log train.py:44", 9, 9, 10, 0),
+        ContextFigures("save train.py:50", 9, 9, 1, 0),
+        ContextFigures("idle train.py:60", 9, 9, 0, 0),
+    ),
+    ContextFigures("", 9, 9, 4, 15),
+    60 * S,
+)
+
+
+def test_lines_of_code_that_lead_are_shown_by_their_share():
+    ranks = [rank(0), rank(1, contexts=LEADING)]
+    lines = text(draw_scene(scene(ranks), 100)).splitlines()
+    assert lines[4] == "  device time of rank 1: step train.py:7 25.0 %"
+    host = LeadingFigures(tuple(ContextFigures(each.context, 0, 0, each.latest_host_ns) for each in LEADING.lines))
+    lines = text(draw_scene(scene([rank(contexts=host)]), 100)).splitlines()
+    assert lines[4] == "  host time: step train.py:7 62.5 % · load data.py:3 26.0 % · log train.py:44 10.4 %"
+    narrow = text(draw_scene(scene([rank(contexts=host)]), 60)).splitlines()
+    assert narrow[4] == "  host time: step train.py:7 62.5 % · load data.py:3 26.0 %"
+    others = LeadingFigures((), ContextFigures("", 0, 0, 4, 0))
+    assert "time:" not in text(draw_scene(scene([rank(contexts=others)]), 100))
+    assert "time:" not in text(draw_scene(scene([rank(contexts=LeadingFigures())]), 100))
+
+
+def test_a_line_of_code_cannot_draw():
+    figures = LeadingFigures((ContextFigures("a\x1b[2J\nb" + "c" * 99, 0, 0, 1, 0),))
+    (line,) = [each for each, _ in draw_scene(scene([rank(contexts=figures)]), 80) if "host time" in each]
+    assert line.isprintable()
+    assert len(line) < 80

@@ -146,7 +146,7 @@ def test_the_contexts_have_a_profile_of_each_measure():
 def test_the_stacks_are_those_of_the_other_formats(name, ranks):
     analysis = deepprof.analyze([replace(training(), rank=rank) for rank in range(ranks)])
     document, pprof, measure = export(analysis), io.BytesIO(), MEASURES[name]
-    write_pprof(analysis, pprof)
+    write_pprof(analysis.contexts, pprof)
     expected = {path: value for (path, kind), value in read_pprof(pprof.getvalue()).items() if kind == name and value}
     profile = sampled(document).get(f"calling contexts: {measure.title}")
     assert (stacks_of(document, profile) if profile else {}) == expected

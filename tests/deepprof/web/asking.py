@@ -10,22 +10,26 @@ from typing import Any
 
 from tests.patience import PATIENCE_S
 
-__all__ = ["ask", "listen", "read_event"]
+__all__ = ["ask", "ask_bytes", "listen", "read_event"]
 
 Answer = tuple[int, str, dict[str, str]]
 
 
 def ask(address: tuple[str, int], path: str, method: str = "GET", **headers: str) -> Answer:
     """Return status, text and headers of an answer."""
+    status, body, found = ask_bytes(address, path, method, **headers)
+    return status, body.decode(errors="replace"), found
+
+
+def ask_bytes(
+    address: tuple[str, int], path: str, method: str = "GET", **headers: str
+) -> tuple[int, bytes, dict[str, str]]:
+    """Return status, body and headers of an answer."""
     connection = HTTPConnection(*address, timeout=PATIENCE_S)
     try:
         connection.request(method, path, headers=headers)
         answer = connection.getresponse()
-        return (
-            answer.status,
-            answer.read().decode(errors="replace"),
-            {name.title(): value for name, value in answer.getheaders()},
-        )
+        return answer.status, answer.read(), {name.title(): value for name, value in answer.getheaders()}
     finally:
         connection.close()
 

@@ -178,6 +178,7 @@ class _ExporterSection(_Section, frozen=True):
     """What is exported to Prometheus."""
 
     series: Annotated[int, count("series; what is over is left out and counted", 100, 10_000_000)] = 100_000
+    contexts: Annotated[int, count("lines of code of a rank with a series each; all others are one", 1, 1000)] = 20
     job_ttl_ns: Annotated[int, time("a rank not heard of for so long is left out", SECOND, 30 * DAY)] = 15 * MINUTE
     model_flops: Annotated[
         tuple[str, ...],

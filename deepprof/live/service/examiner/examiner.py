@@ -15,11 +15,12 @@ import msgspec
 import polars as pl
 
 from deepprof.collectors.errors import DeepProfError
-from deepprof.live.service.examination import LENGTH, ExaminationResult
+from deepprof.live.service.examination import END_OF_MESSAGES, LENGTH, ExaminationResult, pack_history
 from deepprof.live.service.examiner.captures import Captures, KeptCapture
 from deepprof.live.service.examiner.examined import LatestExamination
 from deepprof.live.service.examiner.windows import is_whole, later_messages, latest, window_messages
 from deepprof.live.service.folder import StoreError
+from deepprof.live.service.kept_contexts import read_rank
 from deepprof.live.service.refusal import RefusedError
 from deepprof.v1 import query_pb2 as wire
 
@@ -36,6 +37,7 @@ LOOK_S = 0.5
 PAUSE_S = 30.0  # after a failure that the examined job did not cause
 PIN_S = 60.0  # for which a reader keeps the journal from removing segments; a slower reader may find a gap
 EXAMINED = "examined/"
+LOOK_BACK_NS = 24 * 3600 * 10**9  # over which the history of calling contexts is examined
 QUIET_NS = 600 * 10**9  # between two automatic captures of one rank
 WINDOW_NBYTES = 256 << 20  # most bytes of messages in one run of the rules
 SETTLE_NBYTES = 512 << 20  # most bytes of messages of an ended rank that is analysed as a whole
@@ -236,15 +238,34 @@ class Examiner:
             share = WINDOW_NBYTES // max(1, len(ranks))
             places = {rank.number: latest(self.engine.journal, rank, share) for rank in ranks}
         wanted = ("--documents", str(DOCUMENTS_NBYTES)) if documents else ()
-        output = await self.run_process(ranks, places, *wanted, whole=whole)
+        output = await self.run_process(ranks, places, *wanted, whole=whole, tail=await self.look_back(ranks))
         if output is None:
             return None
         return msgspec.msgpack.decode(output, type=ExaminationResult)
 
+    async def look_back(self, ranks: Sequence[DaemonRank]) -> bytes:
+        """Return the history of the contexts of ranks, as the process reads it after the messages."""
+        found, now = [], self.engine.clock.unix_ns()
+        for rank in (each for each in ranks if each.view.contexts is not None):
+            try:
+                found.append(pack_history(await read_rank(self.engine, *rank.key, (now - LOOK_BACK_NS, now))))
+            except (OSError, StoreError, ValueError) as error:
+                extra = {"job": rank.hello.job, "rank": rank.hello.rank, "problem": str(error)[:200]}
+                log.warning("history-not-examined", extra=extra)
+        return END_OF_MESSAGES + msgspec.msgpack.encode(found)
+
     async def run_process(
-        self, ranks: Sequence[DaemonRank], places: dict[int, list[JournalPlace]], *args: str, whole: bool = False
+        self,
+        ranks: Sequence[DaemonRank],
+        places: dict[int, list[JournalPlace]],
+        *args: str,
+        whole: bool = False,
+        tail: bytes = b"",
     ) -> bytes | None:
-        """Run one process at a time and return its output; None, and a line in the log, where it fails."""
+        """Run one process at a time and return its output; None, and a line in the log, where it fails.
+
+        It gets the messages of ranks, and then `tail`.
+        """
         command = [sys.executable, "-m", "deepprof.live.service.examination", "--data", str(self.config.memory_nbytes)]
         async with self._turn:
             process = await asyncio.create_subprocess_exec(
@@ -252,7 +273,7 @@ class Examiner:
             )
             try:
                 async with asyncio.timeout(self.config.timeout_ns / 1e9):
-                    feeding = self.feed(process, ranks, places, whole=whole)
+                    feeding = self.feed(process, ranks, places, whole=whole, tail=tail)
                     _, (output, problem) = await asyncio.gather(feeding, _collect(process))
             except TimeoutError:
                 output, problem = b"", b"it took too long"
@@ -277,8 +298,9 @@ class Examiner:
         places: dict[int, list[JournalPlace]],
         *,
         whole: bool,
+        tail: bytes,
     ) -> None:
-        """Write the messages of ranks to the process."""
+        """Write the messages of ranks to the process, and what follows them."""
         stream = process.stdin
         if stream is None:
             raise RuntimeError("the process has no stdin")
@@ -288,6 +310,8 @@ class Examiner:
                     content = message.SerializeToString()
                     stream.write(len(content).to_bytes(LENGTH, "little") + content)
                     await stream.drain()
+            stream.write(tail)
+            await stream.drain()
             stream.close()
             await stream.wait_closed()
 

@@ -1,4 +1,4 @@
-"""`/metrics`, `/healthz` (no part has failed), `/readyz` (ready, or why not) and the page, on one HTTP server.
+"""Metrics, profiles, the page, `/healthz` (no part has failed) and `/readyz` (ready, or why not), on one HTTP server.
 
 There is no thread per connection: a client that sends or reads nothing costs a descriptor and no thread, so that
 neither it nor a long scrape delays a probe. Every answer closes its connection (`deepprof/web/connection.py` bounds
@@ -22,9 +22,12 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import Receive, Scope, Send
 
+from deepprof.collectors.errors import UsageError
 from deepprof.live.process.supervision import FirstFailure
 from deepprof.live.service.exporter.exposition import SERIES_CAP, TTL_S, Exposition, measure_process
+from deepprof.live.service.exporter.live_flame import FlameKey, draw_live_flame
 from deepprof.live.service.exporter.page import DaemonPage
+from deepprof.live.service.exporter.profiles import ContextReader, ProfileRequest, read_nothing, write_profile
 from deepprof.live.service.exporter.snapshot import DaemonSnapshot
 from deepprof.live.service.model_flops import ModelFlops
 from deepprof.web.answers import PiecewiseResponse, say, tell_bug, tell_missing
@@ -33,6 +36,7 @@ from deepprof.web.connection import ConnectionLimits
 from deepprof.web.serving import PageServer, open_socket
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+PROFILES = "/debug/pprof/contexts"
 SCRAPES = 4  # at a time: each holds its text, 5 MB with 1,000 ranks
 
 T = TypeVar("T")
@@ -43,7 +47,8 @@ class ExporterSettings:
     """Settings of the exporter; times in seconds.
 
     `vitals` holds the daemon's failure if it has one, and a failure of the exporter. `hosts` are the names under which
-    the page is shown, besides localhost and addresses. `model_flops` are as in `Exposition`.
+    the page is shown, besides localhost and addresses. `model_flops` are as in `Exposition`. `contexts` is called from
+    one thread of the exporter.
     """
 
     request_s: float = 10.0  # until a request has come
@@ -52,6 +57,7 @@ class ExporterSettings:
     vitals: FirstFailure = field(default_factory=FirstFailure)
     hosts: Collection[str] = ()
     model_flops: Sequence[ModelFlops] = ()
+    contexts: ContextReader = read_nothing
 
 
 class Exporter:
@@ -105,9 +111,14 @@ class Exporter:
         )
 
     def _routes(self) -> list[BaseRoute]:
-        page = DaemonPage(partial(self._call, self._pager, self._observe))
+        page = DaemonPage(partial(self._call, self._pager, self._observe), self._draw)
         shown = KnownHosts(page.app, self._settings.hosts)
-        own = {"/metrics": self._scrape, "/healthz": self._tell_life, "/readyz": self._tell_ready}
+        own = {
+            "/metrics": self._scrape,
+            "/healthz": self._tell_life,
+            "/readyz": self._tell_ready,
+            PROFILES: self._profile,
+        }
         return [*(Route(path, answer) for path, answer in own.items()), Mount("/", shown)]
 
     async def _scrape(self, _: Request) -> Response:
@@ -124,6 +135,20 @@ class Exporter:
             return self._look()
         except Exception as error:
             raise RuntimeError("no snapshot of the daemon could be made") from error
+
+    async def _profile(self, request: Request) -> Response:
+        try:
+            wanted = ProfileRequest.read(request.query_params)
+        except UsageError as error:
+            return say(400, str(error))
+        body = await self._call(self._pager, lambda: write_profile(wanted, self._observe(), self._settings.contexts))
+        if body is None:
+            return say(404, "no such job or rank sends calling contexts; start it with deepprof run --contexts python")
+        return PiecewiseResponse(body, media_type="application/octet-stream")
+
+    async def _draw(self, key: FlameKey, snapshot: DaemonSnapshot) -> bytes | None:
+        """Return the document of a flame graph."""
+        return await self._call(self._pager, lambda: draw_live_flame(key, snapshot, self._settings.contexts))
 
     async def _tell_life(self, _: Request) -> Response:
         problem = self._settings.vitals.problem

@@ -2,8 +2,8 @@
 
 Base units throughout (seconds, bytes, ratios), `_total` on counters and nothing else, no means and no quantiles: both
 parts of a quotient are exported as counters. Stages alone are means: they are known of the records that were examined,
-and not of all that came. No label holds the name of a kernel or a file, or anything else that a job
-has many of.
+and not of all that came. No label holds the name of a kernel, or anything else that a job has many of; lines of code
+are those that lead, a few of each rank (`service.leading_contexts`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Generic, Literal, TypeVar
 
-from deepprof.live.client.values import StageFigures
+from deepprof.live.client.values import ContextFigures, StageFigures
 from deepprof.live.service.exporter.snapshot import DaemonSnapshot
 from deepprof.live.service.model_flops import list_utilization
 from deepprof.live.service.senders import SenderView
@@ -29,6 +29,7 @@ JOB_LABELS: Labels = ("job_id",)
 RANK_LABELS: Labels = ("job_id", "rank")
 DEVICE_LABELS: Labels = ("job_id", "rank", "device")
 STATES = ("learning", "locked", "lost")
+OTHER_CONTEXTS = "(other)"
 LEVELS = ("full", "duty", "off")
 
 
@@ -117,6 +118,19 @@ def _several(
         return [((value,), number) for value, number in numbers(view) if number is not None]
 
     return MetricFamily(f"deepprof_{name}", kind, meaning, samples, (key,))
+
+
+def _contexts(name: str, meaning: str, value: Callable[[ContextFigures], int]) -> MetricFamily[RankView]:
+    """Return a counter of seconds with a series for each line of code that leads, and one for all others."""
+
+    def samples(view: RankView) -> list[tuple[Labels, float]]:
+        found = view.contexts
+        if found is None:
+            return []
+        named = [(each.context, each) for each in found.lines] + [(OTHER_CONTEXTS, found.other)]
+        return [((line,), value(each) / NS_PER_S) for line, each in named]
+
+    return MetricFamily(f"deepprof_context_{name}_seconds_total", "counter", meaning, samples, ("context",))
 
 
 def _tally(name: str, meaning: str, key: str, counts: Callable[[V], Mapping[str, int]]) -> MetricFamily[V]:
@@ -228,6 +242,18 @@ RANK: tuple[MetricFamily[RankView], ...] = (
         "confidence_ratio",
         "How sure the stage is, 0 to 1; absent where the device does no work for it.",
         lambda each: each.confidence_ratio,
+    ),
+    _contexts(
+        "host",
+        "Time on threads of the host in a line of code and what it calls of frameworks, for the lines that lead; all "
+        "others are `(other)`. Absent where the job sends no calling contexts.",
+        lambda each: each.host_ns,
+    ),
+    _contexts(
+        "device",
+        "Time on devices, added up, of what a line of code launched, for the lines that lead; all others are "
+        "`(other)`. Absent where the job sends no calling contexts.",
+        lambda each: each.device_ns,
     ),
     MetricFamily(
         "deepprof_mfu_ratio",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from deepprof.live.service.exporter.live_flame import list_flames
 from deepprof.live.service.exporter.snapshot import NEVER_EXAMINED, DaemonSnapshot, JobExamination
 from deepprof.live.service.views import DeviceView, RankView
 from deepprof.plurals import counted
@@ -47,7 +48,10 @@ def write_session(snapshot: DaemonSnapshot) -> SessionDocument:
         answer=Answer(lines=[line, *filter(None, [snapshot.why_not])], severity="", finding=None),
         ranks=[],
         loops=[],
-        views=[ViewEntry(name="live", title="Live", documents=[DocumentEntry(key="live", title="Live")])],
+        views=[
+            ViewEntry(name="live", title="Live", documents=[DocumentEntry(key="live", title="Live")]),
+            list_flames(snapshot.ranks),
+        ],
         notes=[],
         server=True,
     )

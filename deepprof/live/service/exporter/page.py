@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 
 from deepprof.live.service.exporter.live_documents import write_live, write_session
+from deepprof.live.service.exporter.live_flame import FlameKey
 from deepprof.live.service.exporter.snapshot import NEVER_EXAMINED, DaemonSnapshot, JobExamination
 from deepprof.web.answers import give_document, say
 from deepprof.web.assets import ASSETS, show_page
@@ -19,10 +20,17 @@ from deepprof.web.events import EventFeed
 
 
 class DaemonPage:
-    """The routes of the page; `look` returns a snapshot, in another thread. Nothing is written while nobody asks."""
+    """The routes of the page. Nothing is written while nobody asks.
 
-    def __init__(self, look: Callable[[], Awaitable[DaemonSnapshot]]) -> None:
-        self._look = look
+    `look` returns a snapshot, and `draw` the document of a flame graph by the parts of its key, in another thread.
+    """
+
+    def __init__(
+        self,
+        look: Callable[[], Awaitable[DaemonSnapshot]],
+        draw: Callable[[FlameKey, DaemonSnapshot], Awaitable[bytes | None]],
+    ) -> None:
+        self._look, self._draw = look, draw
         self._last: DaemonSnapshot | None = None
         self._events: Mapping[str, bytes] = {}
         self.app = Router(
@@ -49,6 +57,9 @@ class DaemonPage:
         return self._events
 
     async def _give_own(self, request: Request) -> Response:
+        flame = FlameKey.read(request.path_params["key"])
+        if flame is not None:
+            return give_document(await self._draw(flame, await self._look()))
         write = {"live": write_live, "session": write_session}.get(_read_key(request))
         return give_document(None if write is None else msgspec.json.encode(write(await self._look())))
 

@@ -335,6 +335,11 @@ class RankSession:
             own = iterations.filter(pl.col("device") == device).sort("start_ns", maintain_order=True)
             follower.settle(own, [loop for loop in loops if loop.device == device])
 
+    @property
+    def has_contexts(self) -> bool:
+        """Whether calling contexts were sent."""
+        return self._state.contexts.newest_ns > -FARTHEST_NS
+
     def look_at_contexts(self) -> list[ContextWindow]:
         """Return the minutes of calling contexts that are not over, as far as they are known."""
         return list(self._state.contexts.look(self._names.texts))

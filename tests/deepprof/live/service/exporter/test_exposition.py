@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from deepprof.collectors.errors import UsageError
-from deepprof.live.client.values import Account, StageFigures
+from deepprof.live.client.values import Account, ContextFigures, LeadingFigures, StageFigures
 from deepprof.live.service.config.loading import load_config
 from deepprof.live.service.exporter import DaemonSnapshot
 from deepprof.live.service.exporter.exposition import SERIES_DROPPED, Exposition, measure_process
@@ -112,6 +112,17 @@ def test_what_is_no_entry_of_model_flops(text: str) -> None:
     assert read_model_flops(text) is None
     with pytest.raises(UsageError, match="model_flops"):
         load_config(flags={"exporter.model_flops": text or "?"}, environ={})
+
+
+def test_lines_of_code_have_a_counter_each_and_the_others_one() -> None:
+    lines = (ContextFigures("step a/train.py:7", 3 * S, 2 * S, 1, 1), ContextFigures('say "x"\n', S // 2))
+    rank = replace(make_rank("a", 3, START_NS, make_device(1)), contexts=LeadingFigures(lines, ContextFigures("", S)))
+    text = draw(make_snapshot(rank, now_ns=START_NS))
+    assert value(text, "context_host_seconds_total", **OWN, context="step a/train.py:7") == 3
+    assert value(text, "context_device_seconds_total", **OWN, context="step a/train.py:7") == 2
+    assert value(text, "context_host_seconds_total", **OWN, context="(other)") == 1
+    assert sum(1 for name, _ in read(text) if name == "deepprof_context_host_seconds_total") == 3
+    assert "deepprof_context_host_seconds_total{" not in draw(make_snapshot(replace(rank, contexts=None)))
 
 
 def test_stages_have_series_where_they_are_known(text: str) -> None:

@@ -1,0 +1,95 @@
+"""The lines that lead: few, all of the time once, and the same ones for long."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+import polars as pl
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deepprof.live.service.leading_contexts import CANDIDATES, LONGEST_NAME, LeadingContexts
+from deepprof.metrics.contexts.lines import LINES
+
+WINDOW_NS = 60 * 10**9
+TIMES = st.tuples(st.integers(0, 10**12), st.integers(0, 10**12))
+WINDOWS = st.lists(st.dictionaries(st.sampled_from([f"f a.py:{n}" for n in range(30)]), TIMES), max_size=12)
+
+
+def lines(taken: Mapping[str, tuple[int, int]]) -> pl.DataFrame:
+    return pl.DataFrame([(line, *times) for line, times in taken.items()], schema=LINES, orient="row")
+
+
+def add(leading: LeadingContexts, **host: int) -> set[str]:
+    leading.add(lines({line: (ns, 0) for line, ns in host.items()}), WINDOW_NS)
+    return {each.context for each in leading.show().lines}
+
+
+@given(WINDOWS, st.integers(1, 5))
+def test_every_nanosecond_counts_once(windows: list[dict[str, tuple[int, int]]], most: int) -> None:
+    leading, seen = LeadingContexts(most), Counter[str]()
+    before: dict[str, int] = {}
+    for window in windows:
+        leading.add(lines(window), WINDOW_NS)
+        shown = leading.show()
+        every = [*shown.lines, shown.other]
+        assert len(shown.lines) <= most
+        assert len(leading.weights) <= CANDIDATES * most
+        assert sum(each.latest_host_ns for each in every) == sum(host for host, _ in window.values())
+        assert sum(each.latest_device_ns for each in every) == sum(device for _, device in window.values())
+        now = {each.context: each.host_ns for each in every}
+        grown = {line: ns - before.get(line, 0) for line, ns in now.items()}
+        assert all(ns >= 0 for ns in grown.values())
+        assert sum(grown.values()) == sum(host for host, _ in window.values())
+        seen.update(grown)
+        before = now
+    assert seen.total() == sum(host for window in windows for host, _ in window.values())
+
+
+def test_those_that_take_most_lead() -> None:
+    leading = LeadingContexts(2)
+    assert add(leading, a=50, b=30, c=20) == {"a", "b"}
+    shown = leading.show()
+    assert [each.context for each in shown.lines] == ["a", "b"]
+    assert (shown.other.host_ns, shown.window_ns) == (20, WINDOW_NS)
+
+
+def test_lines_that_take_about_the_same_do_not_change_places() -> None:
+    leading = LeadingContexts(2)
+    add(leading, a=50, b=26, c=24)
+    for at in range(20):
+        assert add(leading, a=50, b=24 + at % 2, c=25 - at % 2) == {"a", "b"}
+
+
+def test_one_that_clearly_takes_more_comes_in_and_begins_at_zero() -> None:
+    leading = LeadingContexts(2)
+    add(leading, a=50, b=30, c=20)
+    add(leading, a=50, b=5, c=45)
+    assert add(leading, a=50, b=5, c=45) == {"a", "c"}
+    taken = {each.context: each.host_ns for each in leading.show().lines}
+    assert taken["c"] <= 90
+    assert sum(taken.values()) + leading.show().other.host_ns + 35 >= 300  # what b counted itself is gone with it
+
+
+def test_time_on_devices_leads_as_well() -> None:
+    leading = LeadingContexts(1)
+    leading.add(lines({"a": (100, 0), "b": (0, 9)}), WINDOW_NS)
+    leading.add(lines({"a": (0, 0), "b": (0, 9)}), WINDOW_NS)
+    leading.add(lines({"a": (0, 0), "b": (0, 9)}), WINDOW_NS)
+    assert [each.context for each in leading.show().lines] == ["b"]
+
+
+def test_names_are_bounded_and_keep_their_end() -> None:
+    leading = LeadingContexts(1)
+    leading.add(lines({"f " + "a/" * 999 + "b.py:7": (1, 1)}), WINDOW_NS)
+    (shown,) = leading.show().lines
+    assert len(shown.context) == LONGEST_NAME
+    assert shown.context.endswith("/b.py:7")
+
+
+def test_nothing_is_nobody() -> None:
+    leading = LeadingContexts(3)
+    leading.add(lines({}), WINDOW_NS)
+    assert leading.show().lines == ()
+    assert leading.show().other.host_ns == 0
