@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -65,11 +65,18 @@ def listener(tmp_path: Path) -> Iterator[Listener]:
 
 
 def run_made(
-    python: str, listener: Listener, source: Path, scenario: str, count: int = COUNT, flavour: str = "plain", **more: str
+    python: str,
+    listener: Listener,
+    source: Path,
+    scenario: str,
+    count: int = COUNT,
+    flavour: str = "plain",
+    until: Callable[[Heard], object] | None = None,
+    **more: str,
 ) -> tuple[int, str, Heard]:
     """Run a scenario and return its exit code, what it wrote to standard error, and what was heard."""
     library = build(flavour).library
-    own = {"DEEPPROF_SOCKET": str(listener.path), "DEEPPROF_INJECT": str(library)}
+    own = {"DEEPPROF_SOCKET": str(listener.path), "DEEPPROF_INJECT": str(library), "DEEPPROF_CONTEXTS_BUDGET": "100"}
     command = [python, str(PROGRAMS / "made_contexts.py"), scenario, str(count), str(source), more.pop("mode", "2")]
     environment = plain_environment() | UNHURRIED | own | more
     with subprocess.Popen(
@@ -77,6 +84,10 @@ def run_made(
     ) as process:
         try:
             listener.wait(lambda _: listener.connections and is_on(listener.last) or process.poll() is not None)
+            if until is not None and process.stdin:
+                process.stdin.write("\n")
+                process.stdin.flush()
+                listener.wait(lambda _: until(listener.last))
             _, err = process.communicate("\n", timeout=PATIENCE_S)
         finally:
             process.kill()
@@ -173,6 +184,23 @@ def test_times_include_what_lies_below(listener: Listener, source: Path) -> None
     for number, parent, *_ in heard.contexts.tolist():
         assert 0 <= total[number]
         assert not parent or total[number] <= total[parent] + 1000 * len(heard.sums)
+
+
+def test_only_whole_iterations_are_left_out_above_the_budget(listener: Listener, source: Path) -> None:
+    """With a budget of 1 % operators that do nothing are far above it."""
+
+    def is_told(heard: Heard) -> bool:
+        return any("every 4. iteration is collected" in notice for notice in heard.notices)
+
+    code, err, heard = run_made(
+        sys.executable, listener, source, "steps", 10, until=is_told, DEEPPROF_CONTEXTS_BUDGET="1"
+    )
+    assert (code, err) == (0, "")
+    counts = count_paths(heard)
+    steps = sum(count for path, count in counts.items() if path[-1] == "Optimizer.step#SGD.step")
+    made = sum(count for path, count in counts.items() if path[-1] == "aten::made")
+    assert steps > 0
+    assert made == 10 * steps
 
 
 SANITIZED = ["threads", "recursion", "nested", "ranges", "forks", "shutdown"]
