@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "context_budget.h"
 #include "context_tree.h"
 #include "contexts.h"
 #include "forward_numbers.h"
@@ -16,7 +17,7 @@
 #include "parts.h"
 #include "python_frames.h"
 
-enum { MOST_OPEN = 512, MOST_FRAMES = 512, FIRST_STEPS = 1 << 10, MOST_STEPS = 1 << 17, PATIENCE = 2000 };
+enum { MOST_OPEN = 512, MOST_FRAMES = 512, FIRST_STEPS = 1 << 10, MOST_STEPS = 1 << 17, PATIENCE = 2000, MEASURED_ONE_IN = 31, MOST_TICKS = 200000 };
 enum { NOT_OPEN = 43 }; /* notice */
 static const int64_t WINDOW_NS = 1000000000;
 
@@ -35,7 +36,10 @@ struct step { uint32_t from, to; const void *code; uintptr_t at; }; /* to 0: fre
 struct context_thread {
     struct context_thread *next;        /* under `listing` */
     atomic_int is_reading;              /* the interpreter's memory: who ends it waits for that */
-    int depth, too_deep, step_count, last_count;
+    _Atomic int64_t cost;               /* of ours, in ticks */
+    int64_t told_cost;                  /* the worker's */
+    int depth, left_out, step_count, last_count;
+    unsigned unmeasured;
     uint32_t epoch, engine;             /* the latter: where the last node of autograd belongs; 0: nowhere else */
     unsigned step_mask;
     struct step *steps;
@@ -139,7 +143,7 @@ static void notice_epoch(struct context_thread *thread)
     if (thread->epoch == now)
         return;
     thread->epoch = now;
-    thread->depth = thread->too_deep = 0;
+    thread->depth = thread->left_out = 0;
 }
 
 static struct context_thread *my_thread(void)
@@ -380,16 +384,8 @@ static int is_reading(struct context_thread *thread)
     return atomic_load_explicit(&thread->is_reading, memory_order_relaxed);
 }
 
-void dp_context_begin(struct dp_label *label)
+static void begin(struct context_thread *thread, struct dp_label *label)
 {
-    struct context_thread *thread = my_thread();
-    if (!thread)
-        return;
-    if (thread->depth == MOST_OPEN || is_reading(thread)) {
-        if (!thread->too_deep++ && !is_reading(thread))
-            dp_notice(NOT_OPEN, "contexts of operators nested more than 512 deep are those around them");
-        return;
-    }
     struct open_context *open = &thread->open[thread->depth];
     memset(open, 0, sizeof *open);
     open->is_opaque = label->role != DP_OWN_OPERATOR;
@@ -405,17 +401,8 @@ void dp_context_begin(struct dp_label *label)
     open->start = ticks();
 }
 
-void dp_context_end(void)
+static void end(struct context_thread *thread)
 {
-    struct context_thread *thread = mine;
-    if (thread)
-        notice_epoch(thread);
-    if (!thread || !(thread->depth | thread->too_deep))
-        return;
-    if (thread->too_deep) {
-        thread->too_deep--;
-        return;
-    }
     struct open_context *open = &thread->open[--thread->depth];
     int64_t spent = open->is_gone ? open->inner : ticks() - open->start; /* the rest is Python's */
     if (thread->depth)
@@ -425,6 +412,67 @@ void dp_context_end(void)
     struct context_node *node = context_node(open->node);
     atomic_fetch_add_explicit(&node->count, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&node->own_ticks, spent - open->inner, memory_order_relaxed);
+}
+
+/* One in MEASURED_ONE_IN is measured, for all of them. */
+static int is_measured(struct context_thread *thread)
+{
+    if (thread->unmeasured--)
+        return 0;
+    thread->unmeasured = MEASURED_ONE_IN - 1;
+    return 1;
+}
+
+static void add_cost(struct context_thread *thread, int64_t since)
+{
+    int64_t cost = atomic_load_explicit(&thread->cost, memory_order_relaxed), own = ticks() - since;
+    own = own < MOST_TICKS ? own : MOST_TICKS; /* more is another thread's time on this processor */
+    atomic_store_explicit(&thread->cost, cost + own * MEASURED_ONE_IN, memory_order_relaxed);
+}
+
+/* Whether it is left out: with what is around it, as a part of an iteration that is not collected, or as too deep. */
+static int is_left_out(struct context_thread *thread, const struct dp_label *label)
+{
+    if (label->is_step)
+        budget_mark(label);
+    if (thread->left_out || is_reading(thread))
+        return 1;
+    if (!thread->depth)
+        return !budget_collects();
+    if (thread->depth == MOST_OPEN)
+        dp_notice(NOT_OPEN, "contexts of operators nested more than 512 deep are those around them");
+    return thread->depth == MOST_OPEN;
+}
+
+void dp_context_begin(struct dp_label *label)
+{
+    struct context_thread *thread = my_thread();
+    if (!thread)
+        return;
+    if (is_left_out(thread, label)) {
+        thread->left_out++;
+        return;
+    }
+    int64_t since = is_measured(thread) ? ticks() : 0;
+    begin(thread, label);
+    if (since)
+        add_cost(thread, since);
+}
+
+void dp_context_end(void)
+{
+    struct context_thread *thread = mine;
+    if (!thread)
+        return;
+    notice_epoch(thread);
+    if (thread->left_out) {
+        thread->left_out--;
+    } else if (thread->depth) {
+        int64_t since = is_measured(thread) ? ticks() : 0;
+        end(thread);
+        if (since)
+            add_cost(thread, since);
+    }
 }
 
 uint32_t dp_context_current(void)
@@ -507,6 +555,20 @@ static double measure_tick(int64_t now_ns)
     return passed > 0 && now_ns > measured_ns ? (double)(now_ns - measured_ns) / (double)passed : 1;
 }
 
+/* Of the thread that paid most since the last time, in ticks. */
+static double find_cost(void)
+{
+    int64_t most = 0;
+    pthread_mutex_lock(&listing);
+    for (struct context_thread *thread = all; thread; thread = thread->next) {
+        int64_t cost = atomic_load_explicit(&thread->cost, memory_order_relaxed);
+        most = cost - thread->told_cost > most ? cost - thread->told_cost : most;
+        thread->told_cost = cost;
+    }
+    pthread_mutex_unlock(&listing);
+    return (double)most;
+}
+
 /* Sums that cannot be told with their nodes yet stay, and are part of the next window. */
 static void close_window(void)
 {
@@ -514,8 +576,11 @@ static void close_window(void)
     uint32_t count = context_count();
     if (tell_nodes(count) && queue_is_open())
         return;
-    add_up(count, measure_tick(now));
+    double ns_per_tick = measure_tick(now);
+    add_up(count, ns_per_tick);
     put_sums(count, now);
+    if (now - window_start_ns > WINDOW_NS / 2)
+        budget_look(find_cost() * ns_per_tick / (double)(now - window_start_ns));
     window_start_ns = now;
 }
 
@@ -542,6 +607,7 @@ static void set(int on)
 {
     int was_on = atomic_exchange(&is_on, on && mode);
     if (on && !was_on) {
+        budget_reset();
         window_start_ns = measured_ns = dp_now_ns();
         measured_ticks = ticks();
     }

@@ -45,9 +45,10 @@ uint32_t dp_intern(const char *text);                  /* any thread; the name's
 void dp_put(enum dp_kind kind, const void *records, uint32_t count, uint64_t lost, enum dp_reason reason);
 void dp_made(enum dp_activity kind, uint64_t count);    /* of those that dp_put is told next to be lost: what they were */
 void dp_notice(uint32_t code, const char *text);       /* any thread; a line for people, each code once a connection */
+void dp_notice_again(uint32_t code, const char *text); /* also where another text of this code was told */
 void dp_wake(void);                                    /* any thread; the worker looks at its sources now */
 
-/* Codes of notices; ranges have theirs from 32 on, the hook from 64. */
+/* Codes of notices; ranges have theirs from 32 on, contexts from 37, the hook from 64. */
 enum dp_notice_code {
     DP_NAMES_FULL = 1, DP_NO_CUPTI = 2, DP_CUPTI_BUSY = 3, DP_CUPTI_DENIED = 4, DP_CUPTI_FAILED = 5, DP_BAD_TIMES = 6,
     DP_DRIVER_LOST = 7, DP_ODD_RECORDS = 8, DP_NO_DEVICE = 9, DP_CUPTI_TAKEN = 10, DP_FRAGILE = 11, DP_CUPTI_NEWER = 12

@@ -12,6 +12,7 @@
 /* A job that writes a number into each range's text makes a new label each time; memory ends at some 10 MB. */
 enum { SLOTS = 1 << 16, LABELS = SLOTS / 2, LONGEST = 1024 };
 
+static const char STEP[] = "Optimizer.step#"; /* as PyTorch marks it, and a name of the optimizer */
 static struct dp_label *_Atomic slots[SLOTS];
 static struct dp_label others = {.text = "(other ranges)", .role = DP_MARKED, .plain = ""};
 static int label_count;
@@ -100,6 +101,7 @@ static struct dp_label *make(const char *text, size_t length, uint64_t hash)
     label->hash = hash;
     label->is_operator = is_operator(copy);
     label->role = role_of(copy);
+    label->is_step = !strncmp(copy, STEP, sizeof STEP - 1);
     write_plain(copy + length + 1, copy);
     label->plain = copy + length + 1;
     return label;

@@ -16,7 +16,7 @@ struct dp_label {
     struct dp_label *next;
     uint64_t name;          /* atomic: forks seen << 32 | id of dp_intern; 0: not asked yet */
     uint64_t hash;
-    int is_operator, role;  /* the second: of enum dp_role */
+    int is_operator, role, is_step; /* of enum dp_role; an optimizer's step */
     uint64_t group;         /* as `name` */
     const char *plain;      /* what it is named after: aten::addmm_ and AddmmBackward0 are addmm */
 };

@@ -14,7 +14,7 @@ static struct notice {
 } notices[MOST];
 static int count;
 
-void dp_notice(uint32_t code, const char *text)
+static void keep(uint32_t code, const char *text, int again)
 {
     pthread_mutex_lock(&lock);
     int place = 0;
@@ -24,12 +24,16 @@ void dp_notice(uint32_t code, const char *text)
     if (place < MOST) {
         count += is_new;
         notices[place].code = code;
+        notices[place].told &= !again;
         snprintf(notices[place].text, LENGTH, "%s", text); /* the newest, where it has not been told yet */
     }
     pthread_mutex_unlock(&lock);
-    if (is_new)
+    if (is_new || again)
         dp_wake();
 }
+
+void dp_notice(uint32_t code, const char *text) { keep(code, text, 0); }
+void dp_notice_again(uint32_t code, const char *text) { keep(code, text, 1); }
 
 int notices_next(uint32_t *code, char *text, size_t room)
 {

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -71,11 +71,12 @@ def run_made(
     scenario: str,
     count: int = COUNT,
     flavour: str = "plain",
+    until: Callable[[Heard], object] | None = None,
     **more: str,
 ) -> tuple[int, str, Heard]:
     """Run a scenario and return its exit code, what it wrote to standard error, and what was heard."""
     library = build(flavour).library
-    own = {"DEEPPROF_SOCKET": str(listener.path), "DEEPPROF_INJECT": str(library)}
+    own = {"DEEPPROF_SOCKET": str(listener.path), "DEEPPROF_INJECT": str(library), "DEEPPROF_CONTEXTS_BUDGET": "100"}
     command = [python, str(PROGRAMS / "made_contexts.py"), scenario, str(count), str(source), more.pop("mode", "2")]
     environment = plain_environment() | UNHURRIED | own | more
     with subprocess.Popen(
@@ -83,6 +84,10 @@ def run_made(
     ) as process:
         try:
             listener.wait(lambda _: listener.connections and is_on(listener.last) or process.poll() is not None)
+            if until is not None and process.stdin:
+                process.stdin.write("\n")
+                process.stdin.flush()
+                listener.wait(lambda _: until(listener.last))
             _, err = process.communicate("\n", timeout=PATIENCE_S)
         finally:
             process.kill()
@@ -138,7 +143,9 @@ def test_a_range_does_not_hold_what_runs_after_its_function_has_returned(listene
 
 
 @pytest.mark.parametrize("scenario", ["plain", "held", "nested", "ranges", "generators", "made_code"])
-def test_frames_read_with_the_lock_give_the_same_tree(tmp_path: Path, source: Path, scenario: str) -> None:
+def test_frames_read_with_the_lock_give_the_same_tree(
+    tmp_path: Path, source: Path, scenario: str
+) -> None:
     found = []
     for number, more in enumerate([{}, {"DEEPPROF_CONTEXTS_LOCKED": "1"}]):
         listener = Listener(tmp_path / f"s{number}").start()
@@ -179,6 +186,23 @@ def test_times_include_what_lies_below(listener: Listener, source: Path) -> None
         assert not parent or total[number] <= total[parent] + 1000 * len(heard.sums)
 
 
+def test_only_whole_iterations_are_left_out_above_the_budget(listener: Listener, source: Path) -> None:
+    """With a budget of 1 % operators that do nothing are far above it."""
+
+    def is_told(heard: Heard) -> bool:
+        return any("every 4. iteration is collected" in notice for notice in heard.notices)
+
+    code, err, heard = run_made(
+        sys.executable, listener, source, "steps", 10, until=is_told, DEEPPROF_CONTEXTS_BUDGET="1"
+    )
+    assert (code, err) == (0, "")
+    counts = count_paths(heard)
+    steps = sum(count for path, count in counts.items() if path[-1] == "Optimizer.step#SGD.step")
+    made = sum(count for path, count in counts.items() if path[-1] == "aten::made")
+    assert steps > 0
+    assert made == 10 * steps
+
+
 SANITIZED = ["threads", "recursion", "nested", "ranges", "forks", "shutdown"]
 
 
@@ -188,9 +212,7 @@ SANITIZED = ["threads", "recursion", "nested", "ranges", "forks", "shutdown"]
 def test_scenarios_are_clean(listener: Listener, source: Path, flavour: str, scenario: str, locked: str) -> None:
     preloaded = subprocess.run(
         [compiler(), f"-print-file-name=lib{'asan' if flavour == 'address' else 'tsan'}.so"],
-        check=True,
-        capture_output=True,
-        text=True,
+        check=True, capture_output=True, text=True,
     )
     more = {"LD_PRELOAD": preloaded.stdout.strip(), "ASAN_OPTIONS": "detect_leaks=0", "PYTHONMALLOC": "malloc"}
     more |= {"DEEPPROF_CONTEXTS_LOCKED": "1"} if locked else {}

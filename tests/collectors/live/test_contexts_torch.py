@@ -72,7 +72,7 @@ def below_top(counts: Counter[Path_]) -> Counter[Path_]:
 
 @pytest.mark.parametrize("name", ["resnet", "lstm", "transformer"])
 def test_live_tree_equals_the_recorded_one(hooked: Callable[..., Done], tmp_path: Path, name: str) -> None:
-    live = hooked("contexts.py", name, "5", DEEPPROF_CONTEXTS="python")
+    live = hooked("contexts.py", name, "5", DEEPPROF_CONTEXTS="python", DEEPPROF_CONTEXTS_BUDGET="100")
     assert live.process.returncode == 0, live.process.stderr
     assert live.heard[0].notices == []
     recorded = run_plain("contexts.py", name, "5", str(tmp_path / "trace.json"))

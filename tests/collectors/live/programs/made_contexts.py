@@ -125,6 +125,15 @@ def shutdown(count):
     time.sleep(0.05)
 
 
+def steps(count):
+    """Iterations of COUNT operators after an optimizer's step, until there is another line."""
+    more = threading.Thread(target=sys.stdin.readline)
+    more.start()
+    while more.is_alive():
+        SOURCE.made_run(b"Optimizer.step#SGD.step", b"aten::add_")
+        plain(count)
+
+
 def interpreters(count):
     import _xxsubinterpreters as others
 

@@ -1,0 +1,11 @@
+/* How much contexts may cost the job: above it, only every n-th iteration is collected, whole. */
+#ifndef DEEPPROF_CONTEXT_BUDGET_H
+#define DEEPPROF_CONTEXT_BUDGET_H
+#include <stdint.h>
+#include "labels.h"
+
+int budget_collects(void);                          /* one load: whether what begins outside of all others is collected */
+void budget_mark(const struct dp_label *label);     /* an optimizer's step begins: one of each iteration's */
+void budget_look(double share);                     /* the worker, after each window: what contexts took of a thread's time */
+void budget_reset(void);                            /* from the first iteration on, all of them */
+#endif
