@@ -64,7 +64,8 @@ def carry_over(loop: Loop, trace: SelectedTrace, sequence: Sequence, evidence: E
     whole = rows.join(loop.iterations.select("index", whole="kernels"), on="index", maintain_order="left")
     used = whole.filter("complete") if whole["complete"].any() else whole
     intact = bool((used["kernels"] == used["whole"]).all())
-    period = loop.period if intact else round(float(used["kernels"].median()))  # type: ignore[arg-type]
+    some = used.filter(pl.col("kernels") > 0) if used["kernels"].sum() else rows.filter(pl.col("kernels") > 0)
+    period = loop.period if intact else round(float(some["kernels"].median()))  # type: ignore[arg-type]
     found = _place(rows, sequence)
     cycles = tuple(cycle for cycle in loop.cycles if intact and int(cycle["every"]) <= rows.height)
     return replace(

@@ -22,7 +22,8 @@ def with_parts(loop: Loop, trace: Trace, timeline: Timeline) -> Loop:
     """Return the loop with the parts of its iterations, which lie on the device of `timeline`."""
     start = loop.iterations["start_ns"].to_numpy()
     until = start + (loop.iterations["busy_ns"] + loop.iterations["idle_ns"]).to_numpy()
-    timeline = extend(timeline, int(until.max(initial=0)))
+    if len(start):
+        timeline = extend(timeline, int(start.min()), int(until.max()))
     columns = {
         "index": loop.iterations["index"],
         **timeline.split(start, until),

@@ -201,13 +201,28 @@ def _submitted_late(unknown: Spans, waiting: Spans) -> Spans:
     return Spans(late.starts[short], late.ends[short])
 
 
-def extend(timeline: Timeline, until_ns: int) -> Timeline:
-    """Return the timeline with the idle time from the device's last event to `until_ns` attributed to the host."""
-    if not len(timeline.parts) or until_ns <= timeline.bounds[-1]:
+def extend(timeline: Timeline, since_ns: int, until_ns: int) -> Timeline:
+    """Return the timeline with the idle time from `since_ns` to its begin, and from its end to `until_ns`, by the host.
+
+    The first is there where a part of a trace has no work of a whole iteration.
+    """
+    if not len(timeline.parts):
         return timeline
-    last_ns = int(timeline.bounds[-1])
-    tail = _paint_parts(timeline.device, (last_ns, until_ns), [NOTHING] * len(BUSY_PARTS), NO_GAPS, timeline.host)
-    bounds, parts = np.append(timeline.bounds, tail.bounds[1:]), np.append(timeline.parts, tail.parts)
+    first_ns, last_ns = int(timeline.bounds[0]), int(timeline.bounds[-1])
+    if since_ns < first_ns:
+        timeline = _join(timeline, _paint_idle(timeline, since_ns, first_ns), timeline)
+    return _join(timeline, timeline, _paint_idle(timeline, last_ns, until_ns)) if until_ns > last_ns else timeline
+
+
+def _paint_idle(timeline: Timeline, since_ns: int, until_ns: int) -> Timeline:
+    """Return a time without work on the device, by what the host did."""
+    busy = [NOTHING] * len(BUSY_PARTS)
+    return _paint_parts(timeline.device, (since_ns, until_ns), busy, NO_GAPS, timeline.host)
+
+
+def _join(timeline: Timeline, one: Timeline, other: Timeline) -> Timeline:
+    """Return the timeline with the segments of two, the second of which begins where the first ends."""
+    bounds, parts = np.append(one.bounds, other.bounds[1:]), np.append(one.parts, other.parts)
     return replace(timeline, bounds=bounds, parts=parts)
 
 

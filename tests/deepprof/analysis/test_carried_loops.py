@@ -16,7 +16,7 @@ import deepprof
 from deepprof.analysis import Analysis
 from deepprof.analysis.selection import Numbers, find_main_loop
 from deepprof.collectors.kept_rows import NOT_SELECTED
-from deepprof.collectors.trace import Trace
+from deepprof.collectors.trace import ANNOTATIONS, Accounting, Trace
 from deepprof.metrics.breakdown.parts import PART_NAMES
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.selection.selected_trace import SelectedTrace
@@ -27,7 +27,7 @@ from tests.deepprof.diagnosis.books import check_books
 from tests.deepprof.render.test_text import show
 from tests.metrics.annotation.test_layers import train
 from tests.metrics.contexts.test_slices import op
-from tests.tables import event, make_trace
+from tests.tables import event, make_trace, table
 
 KEPT = ("index", "start_ns", "end_ns", "kernels", "edits", "complete", "iteration_ns", "operation_ns", "interval_ns")
 SCENARIOS = ("healthy", "graph-growth", "input-bound", "accumulation", "recapture", "inference")
@@ -69,8 +69,14 @@ def check_loop(loop: Loop, main: Loop, wanted: pl.DataFrame) -> None:
     assert loop.whole_iterations == main.iterations.height
     assert loop.evidence == f"of the whole recording: {main.evidence}"
     known = loop.table.drop_nulls("iteration_ns")
+    assert (known["busy_ns"] + known["idle_ns"]).to_list() == known["iteration_ns"].to_list()
+    check_parts(loop)
+
+
+def check_parts(loop: Loop) -> None:
+    """The parts of an iteration are its time, though the part of the trace may begin after it and end before it."""
+    known = loop.table
     length = known["busy_ns"] + known["idle_ns"]
-    assert length.to_list() == known["iteration_ns"].to_list()
     assert known.select(pl.sum_horizontal(PART_NAMES)).to_series().to_list() == length.to_list()
 
 
@@ -93,6 +99,7 @@ def choose(many: int) -> list[Numbers]:
     return [(1, 3), (0, 3), (many - 1, None), (many // 2, many // 2 + 1)]
 
 
+@pytest.mark.widens(3)
 def test_some_iterations_of_every_file_are_those_of_the_whole(file: Analyzed) -> None:
     row, whole = file
     if isinstance(whole, deepprof.TraceError):
@@ -171,6 +178,23 @@ def test_iterations_without_all_kernels_by_number_are_cut() -> None:
     assert loop.iterations.select("index", "complete", "kernels").rows() == [(2, False, 2), (3, True, 4), (4, True, 4)]
 
 
+def test_work_that_not_all_iterations_have_leaves_these_idle() -> None:
+    """A range that only some iterations have, in the middle of the chosen ones."""
+    job = make_job(8)
+    marks = [{"start_ns": 4_100, "end_ns": 4_300, "side": "device", "device": 0, "stream": 7, "name_id": 3}]
+    ranges = table([mark | {"framework": False} for mark in marks], ANNOTATIONS)
+    count = job.accounting.kept + 1
+    trace = replace(job, annotations=ranges, accounting=Accounting(count, count))
+    (loop,) = deepprof.analyze(deepprof.select(trace, iterations=(3, 6), range="k3")).loops
+    assert loop.iterations.select("index", "kernels", "busy_ns", "idle_ns").rows() == [
+        (3, 0, 0, 1_000),
+        (4, 2, 103, 897),
+        (5, 0, 0, 1_000),
+    ]
+    assert loop.period == 2
+    check_parts(loop)
+
+
 def test_a_part_of_a_part_has_its_iterations() -> None:
     (part,) = deepprof.select(make_job(9), iterations=(2, 7))
     (again,) = deepprof.select(part, iterations=(4, 6))
@@ -230,6 +254,7 @@ def test_a_layer_keeps_the_iterations_of_the_whole() -> None:
         loop.iterations["start_ns"].to_list() for loop in whole.loops
     ]
     (loop,), (known,) = analysis.loops, whole.loops
+    check_parts(loop)
     assert loop.period < known.period
     assert (loop.nested, loop.blocks, loop.cycles) == ((), (), ())
     assert loop.iterations["kernels"].sum() == part.device_events.filter(pl.col("activity") == "kernel").height
