@@ -278,7 +278,7 @@ def start_contexts(torch: ModuleType, operators: Operators) -> None:
     import site
 
     places = [*site.getsitepackages(), *sys.path, site.getuserbase(), site.getusersitepackages()]
-    places.append(os.path.dirname(os.path.dirname(torch.__file__)))
+    places.append(os.path.dirname(os.path.dirname(str(torch.__file__))))
     prefixes = sorted({os.path.abspath(place) + os.sep for place in places if isinstance(place, str)}, reverse=True)
     text = "\n".join(prefixes).encode(errors="replace")
     operators.library.deepprof_contexts(operators.contexts, text, int(not operators.wants_events))
@@ -319,7 +319,7 @@ def measure_node(torch: ModuleType) -> tuple[int, int]:
 
 def _call_thread(torch: ModuleType) -> int:
     """Return the number that torch has given to this thread."""
-    path = os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_cpu.so")
+    path = os.path.join(os.path.dirname(str(torch.__file__)), "lib", "libtorch_cpu.so")
     function = ctypes.CDLL(path)["_ZN2at14RecordFunction15currentThreadIdEv"]
     function.restype = ctypes.c_uint64
     return int(function())
