@@ -116,7 +116,7 @@ class Session:
             self.hello = payload.decode()
         elif kind is Kind.NAMES:
             self.take_names(payload)
-        elif kind in (Kind.EVENTS, Kind.RANGES, Kind.END):
+        elif kind in (Kind.EVENTS, Kind.RANGES, Kind.MEMORY_CHANGES, Kind.END):
             self.take_records(kind, payload)
         elif kind is Kind.TICK:
             self.take_tick(np.frombuffer(payload, TICK)[0])

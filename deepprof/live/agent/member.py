@@ -13,7 +13,7 @@ from deepprof.live.agent.hello import ProcessHello
 from deepprof.live.agent.identity import CollectorRun
 from deepprof.live.agent.job_names import name_job
 from deepprof.live.agent.pacing import CostSample, Effort, Pacer, Pacing
-from deepprof.live.agent.process_decoder import ProcessDecoder, ProcessTick
+from deepprof.live.agent.process_decoder import RECORDS, ProcessDecoder, ProcessTick
 from deepprof.live.agent.rank_places import find_place
 from deepprof.live.agent.rank_spool import RankSpool
 from deepprof.live.agent.ranks import ProcessRefusedError
@@ -79,7 +79,7 @@ class ProcessMember:
 
     def take(self, kind: int, payload: memoryview) -> None:
         """Take a packet. Raises `ProtocolError`."""
-        if self.refusal and kind in (Kind.EVENTS, Kind.RANGES, Kind.CONTEXT_SUMS):
+        if self.refusal and kind in (*RECORDS, Kind.CONTEXT_SUMS):
             return
         try:
             self.process.take(kind, payload)

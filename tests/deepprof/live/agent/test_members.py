@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field
 
+import numpy as np
 import pytest
 
-from deepprof.collectors.live.packets import CollectionLevel, Kind
+from deepprof.collectors.live.packets import RANGE, CollectionLevel, Kind
 from deepprof.live.agent.hello import ProtocolError, read_hello
 from deepprof.live.agent.identity import CollectorRun
 from deepprof.live.agent.member import RETRY_S, Peer, ProcessMember
@@ -58,6 +59,17 @@ def send(member: ProcessMember, first: int, at_ns: int = 1000) -> None:
 
 def tick(member: ProcessMember, now_s: float) -> None:
     member.take(Kind.TICK, memoryview(made.tick(int(now_s * SECOND))))
+
+
+def test_of_one_that_is_refused_no_records_are_taken() -> None:
+    place = Place("taken")
+    member = join(SessionMembers(place.open))
+    tick(member, 1)
+    send(member, 0)
+    asked = place.asked
+    member.take(Kind.RANGES, memoryview(made.ranges(1, np.zeros(1, RANGE))))
+    member.take(Kind.MEMORY_CHANGES, memoryview(made.changes(2, made.allocations([1000]))))
+    assert (place.asked, member.process.next) == (asked, 1)
 
 
 def test_one_that_is_refused_asks_again_without_collecting() -> None:
