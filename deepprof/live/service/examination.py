@@ -155,7 +155,7 @@ def _assemble(messages: Iterator[wire.ReadWindowResponse]) -> list[Trace]:
     return assemble_all(messages, WIDEST)
 
 
-def _examine(traces: list[Trace], documents_nbytes: int, histories: Sequence[ContextsOfRank]) -> ExaminationResult:
+def _examine(traces: list[Trace], documents_nbytes: int, histories: Sequence[ContextsOfRank] = ()) -> ExaminationResult:
     """Analyse the ranks of a job; a single rank keeps its own clock. What the rules find in histories comes last."""
     from deepprof.analysis import analyze
     from deepprof.diagnosis.engine import diagnose_history
