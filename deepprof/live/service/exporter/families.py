@@ -181,7 +181,7 @@ RANK: tuple[MetricFamily[RankView], ...] = (
     _tally(
         "records_kept",
         "Records that were taken and analysed, by kind: kernel, memcpy, memset, graph, sync, host_events, annotations, "
-        "memory_events, or unknown, from before kinds were counted.",
+        "memory_events, context_sums, or unknown, from before kinds were counted.",
         "kind",
         lambda view: {each.kind: each.accepted for each in view.account.kinds},
     ),
