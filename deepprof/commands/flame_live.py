@@ -33,7 +33,7 @@ OF_FILES = {  # options, and what they are without
 
 
 @dataclass(frozen=True, slots=True)
-class SentFlame:
+class _SentFlame:
     """The contexts (`SENT`) of a rank of a job, and the time that they are of, in Unix ns; None: nothing was sent."""
 
     job: str
@@ -43,7 +43,7 @@ class SentFlame:
     end_ns: int
 
 
-def read_flame(args: argparse.Namespace) -> SentFlame:
+def read_flame(args: argparse.Namespace) -> _SentFlame:
     """Return what the daemon keeps of the contexts of the job, rank and time that `args` names.
 
     Raises `UsageError` where the job sends none, and for options that are for files.
@@ -58,7 +58,7 @@ def read_flame(args: argparse.Namespace) -> SentFlame:
             return _read(daemon, ranks, _choose_rank(job, ranks, args.rank), args)
 
 
-def _read(daemon: Daemon, ranks: Sequence[RankState], rank: int, args: argparse.Namespace) -> SentFlame:
+def _read(daemon: Daemon, ranks: Sequence[RankState], rank: int, args: argparse.Namespace) -> _SentFlame:
     """Return the contexts of one of a job's ranks."""
     from deepprof.collectors.errors import UsageError
     from deepprof.metrics.contexts.sent import read_sent
@@ -73,7 +73,7 @@ def _read(daemon: Daemon, ranks: Sequence[RankState], rank: int, args: argparse.
         raise UsageError(f"rank {rank} of job {job!r} sent no calling contexts in this time; leave out --from and --to")
     contexts = read_sent(history.nodes).measure(history.sums)
     starts, ends = history.sums["time_ns"], history.sums["time_ns"] + history.sums["window_ns"]
-    return SentFlame(job, rank, contexts, min(starts.to_list()), max(ends.to_list()))
+    return _SentFlame(job, rank, contexts, min(starts.to_list()), max(ends.to_list()))
 
 
 def _check(args: argparse.Namespace) -> str:

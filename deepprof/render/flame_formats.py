@@ -34,7 +34,7 @@ class FlameOrigin(msgspec.Struct, frozen=True, kw_only=True):
     end_unix_ns: int | None = None
 
 
-def encode_flame(contexts: pl.DataFrame, origin: FlameOrigin, measures: Mapping[str, FlameMeasure]) -> bytes:
+def _encode_flame(contexts: pl.DataFrame, origin: FlameOrigin, measures: Mapping[str, FlameMeasure]) -> bytes:
     """Return the contexts as JSON, with what each took by each of `measures`, itself and with all within it."""
     places = contexts.select("context", "parent", *FRAMES, "backward").cast({"kind": pl.String})
     taken = [each for name, m in measures.items() for each in (m.whole.alias(name), m.own.alias(f"own_{name}"))]
@@ -50,7 +50,7 @@ def write_flame_format(
 ) -> bytes:
     """Return the contexts in JSON or another format but text; collapsed stacks have the numbers of the measure `by`."""
     if name == "json":
-        return encode_flame(contexts, origin, measures)
+        return _encode_flame(contexts, origin, measures)
     file, ranked = BytesIO(), contexts.with_columns(rank=pl.lit(origin.rank))
     if name == "collapsed":
         write_collapsed(ranked, file, measures[by])

@@ -50,7 +50,7 @@ class FindingSummary(msgspec.Struct, frozen=True):
     headroom_ns: int | None = None  # of an iteration
 
 
-class PackedHistory(msgspec.Struct, frozen=True):
+class _PackedHistory(msgspec.Struct, frozen=True):
     """What a rank has sent of its contexts, its tables as Arrow IPC streams."""
 
     job: str
@@ -130,7 +130,7 @@ def _read_histories(stream: BinaryIO) -> list[ContextsOfRank]:
 
     from deepprof.metrics.contexts.history import ContextsOfRank
 
-    packed = msgspec.msgpack.decode(stream.read() or msgspec.msgpack.encode([]), type=list[PackedHistory])
+    packed = msgspec.msgpack.decode(stream.read() or msgspec.msgpack.encode([]), type=list[_PackedHistory])
     return [
         ContextsOfRank(
             each.job, each.rank, *(pl.read_ipc_stream(io.BytesIO(table)) for table in (each.nodes, each.sums))
@@ -139,12 +139,12 @@ def _read_histories(stream: BinaryIO) -> list[ContextsOfRank]:
     ]
 
 
-def pack_history(history: ContextsOfRank) -> PackedHistory:
+def pack_history(history: ContextsOfRank) -> _PackedHistory:
     """Return a history as the process reads it."""
     nodes, sums = io.BytesIO(), io.BytesIO()
     history.nodes.write_ipc_stream(nodes)
     history.sums.write_ipc_stream(sums)
-    return PackedHistory(history.job, history.rank, nodes.getvalue(), sums.getvalue())
+    return _PackedHistory(history.job, history.rank, nodes.getvalue(), sums.getvalue())
 
 
 def _assemble(messages: Iterator[wire.ReadWindowResponse]) -> list[Trace]:
@@ -155,7 +155,7 @@ def _assemble(messages: Iterator[wire.ReadWindowResponse]) -> list[Trace]:
     return assemble_all(messages, WIDEST)
 
 
-def _examine(traces: list[Trace], documents_nbytes: int, histories: Sequence[ContextsOfRank]) -> ExaminationResult:
+def _examine(traces: list[Trace], documents_nbytes: int, histories: Sequence[ContextsOfRank] = ()) -> ExaminationResult:
     """Analyse the ranks of a job; a single rank keeps its own clock. What the rules find in histories comes last."""
     from deepprof.analysis import analyze
     from deepprof.diagnosis.engine import diagnose_history

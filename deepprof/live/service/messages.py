@@ -31,6 +31,7 @@ LEVELS: Mapping[Level, Any] = MappingProxyType(
 )
 NAMES_OF_LEVELS = MappingProxyType({number: level for level, number in LEVELS.items()})
 STATUS = ("reason", "since_unix_ns", "duty_ratio", "overhead_ratio", "spool_nbytes", "lost", "level_changes", "notice")
+MOST_LINES = 5  # of code, of a rank: a thousand ranks are one message
 STATES = {
     "learning": wire.MINER_STATE_LEARNING,
     "locked": wire.MINER_STATE_LOCKED,
@@ -155,9 +156,12 @@ def rank_of(rank: RankView) -> wire.Rank:
 
 
 def _leading_of(found: LeadingFigures) -> wire.LeadingFigures:
-    """Return the lines of code that lead."""
-    lines = [wire.ContextFigures(**asdict(each)) for each in found.lines]
-    return wire.LeadingFigures(lines=lines, other=wire.ContextFigures(**asdict(found.other)), window_ns=found.window_ns)
+    """Return the first of the lines of code that lead; the rest of them is part of the others."""
+    lines = [wire.ContextFigures(**asdict(each)) for each in found.lines[:MOST_LINES]]
+    rest = (found.other, *found.lines[MOST_LINES:])
+    times = ("host_ns", "device_ns", "latest_host_ns", "latest_device_ns")
+    other = wire.ContextFigures(**{name: sum(getattr(each, name) for each in rest) for name in times})
+    return wire.LeadingFigures(lines=lines, other=other, window_ns=found.window_ns)
 
 
 def _status_of(status: CollectorView) -> records.Status:

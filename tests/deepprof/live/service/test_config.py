@@ -72,6 +72,7 @@ OTHERS = {
     "examine.timeout": "10s",
     "examine.memory_nbytes": "1 GiB",
     "exporter.series": "1000",
+    "exporter.contexts": "5",
     "exporter.job_ttl": "3min",
     "exporter.model_flops": "a-*=3e15/989e12",
     "log.level": "debug",

@@ -9,7 +9,10 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deepprof.live.client.values import RankState, build
 from deepprof.live.service.leading_contexts import CANDIDATES, LONGEST_NAME, LeadingContexts
+from deepprof.live.service.messages import MOST_LINES, rank_of
+from deepprof.live.service.views import RankView
 from deepprof.metrics.contexts.lines import LINES
 
 WINDOW_NS = 60 * 10**9
@@ -86,6 +89,20 @@ def test_names_are_bounded_and_keep_their_end() -> None:
     (shown,) = leading.show().lines
     assert len(shown.context) == LONGEST_NAME
     assert shown.context.endswith("/b.py:7")
+
+
+def test_a_rank_tells_its_first_lines_and_all_of_the_time() -> None:
+    leading = LeadingContexts(20)
+    leading.add(lines({f"f a.py:{n}": (100 + n, n) for n in range(30)}), WINDOW_NS)
+    view = RankView(job="a", rank=0, contexts=leading.show())
+    told = build(RankState, rank_of(view)).contexts
+    assert told is not None
+    assert told.lines == leading.show().lines[:MOST_LINES]
+    every = [*told.lines, told.other]
+    assert sum(each.host_ns for each in every) == sum(each.latest_host_ns for each in every) == 30 * 100 + 435
+    assert sum(each.device_ns for each in every) == sum(each.latest_device_ns for each in every) == 435
+    assert (told.window_ns, told.other.context) == (WINDOW_NS, "")
+    assert build(RankState, rank_of(RankView(job="a", rank=0))).contexts is None
 
 
 def test_nothing_is_nobody() -> None:
