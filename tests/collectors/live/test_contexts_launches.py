@@ -42,5 +42,3 @@ def test_every_launch_has_the_context_that_it_was_in(tmp_path: Path, flavour: st
     assert len(heard.launches) == len(told)
     assert told == {number + 1: OPERATORS[number % 4] for number in range(count) if number % 4 < len(OPERATORS)}
     assert len(heard.events) == count
-
-

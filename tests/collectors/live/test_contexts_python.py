@@ -143,9 +143,7 @@ def test_a_range_does_not_hold_what_runs_after_its_function_has_returned(listene
 
 
 @pytest.mark.parametrize("scenario", ["plain", "held", "nested", "ranges", "generators", "made_code"])
-def test_frames_read_with_the_lock_give_the_same_tree(
-    tmp_path: Path, source: Path, scenario: str
-) -> None:
+def test_frames_read_with_the_lock_give_the_same_tree(tmp_path: Path, source: Path, scenario: str) -> None:
     found = []
     for number, more in enumerate([{}, {"DEEPPROF_CONTEXTS_LOCKED": "1"}]):
         listener = Listener(tmp_path / f"s{number}").start()
@@ -212,7 +210,9 @@ SANITIZED = ["threads", "recursion", "nested", "ranges", "forks", "shutdown"]
 def test_scenarios_are_clean(listener: Listener, source: Path, flavour: str, scenario: str, locked: str) -> None:
     preloaded = subprocess.run(
         [compiler(), f"-print-file-name=lib{'asan' if flavour == 'address' else 'tsan'}.so"],
-        check=True, capture_output=True, text=True,
+        check=True,
+        capture_output=True,
+        text=True,
     )
     more = {"LD_PRELOAD": preloaded.stdout.strip(), "ASAN_OPTIONS": "detect_leaks=0", "PYTHONMALLOC": "malloc"}
     more |= {"DEEPPROF_CONTEXTS_LOCKED": "1"} if locked else {}

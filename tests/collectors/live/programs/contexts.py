@@ -20,7 +20,9 @@ class Block(nn.Module):
         self.norms = nn.ModuleList([nn.BatchNorm2d(channels), nn.BatchNorm2d(channels)])
         self.around = None
         if stride != 1 or channels_in != channels:
-            self.around = nn.Sequential(nn.Conv2d(channels_in, channels, 1, stride, bias=False), nn.BatchNorm2d(channels))
+            self.around = nn.Sequential(
+                nn.Conv2d(channels_in, channels, 1, stride, bias=False), nn.BatchNorm2d(channels)
+            )
 
     def forward(self, images):
         inner = torch.relu(self.norms[0](self.first(images)))
