@@ -1,4 +1,4 @@
-"""What contexts in the job cost an iteration, beside nothing, collected operators alone, and torch.profiler with stacks.
+"""What contexts in the job cost an iteration, beside nothing, collected operators, and torch.profiler with stacks.
 
 `python -m benchmarks.context_overhead` prints two tables: the time of an iteration, each kind in processes that take
 turns, and the memory of a job after few and many iterations. Sampling is off: the budget is 100 %.
@@ -42,7 +42,7 @@ def measure(listener: Listener, name: str, iterations: int, kind: str) -> Iterat
     environment = plain_environment()
     if kind not in {"none", "torch.profiler, stacks"}:
         environment |= hooked_environment(build("plain").library, listener.path)
-        environment |= {"DEEPPROF_CONTEXTS": kind.split()[-1], "DEEPPROF_CONTEXTS_BUDGET": "100"}
+        environment |= {"DEEPPROF_CONTEXTS": kind.rsplit(maxsplit=1)[-1], "DEEPPROF_CONTEXTS_BUDGET": "100"}
     command = [sys.executable, str(PROGRAMS / "contexts_cost.py"), name, str(iterations), peer]
     done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
     return IterationCost(*(float(word) for word in done.stdout.split()))
