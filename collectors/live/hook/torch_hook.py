@@ -197,14 +197,14 @@ def finish_at_exit(operators: Operators) -> None:
     os.register_at_fork(after_in_child=operators.forget)
 
 
-def start_contexts(torch: ModuleType, operators: Operators) -> None:
+def _start_contexts(torch: ModuleType, operators: Operators) -> None:
     """Have the library add up by calling context; file names begin where torch's own profiler has them begin."""
     if not operators.contexts:
         return
     import site
 
     places = [*site.getsitepackages(), *sys.path, site.getuserbase(), site.getusersitepackages()]
-    places.append(os.path.dirname(os.path.dirname(torch.__file__)))
+    places.append(os.path.dirname(os.path.dirname(str(torch.__file__))))
     prefixes = sorted({os.path.abspath(place) + os.sep for place in places if isinstance(place, str)}, reverse=True)
     text = "\n".join(prefixes).encode(errors="replace")
     operators.library.deepprof_contexts(operators.contexts, text, int(not operators.wants_events))
@@ -212,14 +212,14 @@ def start_contexts(torch: ModuleType, operators: Operators) -> None:
 
 
 def _quietly_measured(torch: ModuleType) -> tuple[int, int]:
-    """Return the offsets of `measure_node`, below 0 where they are not certain."""
+    """Return the offsets of `_measure_node`, below 0 where they are not certain."""
     try:
-        return measure_node(torch)
+        return _measure_node(torch)
     except Exception:  # a torch that has none of these functions
         return -1, -1
 
 
-def measure_node(torch: ModuleType) -> tuple[int, int]:
+def _measure_node(torch: ModuleType) -> tuple[int, int]:
     """Return where in a node of autograd its number is, and its thread's, by nodes whose numbers Python tells.
 
     Three nodes are made and none is run: no thread of the engine begins.
@@ -245,7 +245,7 @@ def measure_node(torch: ModuleType) -> tuple[int, int]:
 
 def _call_thread(torch: ModuleType) -> int:
     """Return the number that torch has given to this thread."""
-    path = os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_cpu.so")
+    path = os.path.join(os.path.dirname(str(torch.__file__)), "lib", "libtorch_cpu.so")
     function = ctypes.CDLL(path)["_ZN2at14RecordFunction15currentThreadIdEv"]
     function.restype = ctypes.c_uint64
     return int(function())
@@ -255,7 +255,7 @@ def start_operators(torch: ModuleType, operators: Operators) -> None:
     """Collect the operators of this thread, or send a notice with the reason why not."""
     library = operators.library
     operators.wants_operators = False
-    start_contexts(torch, operators)
+    _start_contexts(torch, operators)
     if library.deepprof_operators(int(not operators.has_device)):
         return
     if not hasattr(torch._C, "_itt"):
