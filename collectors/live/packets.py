@@ -132,7 +132,7 @@ CONTEXT_SUM = np.dtype(  # what a context did in a window of time
         ("start_ns", "<i8"),  # of the window, CLOCK_MONOTONIC
         ("end_ns", "<i8"),
         ("host_ns", "<i8"),  # on the host, including what it called
-        ("count", "<u8"),  # how often it began
+        ("count", "<u8"),  # how often it began; 0 of a function of Python, whose calls are not seen
         ("context", "<u4"),
         ("zero", "<u4"),
     ]

@@ -27,7 +27,7 @@ NO_MEMORY_TEXT = "no GPU that this torch can use: its allocations are not collec
 NO_TOTAL = 2**64 - 1  # what the allocator holds is not known
 DEVICES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/nvmap", "/dev/dxg", "/dev/kfd")  # the last but one is WSL's
 HIDING = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
-CONTEXTS = {"operators": 1, "python": 2, "native": 3}
+CONTEXTS = {"operators": 1, "python": 2}
 HEAD_NBYTES, NODE_WORDS = 16, 8  # of a Python object; of a node of autograd, as far as it is looked at
 AT_END: list[Callable[[], None]] = []
 LAST = -1000  # priority: multiprocessing runs its finalizers from large to small
@@ -271,7 +271,7 @@ def finish_at_exit(operators: Operators) -> None:
     os.register_at_fork(after_in_child=operators.forget)
 
 
-def start_contexts(torch: ModuleType, operators: Operators) -> None:
+def _start_contexts(torch: ModuleType, operators: Operators) -> None:
     """Have the library add up by calling context; file names begin where torch's own profiler has them begin."""
     if not operators.contexts:
         return
@@ -286,14 +286,14 @@ def start_contexts(torch: ModuleType, operators: Operators) -> None:
 
 
 def _quietly_measured(torch: ModuleType) -> tuple[int, int]:
-    """Return the offsets of `measure_node`, below 0 where they are not certain."""
+    """Return the offsets of `_measure_node`, below 0 where they are not certain."""
     try:
-        return measure_node(torch)
+        return _measure_node(torch)
     except Exception:  # a torch that has none of these functions
         return -1, -1
 
 
-def measure_node(torch: ModuleType) -> tuple[int, int]:
+def _measure_node(torch: ModuleType) -> tuple[int, int]:
     """Return where in a node of autograd its number is, and its thread's, by nodes whose numbers Python tells.
 
     Three nodes are made and none is run: no thread of the engine begins.
@@ -329,7 +329,7 @@ def start_operators(torch: ModuleType, operators: Operators) -> None:
     """Collect the operators of this thread, or send a notice with the reason why not."""
     library = operators.library
     operators.wants_operators = False
-    start_contexts(torch, operators)
+    _start_contexts(torch, operators)
     if library.deepprof_operators(int(not operators.has_device)):
         return
     if not hasattr(torch._C, "_itt"):

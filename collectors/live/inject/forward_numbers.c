@@ -23,7 +23,9 @@ struct entry {
     const char *_Atomic names[NAMES];   /* of labels, which stay */
 };
 
-struct shared_node { void *node; int *count; }; /* as std::shared_ptr returns it */
+/* As PyTorch returns it: a std::shared_ptr, or from 2.13 on an intrusive pointer, which has no second word. */
+struct shared_node { void *node; int *count; };
+enum { NUMBER_AT_SHARED = 24, NUMBER_AT_INTRUSIVE = 16 }; /* behind what either has before a node's members */
 
 static struct {
     uint64_t (*peek)(void);
@@ -54,7 +56,8 @@ int forward_prepare(int node_offset, int thread_offset)
     torch.is_enabled = (int (*)(void))find("libc10.so", "_ZN3c108GradMode10is_enabledEv");
     torch.node = (void (*)(struct shared_node *))find("libtorch_cpu.so", "_ZN5torch8autograd16get_current_nodeEv");
 #pragma GCC diagnostic pop
-    if (!torch.peek || !torch.thread || !torch.is_enabled || !torch.node || node_offset < 0 || thread_offset < 0)
+    if (!torch.peek || !torch.thread || !torch.is_enabled || !torch.node || thread_offset < 0
+        || (node_offset != NUMBER_AT_SHARED && node_offset != NUMBER_AT_INTRUSIVE))
         return -1;
     number_at = node_offset, thread_at = thread_offset;
     entries = calloc(ENTRIES, sizeof *entries);
@@ -104,8 +107,10 @@ static int read_node(uint64_t *number, uint64_t *thread)
         return 0;
     memcpy(number, (const char *)shared.node + number_at, sizeof *number);
     memcpy(thread, (const char *)shared.node + thread_at, sizeof *thread);
-    if (shared.count)
-        __atomic_fetch_sub(shared.count + 2, 1, __ATOMIC_ACQ_REL); /* behind its table of functions */
+    /* Both count in 32 bits behind their table of functions. The engine holds the node twice, so it is never the last. */
+    int *count = number_at == NUMBER_AT_INTRUSIVE ? (int *)shared.node + 2 : shared.count ? shared.count + 2 : NULL;
+    if (count)
+        __atomic_fetch_sub(count, 1, __ATOMIC_ACQ_REL);
     return 1;
 }
 

@@ -72,7 +72,8 @@ struct dp_memory_change {
  * a parent comes before its children, 0 is the root. */
 struct dp_context { uint32_t id, parent, name, line, kind; };
 
-/* What one context did in a window of time: how often it began, and its time on the host, its children's with it. */
+/* What one context did in a window of time: how often it began (a function of Python is not counted: 0), and its time on
+ * the host, its children's with it; a backward node is a child of its forward operator. */
 struct dp_context_sum { int64_t start_ns, end_ns, host_ns; uint64_t count; uint32_t context, zero; };
 
 /* Which context launched what: of the latest window, for records of the device that come later or came before. */

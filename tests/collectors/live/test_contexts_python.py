@@ -30,6 +30,11 @@ def find_pythons() -> list[str]:
     return [found[minor] for minor in sorted(found)]
 
 
+def has_interpreters(python: str) -> bool:
+    """Return whether it has the module that makes more of them; from 3.13 on it has another name."""
+    return not subprocess.run([python, "-c", "import _xxsubinterpreters"], check=False, capture_output=True).returncode
+
+
 PYTHONS = find_pythons()
 SCENARIOS = {  # with its exit code
     "plain": 0,
@@ -70,20 +75,24 @@ def run_made(
     source: Path,
     scenario: str,
     count: int = COUNT,
+    *,
     flavour: str = "plain",
     until: Callable[[Heard], object] | None = None,
+    is_locked: bool = False,
+    mode: str = "2",
     **more: str,
 ) -> tuple[int, str, Heard]:
     """Run a scenario and return its exit code, what it wrote to standard error, and what was heard."""
     library = build(flavour).library
     own = {"DEEPPROF_SOCKET": str(listener.path), "DEEPPROF_INJECT": str(library), "DEEPPROF_CONTEXTS_BUDGET": "100"}
-    command = [python, str(PROGRAMS / "made_contexts.py"), scenario, str(count), str(source), more.pop("mode", "2")]
+    command = [python, str(PROGRAMS / "made_contexts.py"), scenario, str(count), str(source), mode]
+    own |= {"DEEPPROF_CONTEXTS_LOCKED": "1"} if is_locked else {}
     environment = plain_environment() | UNHURRIED | own | more
     with subprocess.Popen(
         command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         try:
-            listener.wait(lambda _: listener.connections and is_on(listener.last) or process.poll() is not None)
+            listener.wait(lambda _: (listener.connections and is_on(listener.last)) or process.poll() is not None)
             if until is not None and process.stdin:
                 process.stdin.write("\n")
                 process.stdin.flush()
@@ -145,20 +154,17 @@ def test_a_range_does_not_hold_what_runs_after_its_function_has_returned(listene
 @pytest.mark.parametrize("scenario", ["plain", "held", "nested", "ranges", "generators", "made_code"])
 def test_frames_read_with_the_lock_give_the_same_tree(tmp_path: Path, source: Path, scenario: str) -> None:
     found = []
-    for number, more in enumerate([{}, {"DEEPPROF_CONTEXTS_LOCKED": "1"}]):
+    for number, is_locked in enumerate([False, True]):
         listener = Listener(tmp_path / f"s{number}").start()
-        _, _, heard = run_made(sys.executable, listener, source, scenario, **more)
+        _, _, heard = run_made(sys.executable, listener, source, scenario, is_locked=is_locked)
         found.append((count_paths(heard), len(heard.contexts)))
         listener.stop()
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("python", PYTHONS)
+@pytest.mark.parametrize("python", [python for python in PYTHONS if has_interpreters(python)])
 def test_sub_interpreters_are_refused_with_a_line(listener: Listener, source: Path, python: str) -> None:
-    asked = subprocess.run([python, "-c", "import _xxsubinterpreters"], check=False, capture_output=True)
-    if asked.returncode:
-        return  # from 3.13 on the module has another name; this one is enough of them
-    code, err, heard = run_made(python, listener, source, "interpreters", DEEPPROF_CONTEXTS_LOCKED="1")
+    code, err, heard = run_made(python, listener, source, "interpreters", is_locked=True)
     assert (code, err) == (0, "")
     assert any("sub-interpreters" in notice for notice in heard.notices)
 
@@ -180,7 +186,7 @@ def test_times_include_what_lies_below(listener: Listener, source: Path) -> None
     for row in heard.sums:
         total[int(row["context"])] += int(row["host_ns"])
     for number, parent, *_ in heard.contexts.tolist():
-        assert 0 <= total[number]
+        assert total[number] >= 0
         assert not parent or total[number] <= total[parent] + 1000 * len(heard.sums)
 
 
@@ -206,16 +212,26 @@ SANITIZED = ["threads", "recursion", "nested", "ranges", "forks", "shutdown"]
 
 @pytest.mark.parametrize("flavour", ["address", "thread"])
 @pytest.mark.parametrize("scenario", SANITIZED)
-@pytest.mark.parametrize("locked", ["", "1"])
-def test_scenarios_are_clean(listener: Listener, source: Path, flavour: str, scenario: str, locked: str) -> None:
+@pytest.mark.parametrize("is_locked", [False, True])
+def test_scenarios_are_clean(listener: Listener, source: Path, flavour: str, scenario: str, is_locked: bool) -> None:
     preloaded = subprocess.run(
         [compiler(), f"-print-file-name=lib{'asan' if flavour == 'address' else 'tsan'}.so"],
         check=True,
         capture_output=True,
         text=True,
     )
-    more = {"LD_PRELOAD": preloaded.stdout.strip(), "ASAN_OPTIONS": "detect_leaks=0", "PYTHONMALLOC": "malloc"}
-    more |= {"DEEPPROF_CONTEXTS_LOCKED": "1"} if locked else {}
-    code, err, heard = run_made(sys.executable, listener, source, scenario, 800, flavour, **more)
+    loaded = preloaded.stdout.strip()
+    code, err, heard = run_made(
+        sys.executable,
+        listener,
+        source,
+        scenario,
+        800,
+        flavour=flavour,
+        is_locked=is_locked,
+        LD_PRELOAD=loaded,
+        ASAN_OPTIONS="detect_leaks=0",
+        PYTHONMALLOC="malloc",
+    )
     assert (code, err) == (0, "")
     assert heard.ended

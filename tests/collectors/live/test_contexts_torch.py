@@ -80,3 +80,12 @@ def test_live_tree_equals_the_recorded_one(hooked: Callable[..., Done], tmp_path
     there, expected = count_live(live.heard[0]), count_recorded(tmp_path / "trace.json")
     assert sum(expected.values()) > 1000
     assert there == expected
+
+
+def test_nodes_of_autograd_are_given_back(hooked: Callable[..., Done]) -> None:
+    """A reference to each node that was never given back would be 60 MB after so many iterations."""
+    done = hooked(
+        "contexts.py", "lstm", "300", DEEPPROF_CONTEXTS="python", DEEPPROF_CONTEXTS_BUDGET="100", SHOW_GROWTH="1"
+    )
+    assert done.process.returncode == 0, done.process.stderr
+    assert int(done.process.stdout) < 20 << 20

@@ -3,6 +3,7 @@
 With TRACE, torch.profiler records `train` with stacks and writes it there.
 """
 
+import os
 import sys
 
 import torch
@@ -100,6 +101,11 @@ def train(model, optimizer, inputs, targets, iterations):
         optimizer.step()
 
 
+def read_resident_nbytes():
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
 def main(name, iterations, trace):
     torch.manual_seed(0)
     make, shape = MODELS[name]
@@ -107,7 +113,11 @@ def main(name, iterations, trace):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     inputs, targets = torch.randn(shape), torch.randint(0, 10, shape[:1])
     if trace is None:
-        train(model, optimizer, inputs, targets, iterations)
+        train(model, optimizer, inputs, targets, min(iterations, 20))
+        before = read_resident_nbytes()
+        train(model, optimizer, inputs, targets, iterations - min(iterations, 20))
+        if "SHOW_GROWTH" in os.environ:
+            print(read_resident_nbytes() - before)
         return
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], with_stack=True) as profiled:
         train(model, optimizer, inputs, targets, iterations)
