@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from functools import cache
@@ -83,7 +84,7 @@ def hear(code: str, folder: Path, **variables: str) -> tuple[dict[str, Any], Hea
     environment = {name: text for name, text in environment.items() if not name.startswith(("NVTX", "INTEL"))}
     if not variables:  # attached: without the hook
         environment = {name: text for name, text in environment.items() if "INJECT" not in name}
-        environment["PYTHONPATH"] = str(ROOT)
+        environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     words = [sys.executable, "-W", "ignore", "-c", code, str(folder / "trace.json")]
     try:
         done = subprocess.run(words, env=environment | variables, capture_output=True, text=True, check=False)

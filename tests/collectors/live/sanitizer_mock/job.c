@@ -190,10 +190,16 @@ static void destroy(void)
 
 static void launch_graph(void)
 {
+    struct mock_launch going = {(struct access_table *)1};
+    Sanitizer_LaunchData data = {.hLaunch = &going};
     Sanitizer_GraphNodeLaunchData nodes[] = {
-        {CU_GRAPH_NODE_TYPE_KERNEL, 0}, {CU_GRAPH_NODE_TYPE_KERNEL, 1}, {CU_GRAPH_NODE_TYPE_MEMCPY, 0}};
-    for (int i = 0; i < 3; i++)
+        {CU_GRAPH_NODE_TYPE_KERNEL, 1, data}, {CU_GRAPH_NODE_TYPE_KERNEL, 0, data}, {CU_GRAPH_NODE_TYPE_MEMCPY, 0, data}};
+    for (int i = 0; i < 3; i++) {
+        going.table = (struct access_table *)1;
         tell(SANITIZER_CB_DOMAIN_GRAPHS, SANITIZER_CBID_GRAPHS_NODE_LAUNCH_BEGIN, &nodes[i]);
+        if (callback && going.table && nodes[i].nodeType == CU_GRAPH_NODE_TYPE_KERNEL)
+            exit(4); /* its patches would take what is there for a table */
+    }
 }
 
 /* A child that ends as programs do, with a copy of the library and its file. */

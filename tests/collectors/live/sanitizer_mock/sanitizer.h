@@ -74,6 +74,7 @@ typedef struct {
 typedef struct {
     int nodeType;
     uint32_t isGraphUpload;
+    Sanitizer_LaunchData launchData;
 } Sanitizer_GraphNodeLaunchData;
 
 typedef void (*Sanitizer_CallbackFunc)(void *, Sanitizer_CallbackDomain, Sanitizer_CallbackId, const void *);
