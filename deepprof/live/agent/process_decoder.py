@@ -28,7 +28,6 @@ from deepprof.collectors.live.packets import (
     Kind,
     Reason,
 )
-from deepprof.collectors.times import TIME_LIMIT_NS
 from deepprof.collectors.trace import ACTIVITIES, ANNOTATIONS, HOST_EVENTS, empty_table
 from deepprof.live.agent.accounting import (
     CONTEXT_KIND,
@@ -511,8 +510,8 @@ class ProcessDecoder:
         rows = self._sound(self.contexts.take(None if whole else ready_until(known_ns, now_ns)), self.ranges)
         for piece in self.contexts.release(rows, now_ns, clock, partial(self.process_names.ids, rank=self.rank)):
             self.account.give(Counter({CONTEXT_KIND: piece.sums}))
-            until_ns = max(self.watermark_ns, -TIME_LIMIT_NS)
-            self.rank.send(piece.tables, until_ns, self.next - self.waiting - piece.following)
+            # Operators that stand for kernels may still wait: nothing more is promised than before.
+            self.rank.send(piece.tables, self.rank.watermark_ns, self.next - self.waiting - piece.following)
 
     def _now_ns(self) -> int:
         """Return CLOCK_MONOTONIC as the process told it last, 0 before."""

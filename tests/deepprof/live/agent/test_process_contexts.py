@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepprof.collectors.context_nodes import MOST_DEPTH, find_fault, hash_context
-from deepprof.collectors.live.packets import Kind, Reason
+from deepprof.collectors.live.packets import RANGE, Kind, Reason
 from deepprof.live.agent import context_backlog, device_times, process_contexts
 from deepprof.live.agent.device_times import PATIENCE_NS, ContextDeviceTimes
 from deepprof.live.agent.hello import ProtocolError
@@ -293,3 +293,26 @@ def test_the_account_of_sums_holds_from_the_process_to_the_daemon() -> None:
         "buffer-full": {"context": 1, "kernel": 1},
         "daemon-late": {"context": 1},
     }
+
+
+def test_sums_promise_no_more_than_operators_that_still_wait() -> None:
+    """The rank's listener refuses rows before its watermark."""
+    process, rank = make(stand_in=1)
+    say(process, (Kind.TICK, made.tick(NOW, device=False, offset_ns=UNIX)))
+    say(process, (Kind.NAMES, made.names(NAMES)), (Kind.CONTEXTS, made.contexts(TREE)))
+    number = 0
+    for second in range(8):
+        begin_ns = NOW + second * SECOND
+        rows = np.zeros(20, RANGE)
+        rows["start_ns"] = begin_ns + np.arange(20) * (SECOND // 20)
+        rows["end_ns"], rows["name"], rows["thread"] = rows["start_ns"] + SECOND // 40, 3, 1
+        say(process, (Kind.RANGES, made.ranges(number, rows)))
+        say(process, (Kind.CONTEXT_SUMS, made.sums(number + 20, made.window(begin_ns, {3: (20, 500)}))))
+        number += 21
+        tick = made.tick(
+            begin_ns + SECOND, device=False, offset_ns=UNIX, ranges_until_ns=begin_ns + SECOND, next=number
+        )
+        say(process, (Kind.TICK, tick))
+    process.end()
+    assert process.account.given == Counter(range=160, context=8)
+    assert sums_of(rank)["count"].to_list() == [20] * 8
