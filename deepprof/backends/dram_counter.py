@@ -1,4 +1,4 @@
-"""The bytes that an NVIDIA GPU reads from its memory and writes to it, as its counters say. Not run on a GPU.
+"""The bytes that an NVIDIA GPU reads from its memory and writes to it, as its counters say. Checked on an H200.
 
 CUPTI counts for one context: copies of inputs and results are in it, work of other processes is not. Floating-point
 operations are not counted, since the counters take those of tensor cores for others (PRoof).

@@ -1,6 +1,6 @@
 """On an NVIDIA GPU: accesses that Compute Sanitizer shows, against kernels whose accesses are known to the byte.
 
-Not run yet. Needs the CUDA toolkit with compute-sanitizer; the kernels are those of `known_accesses.cu`. Run it with
+Needs the CUDA toolkit with compute-sanitizer; the kernels are those of `known_accesses.cu`. Run it with
 `-rA` to see what was counted.
 """
 

@@ -1,4 +1,4 @@
-"""On an NVIDIA GPU: the bytes of its memory that CUPTI counts, against the size of what is copied. Not run yet."""
+"""On an NVIDIA GPU: the bytes of its memory that CUPTI counts, against the size of what is copied."""
 
 from __future__ import annotations
 
