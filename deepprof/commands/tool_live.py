@@ -50,8 +50,8 @@ def _conclude(following: _Following, daemon: Daemon, args: argparse.Namespace) -
 
     run = following.run
     try:
-        if run.wants_iterations and following.records.ended:
-            _wait_settled(daemon, args.job)
+        if run.wants_iterations and following.records.ended and not _is_settled(daemon, args.job):
+            following.notes.append("the iterations are those found while the job ran: the daemon still examines it")
         return run.conclude(
             lambda: analyze_selected(daemon.window(args.job), args), lambda: daemon.iterations(args.job)
         )
@@ -138,8 +138,9 @@ class _Following:
         )
 
 
-def _wait_settled(daemon: Daemon, job: str) -> None:
+def _is_settled(daemon: Daemon, job: str) -> bool:
     """Wait a while for the daemon's analysis of a job that has ended, whose iterations replace those found live."""
     until = time.monotonic() + SETTLE_S
-    while time.monotonic() < until and not all(rank.settled for rank in daemon.ranks(job)):
+    while not (settled := all(rank.settled for rank in daemon.ranks(job))) and time.monotonic() < until:
         time.sleep(WAIT_S)
+    return settled

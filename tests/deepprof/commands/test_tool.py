@@ -172,6 +172,7 @@ class LoopsAndIterations(Tool):
 
 
 def test_iterations_of_a_job_that_has_ended_are_those_of_its_file(real, recorded, capsys, monkeypatch) -> None:
+    monkeypatch.setattr("deepprof.commands.tool_live.SETTLE_S", PATIENCE_S)
     monkeypatch.setattr("deepprof.tools.find_tool", lambda _: LoopsAndIterations)
     with open_client(real) as client:
         client.send(deepprof.read(recorded), "settling")
