@@ -11,7 +11,7 @@ int (*is_enabled)(int), (*emit)(const struct mock_record *), (*stray)(void), (*o
 void *(*begin_record)(const struct mock_record *);
 void (*end_record)(void *, uint64_t, uint64_t), (*capture)(uint32_t);
 void (*refuse)(int), (*delay)(int), (*restart)(void), (*torch_profiler)(int), (*proton)(int), (*monitor)(int);
-unsigned long (*dropped)(void), (*walked)(void), (*other_count)(void);
+unsigned long (*dropped)(void), (*walked)(void), (*other_count)(void), (*refused_count)(void);
 int (*initialize)(void);
 void (*pause_all)(void), (*resume_all)(void), (*push)(const char *), (*pop)(void);
 uint64_t base;
@@ -52,7 +52,8 @@ static void load(void)
     TAKE(delay, mock, "mock_delay"), TAKE(stray, mock, "mock_stray"), TAKE(dropped, mock, "mock_dropped");
     TAKE(walked, mock, "mock_walked"), TAKE(restart, mock, "mock_restart");
     TAKE(torch_profiler, mock, "mock_torch_profiler"), TAKE(proton, mock, "mock_proton"), TAKE(monitor, mock, "mock_monitor");
-    TAKE(other_count, mock, "mock_other_count"), TAKE(other_is_whole, mock, "mock_other_is_whole");
+    TAKE(other_count, mock, "mock_other_count"), TAKE(refused_count, mock, "mock_refused_count"),
+    TAKE(other_is_whole, mock, "mock_other_is_whole");
     TAKE(pause_all, library, "deepprof_pause"), TAKE(resume_all, library, "deepprof_resume");
     TAKE(push, library, "deepprof_push"), TAKE(pop, library, "deepprof_pop"), TAKE(initialize, library, "InitializeInjection");
 #undef TAKE

@@ -18,7 +18,7 @@ extern int (*is_enabled)(int), (*emit)(const struct mock_record *), (*stray)(voi
 extern void *(*begin_record)(const struct mock_record *);
 extern void (*end_record)(void *, uint64_t, uint64_t), (*capture)(uint32_t);
 extern void (*refuse)(int), (*delay)(int), (*restart)(void), (*torch_profiler)(int), (*proton)(int), (*monitor)(int);
-extern unsigned long (*dropped)(void), (*walked)(void), (*other_count)(void);
+extern unsigned long (*dropped)(void), (*walked)(void), (*other_count)(void), (*refused_count)(void);
 extern int (*initialize)(void);
 extern void (*pause_all)(void), (*resume_all)(void), (*push)(const char *), (*pop)(void);
 extern uint64_t base; /* when launching began, on the device's clock */

@@ -63,7 +63,7 @@ static _Thread_local unsigned my_slot; /* from 1 */
 static int newest, patient, busy, refusing, delaying, shows_left, per_thread, keeps_threads, makes_thread, torch_leaves;
 static long version = 28, ready_ms;
 static uint64_t loaded_ns;
-static unsigned long dropped_so_far, other_count;
+static unsigned long dropped_so_far, other_count, refused_count;
 static atomic_ulong walked;
 static atomic_int foreign_clock;
 static int wrong_heads, wrong_left, subscribed;
@@ -359,6 +359,7 @@ int cuptiSubscribe(void **subscriber, void *callback, void *user)
     *(void **)&hearing = callback;
     int is_taken = subscribed || joined[0].is_there || joined[1].is_there;
     subscribed |= !is_taken;
+    refused_count += is_taken;
     pthread_mutex_unlock(&lock);
     *subscriber = &shared;
     return is_taken ? ONE_SUBSCRIBER : OK;
@@ -719,6 +720,8 @@ void mock_monitor(int is)
 }
 
 unsigned long mock_other_count(void) { return other_count; }
+
+unsigned long mock_refused_count(void) { return refused_count; }
 
 int mock_other_is_whole(void)
 {

@@ -152,7 +152,7 @@ static void run_beside(void (*client)(int), long count)
 {
     const char *patience_ms = getenv("JOB_LEFT_ALONE_MS"); /* where nothing tells that it is still there; else forever */
     uint64_t until = now() + 1000000 * (patience_ms ? strtoull(patience_ms, NULL, 10) : 1u << 30);
-    for (int i = 0; i < 100; i++) {
+    for (int i = 0; i < 100 || (client == proton && !refused_count() && i < 100000); i++) { /* until we have asked */
         iterate_for_a_while(1);
         if (!other_is_whole() && now() < until)
             exit(10);
