@@ -36,7 +36,7 @@ class Pair:
     """Two programs, `JOBS`, scenarios or `tiny`; the second starts `late_ns` after the first and does `second` rounds.
 
     `lasts`: each goes on until the other is done. `together`: they are on one device, and the trace says so;
-    `bare`: there are no launch records.
+    `bare`: there are no launch records. `unseen`: the second was not recorded.
     """
 
     programs: tuple[str, str]
@@ -46,6 +46,7 @@ class Pair:
     lasts: bool = True
     together: bool = True
     bare: bool = False
+    unseen: bool = False
 
 
 PAIRS: dict[str, tuple[Pair, tuple[str, ...]]] = {
@@ -54,8 +55,10 @@ PAIRS: dict[str, tuple[Pair, tuple[str, ...]]] = {
     "two that copy": (Pair(("io", "io")), ("shared-device",)),
     "one computes and one copies": (Pair(("compute", "io")), ("shared-device", "copy-bound")),
     "two that compute at once": (Pair(("compute", "compute"), "at once", 150 * MS), ("shared-device",)),
+    "two that compute, one of them recorded": (Pair(("compute", "compute"), unseen=True), ("unseen-work",)),
     "no launch records": (Pair(("compute", "compute"), late_ns=150 * MS, bare=True), ("shared-device",)),
-    "a device of its own": (Pair(("compute", "compute"), together=False), (HEALTHY,)),
+    # They wait for each other in truth: for something that the traces do not show, and not for the other rank.
+    "devices that the traces tell apart": (Pair(("compute", "compute"), together=False), ("unseen-work",)),
     "one after the other": (Pair(("compute", "compute"), late_ns=400 * MS, lasts=False), (HEALTHY,)),
     "the other hardly works": (Pair(("compute", "tiny"), second=40), (HEALTHY,)),
     "the other works once": (Pair(("compute", "compute"), second=1, lasts=False), (HEALTHY,)),
@@ -64,10 +67,13 @@ PAIRS: dict[str, tuple[Pair, tuple[str, ...]]] = {
 }
 
 
+NEVER = {HEALTHY: ("shared-device", "unseen-work"), "unseen-work": ("shared-device",)}
+
+
 def cases() -> Iterator[Case]:
     """Yield a case per pair."""
     for name, (pair, (label, *also)) in PAIRS.items():
-        never = ("shared-device",) if label == HEALTHY else ()
+        never = NEVER.get(label, ())
         yield Case(SECTION, name, label, partial(load_pair, pair), tuple(also), never)
 
 
@@ -80,7 +86,7 @@ def load_pair(pair: Pair, scratch: Path) -> list[Trace]:
     ]
     for rank, run in enumerate(play_together(members, f"{SEED} {pair.programs}", pair.manner)):
         write(run.simulation, scratch / f"rank{rank}.json")
-    traces = deepprof.read_job(scratch)
+    traces = deepprof.read_job(scratch)[: 1 if pair.unseen else 2]
     kept = [strip(trace) for trace in traces] if pair.bare else traces
     return [
         replace(

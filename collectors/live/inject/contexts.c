@@ -588,7 +588,7 @@ static void close_window(void)
 static void tell_launches(void)
 {
     static uint64_t last;
-    uint64_t heard = launches_heard();
+    uint64_t heard = launches_heard ? launches_heard() : 0;
     if (heard == last || (tell_nodes(context_count()) && queue_is_open()))
         return;
     launches_put(heard);

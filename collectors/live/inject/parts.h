@@ -63,9 +63,9 @@ void queue_count(struct dp_tick *);                    /* fills in what has been
 int64_t queue_put_ns(void);                            /* when records came last */
 void queue_forget(void);                               /* a forked child: from 0, and what waited is the parent's */
 
-/* cupti_launches.c */
-uint64_t launches_heard(void);                         /* how many: they name nodes that there were before */
-void launches_put(uint64_t end);                       /* those up to then */
+/* cupti_launches.c, which the tool for AMD GPUs does not have: NULL there */
+__attribute__((weak)) uint64_t launches_heard(void);   /* how many: they name nodes that there were before */
+__attribute__((weak)) void launches_put(uint64_t end); /* those up to then */
 
 /* connection.c: the socket. */
 enum { NO_AGENT, GREETED, WELCOMED };
