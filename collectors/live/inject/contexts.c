@@ -60,13 +60,14 @@ static __thread int is_refused;
 
 int dp_contexts_wanted(void) { return atomic_load_explicit(&is_on, memory_order_relaxed); }
 
-/* While the job's first thread loads the library: a GPU's session may begin before Python asks for contexts. */
+/* While the job's first thread loads the library: a GPU's session may begin before Python asks for contexts. Values are
+ * those that the hook takes: for others nobody ever asks, and no subscription of CUPTI's is to be held. */
 static int is_asked;
 
 __attribute__((constructor)) static void read_environment(void)
 {
     const char *text = getenv("DEEPPROF_CONTEXTS");
-    is_asked = text && *text && strcmp(text, "off");
+    is_asked = text && (!strcmp(text, "operators") || !strcmp(text, "python"));
 }
 
 /* ---- time ---- */
@@ -197,12 +198,12 @@ static int has_room_for_step(struct context_thread *thread)
 }
 
 /* With the interpreter's lock. */
-static uint32_t make_step(struct context_thread *thread, uint32_t from, const struct python_place *place)
+static uint32_t make_step(struct context_thread *thread, uint32_t from, const struct python_place *place, int *is_kept)
 {
     uint32_t name, line;
-    int is_kept = python_name(place, &name, &line);
+    *is_kept = python_name(place, &name, &line);
     uint32_t to = context_child(from, name, line, DP_PYTHON_FRAME, 0);
-    if (to && is_kept && has_room_for_step(thread)) {
+    if (to && *is_kept && has_room_for_step(thread)) {
         *find_step(thread, from, place) = (struct step){from, to, place->code, place->at};
         thread->step_count++;
     }
@@ -211,15 +212,18 @@ static uint32_t make_step(struct context_thread *thread, uint32_t from, const st
 
 /* ---- paths of Python ---- */
 
-/* Returns the context of the step, 0 where the interpreter has to be asked and cannot be. */
-static uint32_t take_step(struct context_thread *thread, uint32_t from, const struct python_place *place, int *entered)
+/* Returns the context of the step, 0 where the interpreter has to be asked and cannot be. Where the code is not kept, its
+ * address may be another's soon: it is not to be remembered. */
+static uint32_t take_step(struct context_thread *thread, uint32_t from, const struct python_place *place, int *entered,
+                          int *is_kept)
 {
     const struct step *step = thread->steps ? find_step(thread, from, place) : NULL;
+    *is_kept = 1;
     if (step && step->to)
         return step->to;
     if (!*entered && python_reads_freely() && !(*entered = python_enter()))
         return 0;
-    return make_step(thread, from, place);
+    return make_step(thread, from, place, is_kept);
 }
 
 /* How much of the path is as it was the last time. */
@@ -237,23 +241,26 @@ static int count_equal(const struct context_thread *thread, int count)
 /* From the root; the path is kept for the next time. */
 static uint32_t follow_path(struct context_thread *thread, int count, int *entered)
 {
-    int equal = count_equal(thread, count);
-    uint32_t node = equal ? thread->last[equal - 1].node : 0, next;
-    for (; equal < count; equal++, node = next) {
-        const struct python_place *place = &thread->places[count - 1 - equal];
-        if (!(next = take_step(thread, node, place, entered)))
+    int at = thread->last_count = count_equal(thread, count), is_kept;
+    uint32_t node = at ? thread->last[at - 1].node : 0, next;
+    for (; at < count; at++, node = next) {
+        const struct python_place *place = &thread->places[count - 1 - at];
+        if (!(next = take_step(thread, node, place, entered, &is_kept)))
             break;
-        thread->last[equal].code = place->code, thread->last[equal].at = place->at;
-        thread->last[equal].node = next;
+        if (!is_kept || at != thread->last_count)
+            continue;
+        thread->last[at].code = place->code, thread->last[at].at = place->at;
+        thread->last[at].node = next;
+        thread->last_count++;
     }
-    thread->last_count = equal;
     return node;
 }
 
 static uint32_t follow_inside(struct context_thread *thread, uint32_t node, int count, int *entered)
 {
+    int is_kept;
     uint32_t next;
-    while (count-- && (next = take_step(thread, node, &thread->places[count], entered)))
+    while (count-- && (next = take_step(thread, node, &thread->places[count], entered, &is_kept)))
         node = next;
     return node;
 }
@@ -340,7 +347,7 @@ static uint32_t find_around(struct context_thread *thread, struct open_context *
 static int is_function(uint32_t around)
 {
     const struct context_node *node = around ? context_node(around) : NULL;
-    return node && node->kind == DP_PYTHON_FRAME && strstr(names_text(node->name), "torch/autograd/function.py(")
+    return node && node->kind == DP_PYTHON_FRAME && node->name && strstr(names_text(node->name), "torch/autograd/function.py(")
         && strstr(names_text(node->name), "): apply");
 }
 
@@ -651,6 +658,8 @@ void dp_contexts_number(int number_at, int thread_at)
 int dp_contexts_start(int wanted, const char *prefixes, int without_events)
 {
     atomic_store(&only_sums, without_events);
+    context_tree_prepare();
+    budget_prepare();
     int failed = wanted >= DP_WITH_PYTHON && python_prepare(prefixes);
     atomic_store(&mode, failed ? DP_OPERATORS_ONLY : wanted);
     choose_clock();

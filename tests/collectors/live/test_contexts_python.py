@@ -46,6 +46,8 @@ SCENARIOS = {  # with its exit code
     "nested": 0,
     "ranges": 0,
     "made_code": 0,
+    "large_code": 0,
+    "late_settings": 0,
     "forks": 0,
     "leaves": 3,
     "dies": -9,
@@ -178,6 +180,13 @@ def test_a_full_tree_counts_for_what_is_around(listener: Listener, source: Path)
     _, _, heard = run_made(sys.executable, listener, source, "recursion", DEEPPROF_CONTEXTS_MOST="100")
     assert len(heard.contexts) == 100
     assert any("more than 100 calling contexts" in notice for notice in heard.notices)
+
+
+def test_functions_without_a_name_hold_ranges(listener: Listener, source: Path) -> None:
+    """The longest names that there may be, until there is no room for any."""
+    code, err, heard = run_made(sys.executable, listener, source, "full_names", 10)
+    assert (code, err) == (0, "")
+    assert any("different names" in notice for notice in heard.notices)
 
 
 def test_times_include_what_lies_below(listener: Listener, source: Path) -> None:

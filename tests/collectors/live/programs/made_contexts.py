@@ -98,6 +98,43 @@ def made_code(count):
         space[f"made_{number % 10}"]()
 
 
+def resident_nbytes():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def large_code(count):
+    """Code that is made anew each time, with 50 kB of its own, is let go."""
+    operate()
+    before = resident_nbytes()
+    for number in range(1, count):
+        space = {"operate": operate}
+        exec(f"def made():\n    operate()\n    return {str(number) + '-' * 50_000!r}\n", space)  # noqa: S102
+        space.pop("made")()
+    assert resident_nbytes() - before < 25_000 * count
+
+
+def full_names(count):
+    """The library has no room for a name, and a range begins in a function that has none."""
+    operate()
+    for number in range(1 << 15):
+        LIBRARY.deepprof_push(b"%01024d" % number)
+        LIBRARY.deepprof_pop()
+    for number in range(100):  # what is left is less than a label
+        space = {"operate": operate}
+        exec(f"def made_{'0' * (900 if number < 30 else 20)}{number}():\n    operate()\n", space)  # noqa: S102
+        space.popitem()[1]()
+    for _ in range(count):
+        opened()
+        SOURCE.made_end()
+
+
+def late_settings(count):
+    """The environment is the job's own once it runs."""
+    os.environ["DEEPPROF_CONTEXTS_MOST"] = "1"
+    plain(count)
+
+
 def forks(count):
     warnings.simplefilter("ignore")  # from 3.12 on: the library's thread is one
     plain(count)
