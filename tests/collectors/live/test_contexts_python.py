@@ -42,6 +42,9 @@ SCENARIOS = {  # with its exit code
     "threads": 0,
     "exceptions": 0,
     "generators": 0,
+    "coroutines": 0,
+    "finalizers": 0,
+    "traced": 0,
     "recursion": 0,
     "nested": 0,
     "ranges": 0,
@@ -216,7 +219,7 @@ def test_only_whole_iterations_are_left_out_above_the_budget(listener: Listener,
     assert made == 10 * steps
 
 
-SANITIZED = ["threads", "recursion", "nested", "ranges", "forks", "shutdown"]
+SANITIZED = ["threads", "finalizers", "recursion", "nested", "ranges", "forks", "shutdown"]
 
 
 @pytest.mark.parametrize("flavour", ["address", "thread"])

@@ -3,8 +3,10 @@
 It runs in Python 3.9, too. Each scenario makes COUNT operators aten::made, each with aten::inner in it.
 """
 
+import asyncio
 import atexit
 import ctypes
+import gc
 import os
 import sys
 import threading
@@ -59,6 +61,46 @@ def yielding(count):
 
 def generators(count):
     assert sum(yielding(count)) == sum(range(count))
+
+
+class Ending:
+    """Runs an operator as it is given up, while the frame that held it is taken down."""
+
+    def __del__(self):
+        operate()
+
+
+def hold():
+    held = [Ending(), lambda: held]  # one in a cycle, which the collector finds
+    return [Ending()][0] is held
+
+
+def finalizers(count):
+    for _ in range(count // 2):
+        hold()
+    gc.collect()
+
+
+def traced(count):
+    def trace(*_):
+        return trace
+
+    sys.settrace(trace)
+    plain(count)
+    sys.settrace(None)
+
+
+async def wait(count):
+    for _ in range(count):
+        await asyncio.sleep(0)
+        operate()
+
+
+def coroutines(count):
+    async def wait_for_all():
+        await asyncio.gather(*(wait(count // 8) for _ in range(8)))
+
+    asyncio.run(wait_for_all())
 
 
 def descend(levels):
