@@ -11,6 +11,7 @@ import atexit
 import contextlib
 import ctypes
 import os
+import struct
 import sys
 import threading
 
@@ -28,7 +29,7 @@ NO_TOTAL = 2**64 - 1  # what the allocator holds is not known
 DEVICES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/nvmap", "/dev/dxg", "/dev/kfd")  # the last but one is WSL's
 HIDING = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 CONTEXTS = {"operators": 1, "python": 2}
-HEAD_NBYTES, NODE_WORDS = 16, 8  # of a Python object; of a node of autograd, as far as it is looked at
+NODE_WORDS = 8  # of a node of autograd, as far as it is looked at
 AT_END: list[Callable[[], None]] = []
 LAST = -1000  # priority: multiprocessing runs its finalizers from large to small
 
@@ -301,20 +302,26 @@ def _measure_node(torch: ModuleType) -> tuple[int, int]:
     kept = torch.is_grad_enabled()
     torch._C._set_grad_enabled(True)
     try:
-        once = torch.zeros(1, requires_grad=True) * 2
+        once = torch.zeros(1, requires_grad=True, device="cpu") * 2
         twice = once + 1  # a chain: what else is counted in a node differs from one to the next
         nodes = [values.grad_fn for values in (once, twice, -twice)]
     finally:
         torch._C._set_grad_enabled(kept)
-    held = [ctypes.c_void_p.from_address(id(node) + HEAD_NBYTES).value or 0 for node in nodes]
     numbers = [node._sequence_nr() for node in nodes]
-    if len(set(numbers)) < len(nodes) or not all(held):
+    if len(set(numbers)) < len(nodes):
         return -1, -1
-    words = [[ctypes.c_uint64.from_address(at + 8 * place).value for place in range(NODE_WORDS)] for at in held]
+    held = [_read_words(id(node) + object.__basicsize__, 1)[0] for node in nodes]
+    words = [_read_words(at, NODE_WORDS) for at in held]
     (place,) = [place for place in range(NODE_WORDS) if [word[place] for word in words] == numbers]
     thread = _call_thread(torch)
     (other,) = [at for at in range(place + 1, NODE_WORDS) if all(word[at] == thread for word in words)]
     return 8 * place, 8 * other
+
+
+def _read_words(address: int, count: int) -> tuple[int, ...]:
+    """Return words of this process's memory; OSError where there is none, which would end it were it read in place."""
+    with open("/proc/self/mem", "rb", buffering=0) as memory:
+        return struct.unpack(f"{count}Q", os.pread(memory.fileno(), 8 * count, address))
 
 
 def _call_thread(torch: ModuleType) -> int:

@@ -17,7 +17,7 @@ static _Atomic uint32_t stride = 1, iteration, marks;
 static const struct dp_label *_Atomic first;
 static uint32_t window, busy, calm, marks_before; /* the worker's, as the next */
 static int by_windows;
-static uint64_t percent;
+static uint64_t percent = 5;
 
 int budget_collects(void) { return atomic_load_explicit(&collects, memory_order_relaxed); }
 
@@ -56,7 +56,6 @@ static void change(uint32_t wanted, double share)
 
 void budget_look(double share)
 {
-    percent = percent ? percent : setting("DEEPPROF_CONTEXTS_BUDGET", 5, 1, 100);
     uint32_t now = atomic_load(&marks);
     int was_by_windows = by_windows;
     by_windows = now == marks_before;
@@ -73,6 +72,8 @@ void budget_look(double share)
     if (by_windows)
         atomic_store(&collects, ++window % stride == 0);
 }
+
+void budget_prepare(void) { percent = setting("DEEPPROF_CONTEXTS_BUDGET", 5, 1, 100); }
 
 void budget_reset(void)
 {

@@ -7,5 +7,6 @@
 int budget_collects(void);                          /* one load: whether what begins outside of all others is collected */
 void budget_mark(const struct dp_label *label);     /* an optimizer's step begins: one of each iteration's */
 void budget_look(double share);                     /* the worker, after each window: what contexts took of a thread's time */
+void budget_prepare(void);                          /* where the environment may be read */
 void budget_reset(void);                            /* from the first iteration on, all of them */
 #endif

@@ -14,7 +14,7 @@ static struct context_node *_Atomic chunks[CHUNKS];
 static _Atomic uint32_t buckets[BUCKETS];
 static _Atomic uint32_t count;
 static _Atomic uint64_t folded;
-static uint32_t most;
+static uint32_t most = MOST_NODES;
 static pthread_mutex_t adding = PTHREAD_MUTEX_INITIALIZER;
 
 struct context_node *context_node(uint32_t id)
@@ -45,19 +45,14 @@ static uint32_t find(uint32_t bucket, const struct context_node *like)
     return 0;
 }
 
-static uint32_t find_most(void)
-{
-    if (!most)
-        most = (uint32_t)setting("DEEPPROF_CONTEXTS_MOST", MOST_NODES, 1, MOST_NODES);
-    return most;
-}
+void context_tree_prepare(void) { most = (uint32_t)setting("DEEPPROF_CONTEXTS_MOST", MOST_NODES, 1, MOST_NODES); }
 
 /* Under the lock. Returns 0 where there is no room. */
 static uint32_t add(uint32_t bucket, const struct context_node *like)
 {
     uint32_t place = context_count();
     struct context_node *_Atomic *chunk = &chunks[place / CHUNK];
-    if (place >= find_most())
+    if (place >= most)
         return 0;
     struct context_node *nodes = atomic_load(chunk);
     if (!nodes && !(nodes = calloc(CHUNK, sizeof *nodes)))
@@ -73,7 +68,8 @@ static uint32_t add(uint32_t bucket, const struct context_node *like)
 static void tell_full(void)
 {
     char text[200];
-    atomic_fetch_add_explicit(&folded, 1, memory_order_relaxed);
+    if (atomic_fetch_add_explicit(&folded, 1, memory_order_relaxed))
+        return;
     snprintf(text, sizeof text, "more than %u calling contexts: what lies deeper counts for the context around it", most);
     dp_notice(TREE_FULL, text);
 }
@@ -85,11 +81,13 @@ uint32_t context_child(uint32_t parent, uint32_t name, uint32_t line, enum dp_co
     uint32_t bucket = bucket_of(parent, name, line, kind), id = find(bucket, &like);
     if (id)
         return id;
-    pthread_mutex_lock(&adding);
-    id = find(bucket, &like);
-    if (!id)
-        id = add(bucket, &like);
-    pthread_mutex_unlock(&adding);
+    if (context_count() < most) {
+        pthread_mutex_lock(&adding);
+        id = find(bucket, &like);
+        if (!id)
+            id = add(bucket, &like);
+        pthread_mutex_unlock(&adding);
+    }
     if (!id)
         tell_full();
     return id ? id : parent;
@@ -99,6 +97,7 @@ uint32_t context_child(uint32_t parent, uint32_t name, uint32_t line, enum dp_co
 void context_tree_forget(void)
 {
     pthread_mutex_init(&adding, NULL); /* another thread of the parent may have held it */
+    atomic_store(&folded, 0); /* to be told again */
     for (uint32_t id = 1; id <= count; id++) {
         struct context_node *node = context_node(id);
         node->told_count = atomic_load(&node->count);

@@ -16,6 +16,8 @@ struct context_node {
 };
 _Static_assert(sizeof(struct context_node) == 64, "what the limit of memory is made of");
 
+void context_tree_prepare(void);                  /* where the environment may be read; before the others */
+
 /* Any thread. The child of `parent` (0: the root), made where there is none; the parent itself where the tree is full:
  * what lies deeper then belongs to it, and is counted. No lock where the node is known. */
 uint32_t context_child(uint32_t parent, uint32_t name, uint32_t line, enum dp_context_kind kind, int is_range);

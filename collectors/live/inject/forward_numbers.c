@@ -23,15 +23,16 @@ struct entry {
     const char *_Atomic names[NAMES];   /* of labels, which stay */
 };
 
-/* As PyTorch returns it: a std::shared_ptr, or from 2.13 on an intrusive pointer, which has no second word. */
-struct shared_node { void *node; int *count; };
+/* As PyTorch returns it: a std::shared_ptr, or from 2.13 on an intrusive pointer, which has no second word. Both are
+ * returned in memory, where each processor has its own place for the address: as of this, for it is too large for registers. */
+struct shared_node { void *node; int *count; void *unused[2]; };
 enum { NUMBER_AT_SHARED = 24, NUMBER_AT_INTRUSIVE = 16 }; /* behind what either has before a node's members */
 
 static struct {
     uint64_t (*peek)(void);
     int (*is_enabled)(void);
     uint64_t (*thread)(void);
-    void (*node)(struct shared_node *);
+    struct shared_node (*node)(void);
 } torch;
 static struct entry *entries;
 static ptrdiff_t number_at, thread_at;
@@ -54,7 +55,7 @@ int forward_prepare(int node_offset, int thread_offset)
     torch.peek = (uint64_t (*)(void))find("libtorch_cpu.so", "_ZN2at15sequence_number4peekEv");
     torch.thread = (uint64_t (*)(void))find("libtorch_cpu.so", "_ZN2at14RecordFunction15currentThreadIdEv");
     torch.is_enabled = (int (*)(void))find("libc10.so", "_ZN3c108GradMode10is_enabledEv");
-    torch.node = (void (*)(struct shared_node *))find("libtorch_cpu.so", "_ZN5torch8autograd16get_current_nodeEv");
+    torch.node = (struct shared_node (*)(void))find("libtorch_cpu.so", "_ZN5torch8autograd16get_current_nodeEv");
 #pragma GCC diagnostic pop
     if (!torch.peek || !torch.thread || !torch.is_enabled || !torch.node || thread_offset < 0
         || (node_offset != NUMBER_AT_SHARED && node_offset != NUMBER_AT_INTRUSIVE))
@@ -95,14 +96,13 @@ void forward_add(int64_t number, const char *name)
     if (atomic_load_explicit(&entry->number, memory_order_relaxed) != (uint64_t)number + 1)
         return;
     atomic_store_explicit(&entry->names[1 + (count - 1) % (NAMES - 1)], name, memory_order_relaxed);
-    atomic_store_explicit(&entry->count, count + 1, memory_order_relaxed);
+    atomic_store_explicit(&entry->count, count + 1, memory_order_release);
 }
 
 /* The number of the node that runs. The engine holds it meanwhile, so that a reference can be given back by counting. */
 static int read_node(uint64_t *number, uint64_t *thread)
 {
-    struct shared_node shared = {NULL, NULL};
-    torch.node(&shared);
+    struct shared_node shared = torch.node();
     if (!shared.node)
         return 0;
     memcpy(number, (const char *)shared.node + number_at, sizeof *number);
@@ -116,11 +116,13 @@ static int read_node(uint64_t *number, uint64_t *thread)
 
 static int is_named(struct entry *entry, const char *name)
 {
-    int count = atomic_load_explicit(&entry->count, memory_order_relaxed);
+    int count = atomic_load_explicit(&entry->count, memory_order_acquire);
     size_t length = strlen(name);
-    for (int i = 0; i < count && i < NAMES; i++)
-        if (!strncmp(atomic_load_explicit(&entry->names[i], memory_order_relaxed), name, length))
+    for (int i = 0; i < count && i < NAMES; i++) {
+        const char *known = atomic_load_explicit(&entry->names[i], memory_order_relaxed);
+        if (known && !strncmp(known, name, length))
             return 1;
+    }
     return 0;
 }
 

@@ -19,7 +19,7 @@
 
 enum { OLDEST = 9, NO_PYTHON = 38, SUBINTERPRETERS = 39, FREE_THREADED = 40, LOCKED_READING = 41, MORE_CODE = 42 };
 enum { SHIM = 3 };                      /* owners from this one on hold no function of Python */
-enum { CODES = 1 << 16, MOST_CODES = CODES / 2, MOST_PREFIXES = 64, NAME_NBYTES = 1024, FRAME_OF_OBJECT = 24 };
+enum { CODES = 1 << 16, MOST_CODES = CODES / 2, MOST_NAMES = 1 << 18, MOST_ALIKE = 64, NAME_NBYTES = 1024, FRAME_OF_OBJECT = 24 };
 
 typedef void object;
 
@@ -27,7 +27,7 @@ typedef void object;
     one(int, Py_IsInitialized, (void)) one(const char *, Py_GetVersion, (void)) \
     one(int, PyGILState_Ensure, (void)) one(void, PyGILState_Release, (int)) \
     one(void *, PyGILState_GetThisThreadState, (void)) \
-    one(void *, PyInterpreterState_Head, (void)) one(void *, PyInterpreterState_Next, (void *)) \
+    one(void *, PyInterpreterState_Head, (void)) one(void *, PyInterpreterState_Main, (void)) \
     one(object *, PyThreadState_GetFrame, (void *)) one(object *, PyFrame_GetBack, (object *)) \
     one(object *, PyFrame_GetCode, (object *)) one(int, PyFrame_GetLineNumber, (object *)) \
     one(int, PyCode_Addr2Line, (object *, int)) one(object *, PyObject_GetAttrString, (object *, const char *)) \
@@ -59,9 +59,11 @@ static int is_ready, minor_version;
 static char *prefixes;                  /* each ends with a zero, all with two */
 static __thread int gil_state, collector_was_on;
 
-/* Functions by their code object, which is kept so that its address stays its own. Under the interpreter's lock. */
+/* Functions by their code object, which is kept so that its address stays its own: of those with one name, only the first
+ * ones, for a program may compile the same text for ever. Under the interpreter's lock. */
 static struct { const void *code; uint32_t name; } codes[CODES];
 static int code_count;
+static uint8_t alike[MOST_NAMES + 1];   /* how many are kept, by the id of their name */
 
 static const void *word(const void *at, size_t offset)
 {
@@ -87,11 +89,13 @@ static const void *skip_shims(const void *frame)
     return frame;
 }
 
-static const void *innermost(const void *thread)
+static const void *top_of(const void *thread)
 {
     const void *at = word(thread, known->thread);
-    return skip_shims(known->inside < 0 || !at ? at : word(at, (size_t)known->inside));
+    return known->inside < 0 || !at ? at : word(at, (size_t)known->inside);
 }
+
+static const void *innermost(const void *thread) { return skip_shims(top_of(thread)); }
 
 static const void *around(const void *frame) { return skip_shims(word(frame, known->previous)); }
 
@@ -99,11 +103,11 @@ static const void *around(const void *frame) { return skip_shims(word(frame, kno
 
 static int is_running(void) { return is_ready && py.Py_IsInitialized() && !py.IsFinalizing(); }
 
-/* A second interpreter has thread states of its own, and asking for the first one's lock under it can wait for ever. */
+/* A second interpreter has thread states of its own, and asking for the first one's lock under it can wait for ever. The
+ * newest one is the head; nothing is read in it, for another thread may end it. */
 static int is_alone(void)
 {
-    void *first = py.PyInterpreterState_Head();
-    if (!first || !py.PyInterpreterState_Next(first))
+    if (py.PyInterpreterState_Head() == py.PyInterpreterState_Main())
         return 1;
     dp_notice(SUBINTERPRETERS, "this program runs sub-interpreters: contexts have no functions of Python meanwhile");
     return 0;
@@ -219,33 +223,44 @@ static unsigned place_of(const void *code)
     return (unsigned)(((uintptr_t)code * UINT64_C(0x9E3779B97F4A7C15)) >> 48);
 }
 
-static int find_code(const void *code, uint32_t *name)
+/* The place of the code object, or a free one for it. */
+static unsigned find_code(const void *code)
 {
     unsigned place = place_of(code);
-    for (; codes[place].code; place = (place + 1) % CODES)
-        if (codes[place].code == code) {
-            *name = codes[place].name;
-            return 1;
-        }
-    if (code_count >= MOST_CODES) {
-        dp_notice(MORE_CODE, "more than 32,768 functions of Python have run operators: the others have one name");
-        *name = dp_intern("(other functions)");
+    while (codes[place].code && codes[place].code != code)
+        place = (place + 1) % CODES;
+    return place;
+}
+
+static int keep_code(unsigned place, const void *code, uint32_t name)
+{
+    if (name > MOST_NAMES || alike[name] >= MOST_ALIKE)
         return 0;
-    }
-    *name = name_safely((object *)(uintptr_t)code);
+    alike[name]++;
     py.Py_IncRef((object *)(uintptr_t)code);
-    codes[place].code = code, codes[place].name = *name;
+    codes[place].code = code, codes[place].name = name;
     code_count++;
     return 1;
 }
 
-int python_name(const struct python_place *place, uint32_t *name, uint32_t *line)
+static uint32_t find_line(const struct python_place *place)
 {
     ptrdiff_t at = known ? (const char *)place->at - (const char *)place->code - code_begin : 0;
-    int is_kept = find_code(place->code, name);
     int found = known ? py.PyCode_Addr2Line((object *)(uintptr_t)place->code, (int)at) : (int)place->at;
-    *line = is_kept && found > 0 ? (uint32_t)found : 0;
-    return is_kept;
+    return found > 0 ? (uint32_t)found : 0;
+}
+
+int python_name(const struct python_place *place, uint32_t *name, uint32_t *line)
+{
+    unsigned at = find_code(place->code);
+    if (!codes[at].code && code_count >= MOST_CODES) {
+        dp_notice(MORE_CODE, "more than 32,768 functions of Python have run operators: the others have one name");
+        *name = dp_intern("(other functions)"), *line = 0;
+        return 0;
+    }
+    *name = codes[at].code ? codes[at].name : name_safely((object *)(uintptr_t)place->code);
+    *line = find_line(place);
+    return codes[at].code || keep_code(at, place->code, *name);
 }
 
 /* ---- the beginning ---- */
@@ -281,7 +296,7 @@ static int is_confirmed(void)
 {
     void *thread = py.PyGILState_GetThisThreadState();
     object *each = py.PyThreadState_GetFrame(thread);
-    const void *frame = each ? innermost(thread) : NULL;
+    const void *frame = each ? top_of(thread) : NULL; /* not to be looked into before it is known to be one */
     int count = 0, is_equal = frame != NULL;
     while (each) {
         object *code = py.PyFrame_GetCode(each), *back = py.PyFrame_GetBack(each);

@@ -42,10 +42,15 @@ SCENARIOS = {  # with its exit code
     "threads": 0,
     "exceptions": 0,
     "generators": 0,
+    "coroutines": 0,
+    "finalizers": 0,
+    "traced": 0,
     "recursion": 0,
     "nested": 0,
     "ranges": 0,
     "made_code": 0,
+    "large_code": 0,
+    "late_settings": 0,
     "forks": 0,
     "leaves": 3,
     "dies": -9,
@@ -180,6 +185,13 @@ def test_a_full_tree_counts_for_what_is_around(listener: Listener, source: Path)
     assert any("more than 100 calling contexts" in notice for notice in heard.notices)
 
 
+def test_functions_without_a_name_hold_ranges(listener: Listener, source: Path) -> None:
+    """The longest names that there may be, until there is no room for any."""
+    code, err, heard = run_made(sys.executable, listener, source, "full_names", 10)
+    assert (code, err) == (0, "")
+    assert any("different names" in notice for notice in heard.notices)
+
+
 def test_times_include_what_lies_below(listener: Listener, source: Path) -> None:
     _, _, heard = run_made(sys.executable, listener, source, "nested")
     total = Counter[int]()
@@ -207,7 +219,7 @@ def test_only_whole_iterations_are_left_out_above_the_budget(listener: Listener,
     assert made == 10 * steps
 
 
-SANITIZED = ["threads", "recursion", "nested", "ranges", "forks", "shutdown"]
+SANITIZED = ["threads", "finalizers", "recursion", "nested", "ranges", "forks", "shutdown"]
 
 
 @pytest.mark.parametrize("flavour", ["address", "thread"])

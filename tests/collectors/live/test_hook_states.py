@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -267,3 +268,36 @@ def test_a_torch_that_is_not_known_is_told(monkeypatch: pytest.MonkeyPatch) -> N
     strange: Any = SimpleNamespace(__version__="9", version=SimpleNamespace())
     torch_hook.start(strange)
     assert library.calls == ["deepprof_notice"]
+
+
+class Node(float):
+    """A node of autograd whose word behind the head of its object, this number's bits, is the address of nothing."""
+
+    numbers = itertools.count()
+
+    def __init__(self, _: float) -> None:
+        self.number = next(self.numbers)
+
+    def _sequence_nr(self) -> int:
+        return self.number
+
+
+class Tensor:
+    """What has such nodes."""
+
+    def __init__(self) -> None:
+        self.grad_fn = Node(5e-324)
+
+    def __mul__(self, _: object) -> Tensor:
+        return Tensor()
+
+    def __neg__(self) -> Tensor:
+        return Tensor()
+
+    __add__ = __mul__
+
+
+def test_objects_of_another_layout_are_told_from_nodes_without_looking_there() -> None:
+    space = SimpleNamespace(_set_grad_enabled=lambda _: None)
+    torch: Any = SimpleNamespace(_C=space, is_grad_enabled=lambda: True, zeros=lambda *_, **__: Tensor())
+    assert torch_hook._quietly_measured(torch) == (-1, -1)

@@ -185,6 +185,12 @@ def test_later_sessions_that_nobody_tells_of_are_survived(tmp_path: Path) -> Non
     assert [reason for *_, reason in said.frames if reason].count(Reason.BUSY) > 1
 
 
+def test_contexts_that_nobody_can_ask_for_hold_no_subscription(tmp_path: Path) -> None:
+    """Proton, which comes later, would be refused."""
+    said, _ = train(tmp_path, "proton-later", DEEPPROF_CONTEXTS="pythons")
+    assert 10 in {code for code, _ in said.notices}
+
+
 @pytest.mark.parametrize("program", ["proton-first", "proton-before-torch"])
 def test_who_is_there_first_is_left_alone(tmp_path: Path, program: str) -> None:
     said, rows = train(tmp_path, program)

@@ -3,8 +3,10 @@
 It runs in Python 3.9, too. Each scenario makes COUNT operators aten::made, each with aten::inner in it.
 """
 
+import asyncio
 import atexit
 import ctypes
+import gc
 import os
 import sys
 import threading
@@ -61,6 +63,46 @@ def generators(count):
     assert sum(yielding(count)) == sum(range(count))
 
 
+class Ending:
+    """Runs an operator as it is given up, while the frame that held it is taken down."""
+
+    def __del__(self):
+        operate()
+
+
+def hold():
+    held = [Ending(), lambda: held]  # one in a cycle, which the collector finds
+    return [Ending()][0] is held
+
+
+def finalizers(count):
+    for _ in range(count // 2):
+        hold()
+    gc.collect()
+
+
+def traced(count):
+    def trace(*_):
+        return trace
+
+    sys.settrace(trace)
+    plain(count)
+    sys.settrace(None)
+
+
+async def wait(count):
+    for _ in range(count):
+        await asyncio.sleep(0)
+        operate()
+
+
+def coroutines(count):
+    async def wait_for_all():
+        await asyncio.gather(*(wait(count // 8) for _ in range(8)))
+
+    asyncio.run(wait_for_all())
+
+
 def descend(levels):
     if levels:
         descend(levels - 1)
@@ -96,6 +138,43 @@ def made_code(count):
         space = {"operate": operate}
         exec(f"def made_{number % 10}():\n    operate()\n", space)  # noqa: S102
         space[f"made_{number % 10}"]()
+
+
+def resident_nbytes():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def large_code(count):
+    """Code that is made anew each time, with 50 kB of its own, is let go."""
+    operate()
+    before = resident_nbytes()
+    for number in range(1, count):
+        space = {"operate": operate}
+        exec(f"def made():\n    operate()\n    return {str(number) + '-' * 50_000!r}\n", space)  # noqa: S102
+        space.pop("made")()
+    assert resident_nbytes() - before < 25_000 * count
+
+
+def full_names(count):
+    """The library has no room for a name, and a range begins in a function that has none."""
+    operate()
+    for number in range(1 << 15):
+        LIBRARY.deepprof_push(b"%01024d" % number)
+        LIBRARY.deepprof_pop()
+    for number in range(100):  # what is left is less than a label
+        space = {"operate": operate}
+        exec(f"def made_{'0' * (900 if number < 30 else 20)}{number}():\n    operate()\n", space)  # noqa: S102
+        space.popitem()[1]()
+    for _ in range(count):
+        opened()
+        SOURCE.made_end()
+
+
+def late_settings(count):
+    """The environment is the job's own once it runs."""
+    os.environ["DEEPPROF_CONTEXTS_MOST"] = "1"
+    plain(count)
 
 
 def forks(count):

@@ -1,0 +1,102 @@
+/* The threads that have run operators, in a list: the worker looks at them, and whoever ends collecting. */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include "context_threads.h"
+
+enum { PATIENCE = 2000 };
+
+static pthread_key_t at_thread_end;
+static pthread_once_t prepared = PTHREAD_ONCE_INIT;
+static int has_key;
+static struct context_thread *all;
+static pthread_mutex_t listing = PTHREAD_MUTEX_INITIALIZER;
+static __thread struct context_thread *mine;
+static __thread int is_refused;
+
+static void leave(void *value)
+{
+    struct context_thread *thread = value, **place = &all;
+    mine = NULL;
+    is_refused = 1;
+    pthread_mutex_lock(&listing);
+    while (*place && *place != thread)
+        place = &(*place)->next;
+    if (*place)
+        *place = thread->next;
+    pthread_mutex_unlock(&listing);
+    free(thread->steps);
+    free(thread);
+}
+
+static void prepare(void) { has_key = !pthread_key_create(&at_thread_end, leave); }
+
+static struct context_thread *make_thread(void)
+{
+    pthread_once(&prepared, prepare);
+    struct context_thread *thread = has_key ? calloc(1, sizeof *thread) : NULL;
+    is_refused = !thread;
+    if (!thread)
+        return NULL;
+    thread->epoch = dp_contexts_epoch;
+    pthread_mutex_lock(&listing);
+    thread->next = all;
+    all = thread;
+    pthread_mutex_unlock(&listing);
+    pthread_setspecific(at_thread_end, mine = thread);
+    return thread;
+}
+
+/* Until no thread looks at the interpreter's memory: it may be given back after that. One that waits for the interpreter
+ * is not waited for. */
+void context_threads_wait(void)
+{
+    pthread_mutex_lock(&listing);
+    for (struct context_thread *thread = all; thread; thread = thread->next)
+        for (int i = 0; i < PATIENCE && atomic_load(&thread->is_reading); i++)
+            sched_yield();
+    pthread_mutex_unlock(&listing);
+}
+
+void context_thread_notice(struct context_thread *thread)
+{
+    uint32_t now = atomic_load_explicit(&dp_contexts_epoch, memory_order_relaxed);
+    if (thread->epoch == now)
+        return;
+    thread->epoch = now;
+    thread->depth = thread->left_out = 0;
+}
+
+struct context_thread *context_thread(void)
+{
+    if (!mine)
+        return is_refused ? NULL : make_thread();
+    context_thread_notice(mine);
+    return mine;
+}
+
+struct context_thread *context_thread_here(void) { return mine; }
+
+/* Of the thread that paid most since the last time, in ticks. */
+double context_threads_cost(void)
+{
+    int64_t most = 0;
+    pthread_mutex_lock(&listing);
+    for (struct context_thread *thread = all; thread; thread = thread->next) {
+        int64_t cost = atomic_load_explicit(&thread->cost, memory_order_relaxed);
+        most = cost - thread->told_cost > most ? cost - thread->told_cost : most;
+        thread->told_cost = cost;
+    }
+    pthread_mutex_unlock(&listing);
+    return (double)most;
+}
+
+void context_threads_forget(void)
+{
+    pthread_mutex_init(&listing, NULL); /* another thread of the parent may have held it */
+    if ((all = mine)) {
+        mine->next = NULL;
+        atomic_store(&mine->is_reading, 0);
+    }
+}

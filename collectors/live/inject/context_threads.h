@@ -1,0 +1,54 @@
+/* What each thread has open, and what it keeps to find its place in the tree. */
+#ifndef DEEPPROF_CONTEXT_THREADS_H
+#define DEEPPROF_CONTEXT_THREADS_H
+#include <stdatomic.h>
+#include <stdint.h>
+#include "python_frames.h"
+
+enum { MOST_OPEN = 512, MOST_FRAMES = 512 };
+
+struct open_context {
+    uint32_t node;
+    int frames;                         /* how many functions of Python were running when it began */
+    int is_gone;                        /* the function that began it has returned */
+    int is_opaque;                      /* may run functions of Python: no operator of PyTorch's own */
+    int64_t start, inner, sequence;     /* the first two in ticks */
+    const void *frame, *code;           /* the innermost function then, one of both, and where in it */
+    uintptr_t at;
+};
+
+struct step { uint32_t from, to; const void *code; uintptr_t at; }; /* to 0: free */
+
+struct context_thread {
+    struct context_thread *next;        /* in the list of context_threads.c */
+    atomic_int is_reading;              /* the interpreter's memory: who ends it waits for that */
+    _Atomic int64_t cost;               /* of ours, in ticks */
+    int64_t told_cost;                  /* the worker's */
+    int depth, left_out, step_count, last_count;
+    unsigned unmeasured;
+    uint32_t epoch, engine;             /* the latter: where the last node of autograd belongs; 0: nowhere else */
+    unsigned step_mask;
+    struct step *steps;
+    struct open_context open[MOST_OPEN];
+    struct python_place places[MOST_FRAMES]; /* being read, the innermost first */
+    struct { const void *code; uintptr_t at; uint32_t node; } last[MOST_FRAMES]; /* the outermost first */
+};
+
+extern _Atomic int dp_contexts_mode, dp_contexts_on; /* of enum dp_contexts; whether collecting goes on */
+extern _Atomic uint32_t dp_contexts_epoch; /* grows when collecting ends, and with a fork: what was open is not ours */
+
+/* context_threads.c */
+struct context_thread *context_thread(void);        /* the caller's; NULL: it can have none */
+struct context_thread *context_thread_here(void);   /* the same, where it has been made */
+void context_thread_notice(struct context_thread *); /* forgets what was open in another epoch */
+void context_threads_wait(void);
+double context_threads_cost(void);                  /* the worker's */
+void context_threads_forget(void);                  /* in the child of a fork */
+
+/* context_steps.c: from a function to one in it. */
+struct step *context_step(const struct context_thread *, uint32_t from, const struct python_place *); /* `to` 0: not known */
+uint32_t context_step_make(struct context_thread *, uint32_t from, const struct python_place *, int *is_kept);
+
+/* context_paths.c: the context in which the thread is now; in `open`, where Python is. */
+uint32_t context_around(struct context_thread *, struct open_context *open);
+#endif
