@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from deepprof.collectors.context_nodes import order_by_depth, select_needed
+from deepprof.collectors.context_nodes import AMOUNT_LIMIT, order_by_depth, select_needed
 from deepprof.live.service.context_windows import AMOUNTS, MINUTE_NS, TREE, ContextWindow, merge_trees
 from deepprof.live.service.session.columns import FARTHEST_NS
 
@@ -39,14 +39,14 @@ class _OpenMinute:
     def merge(self, most: int) -> None:
         """Make one tree of all parts."""
         tree, folded = merge_trees(self.parts, most)
-        self.parts, self.rows, self.folded = [tree], tree.height, self.folded + folded
+        self.parts, self.rows, self.folded = [tree], tree.height, min(AMOUNT_LIMIT, self.folded + folded)
 
     def close(self, start_ns: int, texts: Sequence[str], most: int) -> ContextWindow:
         """Return the minute as a window, with the texts of its names; the minute itself is left as it is."""
         tree, folded = merge_trees(self.parts, most)
         names = pl.Series("name", [texts[number] for number in tree["name_id"]], dtype=pl.String)
         tree = tree.with_columns(names).select(TREE.names())
-        return ContextWindow(start_ns, MINUTE_NS, tree, self.folded + folded)
+        return ContextWindow(start_ns, MINUTE_NS, tree, min(AMOUNT_LIMIT, self.folded + folded))
 
 
 @dataclass(slots=True)
@@ -61,7 +61,7 @@ class SessionContexts:
     def take(self, tables: Mapping[str, pl.DataFrame]) -> int:
         """Take the sums and contexts of a batch; return how many sums came too late."""
         sums, nodes = tables.get("context_sums"), tables.get("context_nodes")
-        if sums is None or nodes is None:
+        if sums is None or nodes is None or not sums.height:
             return 0
         rows = sums.with_columns(minute=pl.col("time_ns") // MINUTE_NS * MINUTE_NS)
         self.newest_ns = max(self.newest_ns, int(rows["minute"][-1]))

@@ -107,6 +107,14 @@ def test_a_minute_waits_for_what_is_late_and_no_longer() -> None:
     assert session.dropped_kinds == {"late": {"context_sums": 1}}
 
 
+def test_a_table_of_sums_may_be_empty() -> None:
+    session = RankSession()
+    tables = batch_tables(NODES, [])
+    session.take(CheckedRecords(0, 0, tables, NAMES, 0, 0))
+    session.end()
+    assert session.advance().contexts == ()
+
+
 def test_a_batch_has_only_so_many_minutes() -> None:
     """Else one message could make the store write a window per row."""
     session = RankSession()
