@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 GRACE_NS = MINUTE_NS  # for which a minute waits for what comes late
 LATE_NS = 3600 * 10**9  # what is older than the newest by so much is dropped
 MOST_MINUTES = 256  # of one batch
+MOST_TREE_ROWS = 1 << 17  # of one batch in all minutes, 10 MB: each has the whole paths to what it did
 PART_ROWS = 1 << 14  # that wait to be merged
 
 
@@ -59,7 +60,7 @@ class SessionContexts:
     given: list[tuple[int, _OpenMinute]] = field(default_factory=list)
 
     def take(self, tables: Mapping[str, pl.DataFrame]) -> int:
-        """Take the sums and contexts of a batch; return how many sums came too late."""
+        """Take the sums and contexts of a batch; return how many came too late, or with too many minutes at once."""
         sums, nodes = tables.get("context_sums"), tables.get("context_nodes")
         if sums is None or nodes is None or not sums.height:
             return 0
@@ -68,11 +69,16 @@ class SessionContexts:
         minutes = rows["minute"].unique(maintain_order=True)[-MOST_MINUTES:]
         oldest = max(int(minutes[0]), self.newest_ns - LATE_NS)
         timely = rows.filter(pl.col("minute") >= oldest)
-        for part in timely.partition_by("minute", maintain_order=True):
-            minute = self.minutes.setdefault(int(part["minute"][0]), _OpenMinute())
-            minute.add(_make_tree(nodes, part), self.most)
+        room, left_out = MOST_TREE_ROWS, rows.height - timely.height
+        for part in reversed(timely.partition_by("minute", maintain_order=True)):
+            tree = _make_tree(nodes, part)
+            room -= tree.height
+            if room < 0:
+                left_out += part.height
+                continue
+            self.minutes.setdefault(int(part["minute"][0]), _OpenMinute()).add(tree, self.most)
         self._seal(self.newest_ns - GRACE_NS)
-        return rows.height - timely.height
+        return left_out
 
     def _seal(self, before_ns: int) -> None:
         """Give out the minutes that began before a time."""

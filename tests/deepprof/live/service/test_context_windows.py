@@ -175,7 +175,7 @@ def test_many_windows_of_contexts_of_their_own_are_folded_at_once(monkeypatch: p
 
 def test_what_is_folded_is_counted_up_to_the_limit() -> None:
     """Beyond 64 bits neither the store nor a message takes it, and a checkpoint is of many ranks."""
-    tree = tree_of((-1, -1, -1), {n: (AMOUNT_LIMIT, 0, 0, 0) for n in range(3)})
+    tree = tree_of((-1, -1, -1), dict.fromkeys(range(3), (AMOUNT_LIMIT, 0, 0, 0)))
     merged, folded = merge_trees([tree] * 9, 1)
     assert folded == AMOUNT_LIMIT
     windows = [ContextWindow(START, MINUTE_NS, merged, folded)] * 9

@@ -127,6 +127,18 @@ def test_a_batch_has_only_so_many_minutes() -> None:
     assert len(given) <= contexts.MOST_MINUTES
 
 
+def test_a_batch_makes_only_so_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A path may be long: a sum at its end, in each of many minutes, would be many trees of a small message."""
+    monkeypatch.setattr(contexts, "MOST_TREE_ROWS", 10)
+    session = RankSession()
+    (batch,) = batches_of([(60 * minute, 3, 1) for minute in range(9)], [])  # a path of three each
+    session.take(batch)
+    session.end()
+    given = session.advance().contexts
+    assert [window.start_ns for window in given] == [START + minute * MINUTE_NS for minute in (6, 7, 8)]
+    assert session.dropped == {"late": 6}
+
+
 def test_contexts_beyond_the_limit_are_in_those_above_them() -> None:
     chance = random.Random(5)
     sums = sorted((chance.randrange(60), chance.randrange(7), 1) for _ in range(300))
