@@ -19,6 +19,7 @@ from deepprof.live.service.exporter.exporter import PROFILES
 from deepprof.live.service.exporter.profiles import LAG_NS, ProfileRequest, write_profile
 from deepprof.live.service.folder import StoreError
 from deepprof.metrics.contexts.history import ContextsOfRank
+from deepprof.render import pprof
 from tests.deepprof.live.service.exporter.jobs import START_NS, S, make_device, make_rank, make_snapshot
 from tests.deepprof.render.test_pprof import check_invariants
 from tests.deepprof.web.asking import ask, ask_bytes
@@ -108,6 +109,25 @@ def test_what_is_too_much_is_bounded_and_said(monkeypatch: pytest.MonkeyPatch) -
         "1 more rank left out",
         "4 small contexts put together",
     ]
+
+
+def test_stacks_are_cut_and_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pprof, "MOST_FRAMES", 4)
+    chain = nodes_of(*((n + 1, n, "operator", f"level {n}") for n in range(40)))
+    found = ContextsOfRank("a", 0, chain, sums_of(*((n + 1, 1, 40 - n, 0, 0) for n in range(40))))
+    profile = check_invariants(write_profile(ProfileRequest(job="b"), SNAPSHOT, lambda *_: [found]) or b"")
+    assert max(len(each.location_id) for each in profile.sample) == 4
+    assert sum(each.value[0] for each in profile.sample) == 40
+
+
+def test_times_beyond_all_clocks_are_a_profile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The profile is of all jobs: one that sends what cannot be must not keep the others out."""
+    monkeypatch.setattr(profiles, "MOST_SAMPLES", 2)
+    many = nodes_of(*((n + 1, 0, "operator", f"aten::op{n}") for n in range(9000)))
+    sums = sums_of(*((n + 1, 1, 0, 2**50, 2**50) for n in range(9000)))
+    found = ContextsOfRank("a", 0, many, sums)
+    profile = check_invariants(write_profile(ProfileRequest(job="b"), SNAPSHOT, lambda *_: [found]) or b"")
+    assert max(each.value[1] for each in profile.sample) == pprof.LARGEST
 
 
 def test_ranks_that_take_too_long_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
