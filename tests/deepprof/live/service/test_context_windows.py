@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 import pytest
 from hypothesis import given
@@ -163,8 +165,13 @@ def test_an_answer_is_bounded_where_windows_are_years_apart() -> None:
 
 def test_many_windows_of_contexts_of_their_own_are_folded_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """It took a tree of all contexts for each window: minutes, for as many as one answer spans."""
-    folds = []
-    monkeypatch.setattr(module, "_find_kept", lambda *each, of=module._find_kept: folds.append(1) or of(*each))
+    folds, find = list[int](), module._find_kept
+
+    def count(nodes: pl.DataFrame, most: int) -> npt.NDArray[np.int64]:
+        folds.append(most)
+        return find(nodes, most)
+
+    monkeypatch.setattr(module, "_find_kept", count)
     merged = MergedWindows(most_nodes=50, most_rows=1000)
     for minute in range(200):
         own = tree_of((-1,), {0: (1, 1, 1, 1)}).with_columns(context=pl.lit(minute + 1, pl.UInt64))
