@@ -108,7 +108,8 @@ class _Lines:
     launches: list[_LaunchLine] = field(default_factory=list)
     blocks: list[npt.NDArray[np.uint64]] = field(default_factory=list)  # of each launch, a row each
     memory: list[_MemoryLine] = field(default_factory=list)
-    problems: list[_ProblemLine] = field(default_factory=list)
+    problems: list[_ProblemLine] = field(default_factory=list)  # the first ones, which are named
+    failed: int = 0  # how many problems there are
     rows: int = 0
     tally: Tally = field(default_factory=Tally)
 
@@ -128,7 +129,8 @@ class _Lines:
             case _MemoryLine():
                 self.memory.append(line)
             case _ProblemLine():
-                self.problems.append(line)
+                self.failed += 1
+                self.problems += [line] if len(self.problems) < PROBLEMS else []
             case _EndLine():
                 self.end = line
             case _StartLine():
@@ -165,6 +167,8 @@ class AccessRecording:
         if lines.start is None or lines.start.format != FORMAT:
             raise TraceError(path, f"is no recording of the format {FORMAT}", RECORD_AGAIN)
         accesses = _find_accesses(lines, lines.start.block_nbytes)
+        if lines.end is not None and sum(lines.end.lost.values()) > SUM_LIMIT:
+            raise TraceError(path, "counts more launches than there can be", RECORD_AGAIN)
         if any(float(accesses[name].cast(pl.Float64).sum()) > SUM_LIMIT for name in accesses.columns[3:]):
             raise TraceError(path, "counts more accesses than there can be", RECORD_AGAIN)
         return _assemble(path, lines, accesses, lines.start)
@@ -258,8 +262,8 @@ def _describe(lines: _Lines) -> Iterator[str]:
         )
     if lines.end is None:
         yield "the end of the recording is missing: how many launches were not counted is not known"
-    for each in lines.problems[:PROBLEMS]:
+    for each in lines.problems:
         yield f"{each.what} failed: {each.why}"
-    more = max(len(lines.problems), lines.end.problems if lines.end else 0) - PROBLEMS
+    more = max(lines.failed, lines.end.problems if lines.end else 0) - PROBLEMS
     if more > 0:
         yield f"{counted(more, 'more call')} of the sanitizer failed"

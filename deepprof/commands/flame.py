@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 LEVELS = 12  # lines within each other, without --depth
 FLAME_FORMATS = ("text", "json", "collapsed", "speedscope", "pprof")  # of deepprof.render.flame_formats
-OF_TEXT = {"bottom_up": False, "search": None, "iteration": None}  # options, and what they are without
+# Options, and what they are without.
+OF_TEXT = {"bottom_up": False, "search": None, "iteration": None, "depth": LEVELS}
+BY_MEASURE = ("text", "collapsed")  # the other formats have every measure
 
 
 class Flame:
@@ -73,6 +75,8 @@ def _check_format(args: argparse.Namespace) -> None:
     given = [name for name, without in OF_TEXT.items() if getattr(args, name) != without]
     if args.format != "text" and given:
         raise UsageError(f"--{given[0].replace('_', '-')}: --format {args.format} has all contexts; leave one out")
+    if args.by is not None and args.format not in BY_MEASURE:
+        raise UsageError(f"--by {args.by}: --format {args.format} has all measures; leave one out")
 
 
 def _show_recorded(args: argparse.Namespace) -> None:

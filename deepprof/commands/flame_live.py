@@ -61,11 +61,12 @@ def read_flame(args: argparse.Namespace) -> _SentFlame:
 def _read(daemon: Daemon, ranks: Sequence[RankState], rank: int, args: argparse.Namespace) -> _SentFlame:
     """Return the contexts of one of a job's ranks."""
     from deepprof.collectors.errors import UsageError
+    from deepprof.collectors.times import TIME_LIMIT_NS
     from deepprof.metrics.contexts.sent import read_sent
 
     job, between = args.paths[0], find_between(args)
     begun = min(each.first_seen_unix_ns for each in ranks)
-    start, end = (None if moment is None else begun + moment for moment in between or (None, None))
+    start, end = (None if moment is None else min(begun + moment, TIME_LIMIT_NS) for moment in between or (None, None))
     history = daemon.contexts(job, rank=rank, start_ns=start, end_ns=end)
     if history.sums.is_empty():
         if between is None:

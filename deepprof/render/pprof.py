@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 SAMPLE_TYPE, SAMPLE, LOCATION, FUNCTION, STRING_TABLE = 1, 2, 4, 5, 6
 TIME, DURATION, PERIOD_TYPE, PERIOD, COMMENT, DEFAULT_SAMPLE_TYPE = 9, 10, 11, 12, 13, 14
 COMPRESSION = 5
+MOST_FRAMES = 1024  # of a stack: what is deeper counts for the context at that depth
+LARGEST = 1 << 62  # of a value, which has 64 bits with its sign
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Frame = tuple[str, str | None, int | None]
@@ -87,14 +89,15 @@ class PprofProfile:
         values = rows.select(own.keys()).cast(pl.Int64).to_numpy()
         small = _find_small(values, most)
         packed = b"".join(self._label(key, text) for key, text in (labels or {}).items())
-        stacks = [around]
+        places = _ContextPlaces()
         for number, row in enumerate(rows.iter_rows(named=True)):
-            if number:
-                stacks.append((frame_of(row), *stacks[row["parent"]]))
+            places.add(frame_of(row), row["parent"])
             if values[number].any() and not small[number]:
-                self._sample(stacks[number] or (frame_of(row),), values[number].tolist(), packed)
+                frames = (*places.list_frames(number), *around) or (frame_of(row),)
+                self._sample(frames, values[number].tolist(), packed)
         if many := int(small.sum()):
-            self._sample(((f"{many:,} smaller ones", None, None), *around), values[small].sum(axis=0).tolist(), packed)
+            whole = [min(LARGEST, sum(each)) for each in zip(*values[small].tolist(), strict=True)]
+            self._sample(((f"{many:,} smaller ones", None, None), *around), whole, packed)
         return many
 
     def write(self, file: BinaryIO, period: PprofPeriod | None = None) -> None:
@@ -138,6 +141,29 @@ class PprofProfile:
             yield _field(FUNCTION, _number(1, number) + texts + _number(5, line or 0))
         for text in self.texts:
             yield _field(STRING_TABLE, text.encode(errors="replace"))
+
+
+@dataclass(slots=True)
+class _ContextPlaces:
+    """The frames of contexts, callers first, and where each hangs: the stacks of all are large where they are deep."""
+
+    frames: list[Frame] = field(default_factory=list)
+    parents: list[int] = field(default_factory=list)
+    depths: list[int] = field(default_factory=list)
+
+    def add(self, frame: Frame, parent: int) -> None:
+        """Add the next context; the first one is around all."""
+        self.depths.append(self.depths[parent] + 1 if self.depths else 0)
+        self.frames.append(frame)
+        self.parents.append(parent)
+
+    def list_frames(self, number: int) -> Iterator[Frame]:
+        """Yield the frames of a context, the innermost first, but for the one around all."""
+        while self.depths[number] > MOST_FRAMES:
+            number = self.parents[number]
+        while number:
+            yield self.frames[number]
+            number = self.parents[number]
 
 
 def _find_small(values: Int64s, most: int | None) -> Bools:

@@ -162,6 +162,20 @@ def test_more_bytes_than_there_may_be(path: Path, monkeypatch: pytest.MonkeyPatc
         AccessRecording().read(path)
 
 
+def test_problems_without_end_take_no_memory(path: Path) -> None:
+    problem = {"kind": "problem", "what": "patching", "why": "no room"}
+    write(path, START, *[problem] * 5000, END)
+    assert len(accesses._read_lines(path).problems) == accesses.PROBLEMS
+    notes = deepprof.read(path).notes
+    assert [note for note in notes if "fail" in note][-1] == "4,997 more calls of the sanitizer failed"
+
+
+def test_more_losses_than_can_be_are_refused(path: Path) -> None:
+    write(path, START, END | {"lost": {f"reason {at}": 2**62 for at in range(9)}})
+    with pytest.raises(TraceError, match="counts more launches than there can be"):
+        AccessRecording().read(path)
+
+
 def test_damaged_recordings(path: Path) -> None:
     survives(AccessRecording(), path, encode(SMALL))
 

@@ -217,6 +217,7 @@ class ProcessDecoder:
         self.pause()  # held records have the names of the former connection
         self.hello = hello
         self.process_names = _ProcessNameTable()
+        self._leave_out("no-clock", *self.contexts.clear())
         self.contexts = self.contexts.renew(self._now_ns())
 
     def open(self) -> None:

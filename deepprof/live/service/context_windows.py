@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from deepprof.collectors.context_nodes import AMOUNT_LIMIT
@@ -61,7 +62,13 @@ def merge_trees(parts: Sequence[pl.DataFrame], most: int = MOST_NODES) -> tuple[
     merged = grouped.agg(pl.col(others).first(), *(_sum_up(amount) for amount in AMOUNTS)).select(rows.columns)
     if merged.height <= most:
         return merged, 0
-    return _fold(merged, most), int(merged["count"][most:].sum())
+    return _fold(merged, most), count_folded(merged[most:])
+
+
+def count_folded(rows: pl.DataFrame, *before: int) -> int:
+    """Return how often the contexts of rows began, and `before` with it, at most the limit of amounts."""
+    (count,) = rows.select(_sum_up("count")).row(0)
+    return min(AMOUNT_LIMIT, sum(before, count))
 
 
 def _sum_up(amount: str) -> pl.Expr:
@@ -75,12 +82,7 @@ def _sum_up(amount: str) -> pl.Expr:
 def _fold(tree: pl.DataFrame, most: int) -> pl.DataFrame:
     """Return the first `most` rows; what the others launched counts for the deepest context above them that stays."""
     kept, rest = tree.head(most), tree.slice(most)
-    places = pl.DataFrame({"context": tree["context"]}).with_row_index("place")
-    parents = tree.select(context="parent").join(places, on="context", how="left", maintain_order="left")["place"]
-    above = parents.fill_null(tree.height).to_numpy().astype(np.int64)
-    target = above[most:]
-    while (beyond := (target >= most) & (target < tree.height)).any():
-        target = np.where(beyond, above[np.minimum(target, tree.height - 1)], target)
+    target = _find_kept(tree, most)
     found = target < most
     moved = {amount: kept[amount].to_numpy().copy() for amount in OF_DEVICES}
     for amount, values in moved.items():
@@ -89,10 +91,21 @@ def _fold(tree: pl.DataFrame, most: int) -> pl.DataFrame:
     return kept.with_columns(pl.Series(amount, values) for amount, values in moved.items())
 
 
+def _find_kept(nodes: pl.DataFrame, most: int) -> npt.NDArray[np.int64]:
+    """Return for each context after the first `most` the place of the deepest of these above it; else the height."""
+    places = pl.DataFrame({"context": nodes["context"]}).with_row_index("place")
+    parents = nodes.select(context="parent").join(places, on="context", how="left", maintain_order="left")["place"]
+    above = parents.fill_null(nodes.height).to_numpy().astype(np.int64)
+    target = above[most:]
+    while (beyond := (target >= most) & (target < nodes.height)).any():
+        target = np.where(beyond, above[np.minimum(target, nodes.height - 1)], target)
+    return target
+
+
 def merge_windows(windows: Sequence[ContextWindow], start_ns: int, length_ns: int) -> ContextWindow:
     """Return one window of several within it: nothing but the time is lost, up to the limit of contexts."""
     tree, folded = merge_trees([window.tree for window in windows])
-    return ContextWindow(start_ns, length_ns, tree, folded + sum(window.folded for window in windows))
+    return ContextWindow(start_ns, length_ns, tree, min(AMOUNT_LIMIT, folded + sum(each.folded for each in windows)))
 
 
 def merge_hours(windows: Iterable[ContextWindow]) -> Iterator[ContextWindow]:
@@ -108,7 +121,8 @@ def merge_hours(windows: Iterable[ContextWindow]) -> Iterator[ContextWindow]:
 class MergedWindows:
     """Windows of several ranks and times, merged to at most `most_nodes` contexts and `most_rows` sums of windows.
 
-    Where there are more sums, windows become longer: `step_ns` is their least length.
+    Where there are more sums, windows become longer: `step_ns` is their least length. Where there are more still, there
+    are fewer contexts.
     """
 
     most_nodes: int
@@ -124,20 +138,20 @@ class MergedWindows:
         times = {"time_ns": pl.lit(window.start_ns, pl.Int64), "window_ns": pl.lit(window.length_ns, pl.Int64)}
         self._parts.append(window.tree.with_columns(**times))
         self._rows += window.tree.height
-        self.windows, self.folded = self.windows + 1, self.folded + window.folded
+        self.windows, self.folded = self.windows + 1, min(AMOUNT_LIMIT, self.folded + window.folded)
         if self._rows > PENDING_ROWS + 2 * self.most_rows:
             self._merge()
 
     def _merge(self) -> None:
         """Make one table of all parts that is within the limits."""
         rows = self._in_steps(pl.concat(self._parts))
-        nodes = rows.unique("context", keep="first", maintain_order=True)
-        if nodes.height > self.most_nodes:
-            rows = self._fold(rows, nodes["context"][: self.most_nodes])
+        rows = self._fold(rows, self.most_nodes)
         for step in STEPS_NS:
             if rows.height > self.most_rows and step > self.step_ns:
                 self.step_ns = step
                 rows = self._in_steps(rows)
+        if rows.height > self.most_rows:
+            rows = self._fold(rows, max(1, self.most_rows // rows["time_ns"].n_unique()))
         self._parts, self._rows = [rows], rows.height
 
     def _in_steps(self, rows: pl.DataFrame) -> pl.DataFrame:
@@ -149,20 +163,21 @@ class MergedWindows:
         merged = grouped.agg(others, pl.col("window_ns").max(), *(_sum_up(amount) for amount in AMOUNTS))
         return merged.select(rows.columns)
 
-    def _fold(self, rows: pl.DataFrame, kept: pl.Series) -> pl.DataFrame:
-        """Return the rows of the contexts that stay, with what others launched, window by window."""
-        nodes = rows.filter(pl.col("context").is_in(kept.implode())).unique(
-            "context", keep="first", maintain_order=True
-        )
-        bare = nodes.with_columns(pl.lit(0, pl.Int64).alias(amount) for amount in AMOUNTS)
-        folded: list[pl.DataFrame] = []
-        for part in rows.partition_by("time_ns", maintain_order=True):
-            times = pl.lit(part["time_ns"][0], pl.Int64), pl.lit(part["window_ns"].max(), pl.Int64)
-            whole = pl.concat([bare.with_columns(time_ns=times[0], window_ns=times[1]), part])
-            tree, count = merge_trees([whole], bare.height)
-            self.folded += count
-            folded.append(tree.filter(pl.any_horizontal(pl.col(AMOUNTS) > 0) | pl.lit(not folded)))
-        return pl.concat(folded)
+    def _fold(self, rows: pl.DataFrame, most: int) -> pl.DataFrame:
+        """Return the rows of the first `most` contexts, with what others launched, window by window."""
+        nodes = rows.unique("context", keep="first", maintain_order=True)
+        if nodes.height <= most:
+            return rows
+        target = _find_kept(nodes, most)
+        moves = pl.DataFrame({"from": nodes["context"][most:], "place": target}).filter(pl.col("place") < most)
+        stays = rows["context"].is_in(nodes["context"][:most].implode())
+        rest = rows.filter(~stays)
+        self.folded = count_folded(rest, self.folded)
+        moved = rest.join(moves, left_on="context", right_on="from", maintain_order="left")
+        into = nodes[moved["place"]].select(NODE)
+        nothing = (pl.lit(0, pl.Int64).alias(amount) for amount in AMOUNTS if amount not in OF_DEVICES)
+        added = moved.drop(*NODE, "place").with_columns(*nothing).hstack(into)
+        return self._in_steps(pl.concat([rows.filter(stays), added.select(rows.columns)]))
 
     def finish(self) -> tuple[pl.DataFrame, pl.DataFrame]:
         """Return the contexts, callers first, and the sums of those that did something (`WINDOW_SUMS`)."""

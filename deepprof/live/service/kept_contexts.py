@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from deepprof.live.service.folder import StoreError
 from deepprof.metrics.contexts.history import ContextsOfRank
 
 if TYPE_CHECKING:
@@ -46,13 +47,17 @@ def read_in_thread(
 ) -> Callable[[str, int, int, int], tuple[ContextsOfRank, ...]]:
     """Return a function for other threads than the event loop's, which reads as `read_rank` does.
 
-    It returns nothing where there is nothing, and raises `TimeoutError` where the daemon takes too long.
+    It returns nothing where there is nothing, and raises `StoreError` where it cannot be read, or takes too long.
     """
 
     def read(job: str, rank: int, start_ns: int, end_ns: int) -> tuple[ContextsOfRank, ...]:
         reading = asyncio.run_coroutine_threadsafe(read_rank(engine, job, rank, (start_ns, end_ns)), loop)
         try:
             found = reading.result(READ_S)
+        except TimeoutError as error:
+            raise StoreError(engine.history.path, f"was not read within {READ_S:g} s", "ask again later") from error
+        except OSError as error:
+            raise StoreError(engine.history.path, f"cannot be read: {error}") from error
         finally:
             reading.cancel()
         return (found,) if found.sums.height else ()

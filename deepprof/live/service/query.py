@@ -13,6 +13,7 @@ import grpc
 
 from deepprof.collectors.times import TIME_LIMIT_NS
 from deepprof.live.service.access.caller import CALLER
+from deepprof.live.service.context_windows import count_folded
 from deepprof.live.service.fair_lock import FairLock
 from deepprof.live.service.folder import StoreError
 from deepprof.live.service.kept_contexts import read_contexts
@@ -299,8 +300,8 @@ def _contexts_of(found: ContextAnswer) -> wire.GetContextsResponse:
     fits = int((names.str.len_bytes().cum_sum() <= NAMES_NBYTES).sum())
     sums, folded = found.sums, found.folded
     if fits < nodes.height:
-        sums = sums.filter(sums["context"].is_in(nodes["context"][:fits].implode()))
-        folded += int(found.sums["count"].sum()) - int(sums["count"].sum())
+        stays = sums["context"].is_in(nodes["context"][:fits].implode())
+        sums, folded = sums.filter(stays), count_folded(sums.filter(~stays), folded)
     return wire.GetContextsResponse(
         nodes=to_arrow(nodes[:fits]),
         sums=to_arrow(sums),

@@ -205,6 +205,7 @@ class SessionWorker:
             rank.rows.append(progress.iterations)
             rank.last_iteration_unix_ns = self.clock.unix_ns()
         rank.contexts += progress.contexts
+        rank.unsaved_nbytes += sum(int(window.tree.estimated_size()) for window in progress.contexts)
         rank.note_contexts(progress.contexts, self.leading)
         for event in progress.events:
             self.noticed(rank, event)

@@ -10,6 +10,7 @@ import grpc
 import polars as pl
 import pytest
 
+from deepprof.collectors.times import TIME_LIMIT_NS
 from deepprof.commands import main
 from deepprof.live.client.daemon import Daemon
 from deepprof.v1 import query_pb2
@@ -71,6 +72,12 @@ def test_time_counts_from_the_begin_of_the_job(capsys, asked, address):
     assert asked.calls == [("train", 1, BEGUN_NS + 2 * MINUTE_NS, BEGUN_NS + 3 * MINUTE_NS)]
 
 
+def test_times_beyond_all_clocks_are_asked_for_as_the_last(capsys, asked, address):
+    """The message has 64 bits for them."""
+    shown(capsys, address, "--from", "999999999998min", "--to", "999999999999min")
+    assert asked.calls == [("train", 0, TIME_LIMIT_NS, TIME_LIMIT_NS)]
+
+
 def test_a_search_and_the_other_direction(capsys, asked, address):
     assert "300 ms of it in 'load'" in shown(capsys, address, "--by", "host", "--search", "load")
     assert "aten::linear" in shown(capsys, address, "--bottom-up").splitlines()[1]
@@ -118,6 +125,12 @@ def test_other_formats_have_the_same(capsys, asked, address, tmp_path):
         (["--stacks"], "--stacks is for traces; leave it out with --daemon"),
         (["--from", "2s", "--to", "1s"], "holds nothing"),
         (["--format", "json", "--bottom-up"], "--bottom-up: --format json has all contexts; leave one out"),
+        (["--format", "pprof", "--depth", "3"], "--depth: --format pprof has all contexts; leave one out"),
+        (["--format", "speedscope", "--by", "host"], "--by host: --format speedscope has all measures; leave one out"),
+        (["--layer", "1"], "--layer is for traces; leave it out with --daemon"),
+        (["--stream", "0:7"], "--stream is for traces; leave it out with --daemon"),
+        (["--iterations", "3"], "--iterations is for traces; leave it out with --daemon"),
+        (["--same-device"], "--same-device is for traces; leave it out with --daemon"),
     ],
 )
 def test_what_cannot_be_meant_is_one_line(capsys, asked, address, args, message):

@@ -74,7 +74,10 @@ class _MetricsSection(_Section, frozen=True):
         bool, _says("whether other hosts may ask too: all that the page shows is shown to anybody who does")
     ] = False
     hosts: Annotated[
-        tuple[str, ...], _says("names under which browsers may ask for the page, besides localhost and addresses")
+        tuple[str, ...],
+        _says(
+            "names under which browsers may ask for the page, and profilers for profiles, besides localhost and addresses"
+        ),
     ] = ()
 
 

@@ -38,6 +38,7 @@ PAUSE_S = 30.0  # after a failure that the examined job did not cause
 PIN_S = 60.0  # for which a reader keeps the journal from removing segments; a slower reader may find a gap
 EXAMINED = "examined/"
 LOOK_BACK_NS = 24 * 3600 * 10**9  # over which the history of calling contexts is examined
+LOOK_BACK_NBYTES = 64 << 20  # of the histories of all ranks together; the first ranks are examined
 QUIET_NS = 600 * 10**9  # between two automatic captures of one rank
 WINDOW_NBYTES = 256 << 20  # most bytes of messages in one run of the rules
 SETTLE_NBYTES = 512 << 20  # most bytes of messages of an ended rank that is analysed as a whole
@@ -245,10 +246,14 @@ class Examiner:
 
     async def look_back(self, ranks: Sequence[DaemonRank]) -> bytes:
         """Return the history of the contexts of ranks, as the process reads it after the messages."""
-        found, now = [], self.engine.clock.unix_ns()
+        found, now, room = [], self.engine.clock.unix_ns(), LOOK_BACK_NBYTES
         for rank in (each for each in ranks if each.view.contexts is not None):
             try:
-                found.append(pack_history(await read_rank(self.engine, *rank.key, (now - LOOK_BACK_NS, now))))
+                packed = pack_history(await read_rank(self.engine, *rank.key, (now - LOOK_BACK_NS, now)))
+                room -= len(packed.nodes) + len(packed.sums)
+                if room < 0:
+                    break
+                found.append(packed)
             except (OSError, StoreError, ValueError) as error:
                 extra = {"job": rank.hello.job, "rank": rank.hello.rank, "problem": str(error)[:200]}
                 log.warning("history-not-examined", extra=extra)

@@ -19,7 +19,7 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Mount, Route
+from starlette.routing import BaseRoute, Mount, Route, Router
 from starlette.types import Receive, Scope, Send
 
 from deepprof.collectors.errors import UsageError
@@ -29,6 +29,7 @@ from deepprof.live.service.exporter.live_flame import FlameKey, draw_live_flame
 from deepprof.live.service.exporter.page import DaemonPage
 from deepprof.live.service.exporter.profiles import ContextReader, ProfileRequest, read_nothing, write_profile
 from deepprof.live.service.exporter.snapshot import DaemonSnapshot
+from deepprof.live.service.folder import StoreError
 from deepprof.live.service.model_flops import ModelFlops
 from deepprof.web.answers import PiecewiseResponse, say, tell_bug, tell_missing
 from deepprof.web.checks import KnownHosts, ReadOnlyRequests
@@ -102,7 +103,7 @@ class Exporter:
             Starlette(
                 routes=self._routes(),
                 middleware=[Middleware(ReadOnlyRequests)],
-                exception_handlers={404: tell_missing, Exception: tell_bug},
+                exception_handlers={404: tell_missing, StoreError: _tell_unread, Exception: tell_bug},
             ),
             listening,
             limits=limits,
@@ -112,12 +113,12 @@ class Exporter:
 
     def _routes(self) -> list[BaseRoute]:
         page = DaemonPage(partial(self._call, self._pager, self._observe), self._draw)
-        shown = KnownHosts(page.app, self._settings.hosts)
+        profiles = Route(PROFILES, self._profile)  # it has what the page shows
+        shown = KnownHosts(Router([profiles, Mount("/", page.app)]), self._settings.hosts)
         own = {
             "/metrics": self._scrape,
             "/healthz": self._tell_life,
             "/readyz": self._tell_ready,
-            PROFILES: self._profile,
         }
         return [*(Route(path, answer) for path, answer in own.items()), Mount("/", shown)]
 
@@ -166,6 +167,11 @@ class Exporter:
     async def _call(pool: Executor, work: Callable[[], T]) -> T:
         """Return the result of some work in a thread."""
         return await asyncio.get_running_loop().run_in_executor(pool, work)
+
+
+async def _tell_unread(_: Request, error: Exception) -> Response:
+    """Answer where the history cannot be read, now or at all."""
+    return say(503, f"the history cannot be read: {str(error)[:200]}", {"Retry-After": "60"})
 
 
 class _ScrapeResponse(Response):

@@ -15,6 +15,7 @@ from typing import Generic, Literal, TypeVar
 
 from deepprof.live.client.values import ContextFigures, StageFigures
 from deepprof.live.service.exporter.snapshot import DaemonSnapshot
+from deepprof.live.service.leading_contexts import OTHER_CONTEXTS
 from deepprof.live.service.model_flops import list_utilization
 from deepprof.live.service.senders import SenderView
 from deepprof.live.service.views import CollectorView, DeviceView, RankView
@@ -29,7 +30,6 @@ JOB_LABELS: Labels = ("job_id",)
 RANK_LABELS: Labels = ("job_id", "rank")
 DEVICE_LABELS: Labels = ("job_id", "rank", "device")
 STATES = ("learning", "locked", "lost")
-OTHER_CONTEXTS = "(other)"
 LEVELS = ("full", "duty", "off")
 
 

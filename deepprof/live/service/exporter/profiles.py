@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
+from time import monotonic
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
@@ -25,6 +26,7 @@ MINUTE_NS = 60 * 10**9
 LAG_NS = 2 * MINUTE_NS  # until a minute is known: it is over, and what comes late of it has come
 MOST_SECONDS = 3600
 MOST_RANKS = 256  # of a profile, the first ones
+MOST_S = 10.0  # of reading: the page waits meanwhile, and a scraper no longer
 MOST_SAMPLES = 50_000  # of a profile: about 5 MB before it is compressed
 PROFILE_MEASURES: Mapping[str, FlameMeasure] = MappingProxyType(
     {
@@ -61,7 +63,7 @@ class ProfileRequest:
         """Return the request of an address; raises `UsageError` for one that cannot be meant."""
         unknown = query.keys() - {"job", "rank", "seconds"}
         if unknown:
-            raise UsageError(f"{min(unknown)!r} is none of job, rank and seconds")
+            raise UsageError(f"{min(unknown)[:40]!r} is none of job, rank and seconds")
         rank, seconds = (_read_number(query, name) for name in ("rank", "seconds"))
         if seconds is not None and not 1 <= seconds <= MOST_SECONDS:
             raise UsageError(f"seconds: {seconds} is not between 1 and {MOST_SECONDS}")
@@ -79,7 +81,10 @@ def _read_number(query: Mapping[str, str], name: str) -> int | None:
 
 
 def write_profile(request: ProfileRequest, snapshot: DaemonSnapshot, read: ContextReader) -> bytes | None:
-    """Return the profile that is asked for; None where nobody that is meant sends contexts."""
+    """Return the profile that is asked for; None where nobody that is meant sends contexts.
+
+    Ranks whose turn does not come in time are left out, which a comment says.
+    """
     wanted = [
         (view.job, view.rank)
         for view in snapshot.ranks
@@ -90,12 +95,16 @@ def write_profile(request: ProfileRequest, snapshot: DaemonSnapshot, read: Conte
     end = (snapshot.now_unix_ns - LAG_NS) // MINUTE_NS * MINUTE_NS
     start = end - request.minutes * MINUTE_NS
     profile, shown, merged = PprofProfile(PROFILE_MEASURES), wanted[:MOST_RANKS], 0
+    left_out, until_s = len(wanted) - len(shown), monotonic() + MOST_S
     for job, rank in shown:
+        if monotonic() >= until_s:
+            left_out += 1
+            continue
         labels = {"job_id": job, "rank": str(rank)}
         for found in read(job, rank, start, end):
             merged += profile.add(found.table, labels=labels, most=MOST_SAMPLES // len(shown))
     file = BytesIO()
-    comments = _list_comments(len(wanted) - len(shown), merged)
+    comments = _list_comments(left_out, merged)
     profile.write(file, PprofPeriod(start, end - start, comments))
     return file.getvalue()
 

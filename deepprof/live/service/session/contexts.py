@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from deepprof.collectors.context_nodes import order_by_depth, select_needed
+from deepprof.collectors.context_nodes import AMOUNT_LIMIT, order_by_depth, select_needed
 from deepprof.live.service.context_windows import AMOUNTS, MINUTE_NS, TREE, ContextWindow, merge_trees
 from deepprof.live.service.session.columns import FARTHEST_NS
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 GRACE_NS = MINUTE_NS  # for which a minute waits for what comes late
 LATE_NS = 3600 * 10**9  # what is older than the newest by so much is dropped
 MOST_MINUTES = 256  # of one batch
+MOST_TREE_ROWS = 1 << 17  # of one batch in all minutes, 10 MB: each has the whole paths to what it did
 PART_ROWS = 1 << 14  # that wait to be merged
 
 
@@ -39,14 +40,14 @@ class _OpenMinute:
     def merge(self, most: int) -> None:
         """Make one tree of all parts."""
         tree, folded = merge_trees(self.parts, most)
-        self.parts, self.rows, self.folded = [tree], tree.height, self.folded + folded
+        self.parts, self.rows, self.folded = [tree], tree.height, min(AMOUNT_LIMIT, self.folded + folded)
 
     def close(self, start_ns: int, texts: Sequence[str], most: int) -> ContextWindow:
         """Return the minute as a window, with the texts of its names; the minute itself is left as it is."""
         tree, folded = merge_trees(self.parts, most)
         names = pl.Series("name", [texts[number] for number in tree["name_id"]], dtype=pl.String)
         tree = tree.with_columns(names).select(TREE.names())
-        return ContextWindow(start_ns, MINUTE_NS, tree, self.folded + folded)
+        return ContextWindow(start_ns, MINUTE_NS, tree, min(AMOUNT_LIMIT, self.folded + folded))
 
 
 @dataclass(slots=True)
@@ -59,20 +60,25 @@ class SessionContexts:
     given: list[tuple[int, _OpenMinute]] = field(default_factory=list)
 
     def take(self, tables: Mapping[str, pl.DataFrame]) -> int:
-        """Take the sums and contexts of a batch; return how many sums came too late."""
+        """Take the sums and contexts of a batch; return how many came too late, or with too many minutes at once."""
         sums, nodes = tables.get("context_sums"), tables.get("context_nodes")
-        if sums is None or nodes is None:
+        if sums is None or nodes is None or not sums.height:
             return 0
         rows = sums.with_columns(minute=pl.col("time_ns") // MINUTE_NS * MINUTE_NS)
         self.newest_ns = max(self.newest_ns, int(rows["minute"][-1]))
         minutes = rows["minute"].unique(maintain_order=True)[-MOST_MINUTES:]
         oldest = max(int(minutes[0]), self.newest_ns - LATE_NS)
         timely = rows.filter(pl.col("minute") >= oldest)
-        for part in timely.partition_by("minute", maintain_order=True):
-            minute = self.minutes.setdefault(int(part["minute"][0]), _OpenMinute())
-            minute.add(_make_tree(nodes, part), self.most)
+        room, left_out = MOST_TREE_ROWS, rows.height - timely.height
+        for part in reversed(timely.partition_by("minute", maintain_order=True)):
+            tree = _make_tree(nodes, part)
+            room -= tree.height
+            if room < 0:
+                left_out += part.height
+                continue
+            self.minutes.setdefault(int(part["minute"][0]), _OpenMinute()).add(tree, self.most)
         self._seal(self.newest_ns - GRACE_NS)
-        return rows.height - timely.height
+        return left_out
 
     def _seal(self, before_ns: int) -> None:
         """Give out the minutes that began before a time."""

@@ -353,7 +353,8 @@ class RankSession:
     def dropped(self) -> Mapping[str, int]:
         """Records taken but dropped, by reason.
 
-        `late`: they start before a watermark, or, windows of contexts, an hour before the newest; `gap`: they start
+        `late`: they start before a watermark, or, windows of contexts, an hour before the newest
+        or in the first of too many minutes at once; `gap`: they start
         before the latest record before a gap; `device`: there
         are too many devices; `time`: they are beyond all clocks.
         """

@@ -206,6 +206,16 @@ def test_contexts_come_again_after_a_new_connection() -> None:
     assert sums_of(rank)["context"].n_unique() == 1
 
 
+def test_sums_that_wait_for_a_clock_are_counted_at_a_new_connection() -> None:
+    """Their contexts are those of the former connection."""
+    process, rank = make()
+    say(process, (Kind.NAMES, made.names(NAMES)), (Kind.CONTEXTS, made.contexts(TREE)))
+    say(process, (Kind.CONTEXT_SUMS, made.sums(0, made.window(NOW, {3: (1, 5)}))))
+    process.reconnect(process.hello)
+    process.end()
+    assert rank.said == [("end", {"no-clock": 1})]
+
+
 def test_equal_paths_under_two_ids_are_one_context() -> None:
     process, rank = begin(device=False)
     say(process, (Kind.CONTEXTS, made.contexts([(2, 3, 0, 1)], first=4)))

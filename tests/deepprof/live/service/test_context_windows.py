@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 import pytest
 from hypothesis import given
@@ -13,6 +15,7 @@ from deepprof.collectors.context_nodes import AMOUNT_LIMIT, order_by_depth
 from deepprof.live.service import context_windows as module
 from deepprof.live.service.context_windows import (
     AMOUNTS,
+    DAY_NS,
     HOUR_NS,
     MINUTE_NS,
     OF_DEVICES,
@@ -21,6 +24,7 @@ from deepprof.live.service.context_windows import (
     MergedWindows,
     merge_hours,
     merge_trees,
+    merge_windows,
 )
 from tests.deepprof.live.service.context_making import START, made_tree, paths_of, totals_of
 
@@ -118,15 +122,17 @@ def test_an_answer_is_bounded_by_longer_windows(
                 merged.add(ContextWindow(START + minute * MINUTE_NS, MINUTE_NS, part))
         nodes, sums = merged.finish()
     paths_of(nodes)
-    assert totals_of([sums]) == totals_of([part for _, parts in drawn for part in parts])
-    assert merged.folded == 0
+    everything = [part for _, parts in drawn for part in parts]
+    if nodes.height == pl.concat([tree_of((-1,), {})[:0], *everything])["context"].n_unique():
+        assert totals_of([sums]) == totals_of(everything)
+        assert merged.folded == 0
     assert merged.step_ns in module.STEPS_NS
     assert sums.select("time_ns", "context").is_duplicated().sum() == 0
     assert sums["time_ns"].is_sorted()
     assert (sums["time_ns"] % merged.step_ns == 0).all()
     if most_rows == 10_000:
         assert merged.step_ns == MINUTE_NS
-    assert sums.height <= most_rows or merged.step_ns > HOUR_NS
+    assert sums.height <= most_rows
 
 
 def test_an_answer_is_bounded_by_the_contexts_that_came_first() -> None:
@@ -143,6 +149,49 @@ def test_an_answer_is_bounded_by_the_contexts_that_came_first() -> None:
         (START, 2, 30, 1, 7),
         (START + MINUTE_NS, 0, 0, 5, 9),  # what launched was below name 1
     ]
+
+
+def test_an_answer_is_bounded_where_windows_are_years_apart() -> None:
+    """A sender may say any time: no length of windows puts them together."""
+    merged = MergedWindows(most_nodes=100, most_rows=40)
+    chain = tree_of(tuple(range(-1, 8)), {8: (1, 1, 1, 1)})
+    for year in range(20):
+        merged.add(ContextWindow(START + year * 400 * DAY_NS, MINUTE_NS, chain))
+    nodes, sums = merged.finish()
+    paths_of(nodes)
+    assert sums.height <= 40
+    assert (merged.folded, sums["device_ns"].sum(), nodes.height) == (20, 20, 2)
+
+
+def test_many_windows_of_contexts_of_their_own_are_folded_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It took a tree of all contexts for each window: minutes, for as many as one answer spans."""
+    folds, find = list[int](), module._find_kept
+
+    def count(nodes: pl.DataFrame, most: int) -> npt.NDArray[np.int64]:
+        folds.append(most)
+        return find(nodes, most)
+
+    monkeypatch.setattr(module, "_find_kept", count)
+    merged = MergedWindows(most_nodes=50, most_rows=1000)
+    for minute in range(200):
+        own = tree_of((-1,), {0: (1, 1, 1, 1)}).with_columns(context=pl.lit(minute + 1, pl.UInt64))
+        merged.add(ContextWindow(START + minute * MINUTE_NS, MINUTE_NS, own))
+    nodes, sums = merged.finish()
+    assert (nodes.height, sums.height, merged.folded, len(folds)) == (50, 50, 150, 1)
+
+
+def test_what_is_folded_is_counted_up_to_the_limit() -> None:
+    """Beyond 64 bits neither the store nor a message takes it, and a checkpoint is of many ranks."""
+    tree = tree_of((-1, -1, -1), dict.fromkeys(range(3), (AMOUNT_LIMIT, 0, 0, 0)))
+    merged, folded = merge_trees([tree] * 9, 1)
+    assert folded == AMOUNT_LIMIT
+    windows = [ContextWindow(START, MINUTE_NS, merged, folded)] * 9
+    assert merge_windows(windows, START, MINUTE_NS).folded == AMOUNT_LIMIT
+    answer = MergedWindows(10, 10)
+    for window in windows:
+        answer.add(window)
+    answer.finish()
+    assert answer.folded == AMOUNT_LIMIT
 
 
 def test_nothing_is_an_answer() -> None:

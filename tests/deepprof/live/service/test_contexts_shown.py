@@ -124,7 +124,7 @@ def test_the_flame_is_drawn(shown: Shown, capsys: pytest.CaptureFixture[str]) ->
     title, first, *_ = capsys.readouterr().out.splitlines()
     assert title == "device time: 1.80 ms"
     assert "step me/train.py:7 › aten::mm" in first
-    assert main(["flame", "train", "--daemon", shown.daemon.address, "--by", "host", "--format", "json"]) == 0
+    assert main(["flame", "train", "--daemon", shown.daemon.address, "--format", "json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert abs(told["start_unix_ns"] - shown.begun_ns) <= 60 * SECOND
     assert told["contexts"][0]["host"] == shown.host_ns[STEP] + shown.host_ns[LOG]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepprof.live.client.values import RankState, build
-from deepprof.live.service.leading_contexts import CANDIDATES, LONGEST_NAME, LeadingContexts
+from deepprof.live.service.leading_contexts import CANDIDATES, LONGEST_NAME, MOST_EVER, OTHER_CONTEXTS, LeadingContexts
 from deepprof.live.service.messages import MOST_LINES, rank_of
 from deepprof.live.service.views import RankView
 from deepprof.metrics.contexts.lines import LINES
@@ -103,6 +103,31 @@ def test_a_rank_tells_its_first_lines_and_all_of_the_time() -> None:
     assert sum(each.device_ns for each in every) == sum(each.latest_device_ns for each in every) == 435
     assert (told.window_ns, told.other.context) == (WINDOW_NS, "")
     assert build(RankState, rank_of(RankView(job="a", rank=0))).contexts is None
+
+
+def test_lines_that_are_made_up_are_few_series_for_ever() -> None:
+    leading, seen = LeadingContexts(2), set[str]()
+    for at in range(200):
+        seen |= add(leading, **{f"made_{at}": 90, "steady": 10})
+    assert len(seen) <= MOST_EVER * 2
+    assert len(leading.ever) <= MOST_EVER * 2
+    assert leading.other.host_ns > 0
+
+
+def test_times_beyond_all_clocks_do_not_break_the_message() -> None:
+    leading = LeadingContexts(20)
+    for _ in range(40):
+        leading.add(lines({f"f a.py:{n}": (2**62, 2**62) for n in range(30)}), WINDOW_NS)
+    leading.add(lines({"f a.py:0": (-5, -(2**62))}), WINDOW_NS)
+    told = build(RankState, rank_of(RankView(job="a", rank=0, contexts=leading.show()))).contexts
+    assert told is not None
+    assert all(0 < each.host_ns < 2**63 for each in (*told.lines, told.other))
+
+
+def test_no_line_is_taken_for_all_others() -> None:
+    leading = LeadingContexts(1)
+    leading.add(lines({OTHER_CONTEXTS: (1, 1)}), WINDOW_NS)
+    assert [each.context for each in leading.show().lines] != [OTHER_CONTEXTS]
 
 
 def test_nothing_is_nobody() -> None:

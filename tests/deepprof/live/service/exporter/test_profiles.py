@@ -17,7 +17,9 @@ from deepprof.live.client.values import LeadingFigures
 from deepprof.live.service.exporter import Exporter, ExporterSettings, profiles
 from deepprof.live.service.exporter.exporter import PROFILES
 from deepprof.live.service.exporter.profiles import LAG_NS, ProfileRequest, write_profile
+from deepprof.live.service.folder import StoreError
 from deepprof.metrics.contexts.history import ContextsOfRank
+from deepprof.render import pprof
 from tests.deepprof.live.service.exporter.jobs import START_NS, S, make_device, make_rank, make_snapshot
 from tests.deepprof.render.test_pprof import check_invariants
 from tests.deepprof.web.asking import ask, ask_bytes
@@ -109,6 +111,34 @@ def test_what_is_too_much_is_bounded_and_said(monkeypatch: pytest.MonkeyPatch) -
     ]
 
 
+def test_stacks_are_cut_and_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pprof, "MOST_FRAMES", 4)
+    chain = nodes_of(*((n + 1, n, "operator", f"level {n}") for n in range(40)))
+    found = ContextsOfRank("a", 0, chain, sums_of(*((n + 1, 1, 40 - n, 0, 0) for n in range(40))))
+    profile = check_invariants(write_profile(ProfileRequest(job="b"), SNAPSHOT, lambda *_: [found]) or b"")
+    assert max(len(each.location_id) for each in profile.sample) == 4
+    assert sum(each.value[0] for each in profile.sample) == 40
+
+
+def test_times_beyond_all_clocks_are_a_profile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The profile is of all jobs: one that sends what cannot be must not keep the others out."""
+    monkeypatch.setattr(profiles, "MOST_SAMPLES", 2)
+    many = nodes_of(*((n + 1, 0, "operator", f"aten::op{n}") for n in range(9000)))
+    sums = sums_of(*((n + 1, 1, 0, 2**50, 2**50) for n in range(9000)))
+    found = ContextsOfRank("a", 0, many, sums)
+    profile = check_invariants(write_profile(ProfileRequest(job="b"), SNAPSHOT, lambda *_: [found]) or b"")
+    assert max(each.value[1] for each in profile.sample) == pprof.LARGEST
+
+
+def test_ranks_that_take_too_long_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = iter(range(0, 100, 6))
+    monkeypatch.setattr(profiles, "monotonic", lambda: next(seconds))
+    sent = Sent()
+    profile = check_invariants(write_profile(ProfileRequest(), SNAPSHOT, sent) or b"")
+    assert [job for job, *_ in sent.asked] == ["a"]
+    assert [profile.string_table[each] for each in profile.comment] == ["2 more ranks left out"]
+
+
 def test_the_documented_configurations_ask_for_it() -> None:
     page = (Path(__file__).resolve().parents[5] / "docs" / "prometheus.md").read_text()
     (parca,) = [each for each in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if "pprof_config" in each]
@@ -125,6 +155,26 @@ def exporter() -> Iterator[Exporter]:
     running = Exporter(("127.0.0.1", 0), lambda: SNAPSHOT, settings=ExporterSettings(contexts=Sent()))
     yield running
     running.close()
+
+
+def test_a_history_that_cannot_be_read_is_said() -> None:
+    def damaged(*_: object) -> Sequence[ContextsOfRank]:
+        raise StoreError("/store/history.db", "a window of contexts has other columns")
+
+    running = Exporter(("127.0.0.1", 0), lambda: SNAPSHOT, settings=ExporterSettings(contexts=damaged))
+    try:
+        for path in ("/debug/pprof/contexts", "/api/documents/flame/a/0/down"):
+            status, text, _ = ask(running.address, path)
+            assert (status, text.count("\n")) == (503, 1)
+            assert "a window of contexts has other columns" in text
+    finally:
+        running.close()
+
+
+def test_a_page_of_somebody_else_cannot_read_it(exporter: Exporter) -> None:
+    """Its name may lead here (DNS rebinding); the page, which shows the same, is not given to it either."""
+    status, _, _ = ask(exporter.address, "/debug/pprof/contexts", host="evil.example")
+    assert status == 400
 
 
 def test_it_is_scraped(exporter: Exporter) -> None:

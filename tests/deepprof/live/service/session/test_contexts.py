@@ -107,6 +107,14 @@ def test_a_minute_waits_for_what_is_late_and_no_longer() -> None:
     assert session.dropped_kinds == {"late": {"context_sums": 1}}
 
 
+def test_a_table_of_sums_may_be_empty() -> None:
+    session = RankSession()
+    tables = batch_tables(NODES, [])
+    session.take(CheckedRecords(0, 0, tables, NAMES, 0, 0))
+    session.end()
+    assert session.advance().contexts == ()
+
+
 def test_a_batch_has_only_so_many_minutes() -> None:
     """Else one message could make the store write a window per row."""
     session = RankSession()
@@ -117,6 +125,18 @@ def test_a_batch_has_only_so_many_minutes() -> None:
     given = session.advance().contexts
     assert len(given) + session.dropped["late"] == minutes
     assert len(given) <= contexts.MOST_MINUTES
+
+
+def test_a_batch_makes_only_so_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A path may be long: a sum at its end, in each of many minutes, would be many trees of a small message."""
+    monkeypatch.setattr(contexts, "MOST_TREE_ROWS", 10)
+    session = RankSession()
+    (batch,) = batches_of([(60 * minute, 3, 1) for minute in range(9)], [])  # a path of three each
+    session.take(batch)
+    session.end()
+    given = session.advance().contexts
+    assert [window.start_ns for window in given] == [START + minute * MINUTE_NS for minute in (6, 7, 8)]
+    assert session.dropped == {"late": 6}
 
 
 def test_contexts_beyond_the_limit_are_in_those_above_them() -> None:
