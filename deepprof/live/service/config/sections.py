@@ -76,7 +76,8 @@ class _MetricsSection(_Section, frozen=True):
     hosts: Annotated[
         tuple[str, ...],
         _says(
-            "names under which browsers may ask for the page, and profilers for profiles, besides localhost and addresses"
+            "names under which browsers may ask for the page, and profilers for profiles, besides localhost and "
+            "addresses"
         ),
     ] = ()
 
