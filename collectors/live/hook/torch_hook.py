@@ -11,7 +11,6 @@ import atexit
 import contextlib
 import ctypes
 import os
-import struct
 import sys
 import threading
 
@@ -321,7 +320,7 @@ def _measure_node(torch: ModuleType) -> tuple[int, int]:
 def _read_words(address: int, count: int) -> tuple[int, ...]:
     """Return words of this process's memory; OSError where there is none, which would end it were it read in place."""
     with open("/proc/self/mem", "rb", buffering=0) as memory:
-        return struct.unpack(f"{count}Q", os.pread(memory.fileno(), 8 * count, address))
+        return tuple(memoryview(os.pread(memory.fileno(), 8 * count, address)).cast("Q"))
 
 
 def _call_thread(torch: ModuleType) -> int:

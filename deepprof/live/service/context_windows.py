@@ -176,7 +176,7 @@ class MergedWindows:
         moved = rest.join(moves, left_on="context", right_on="from", maintain_order="left")
         into = nodes[moved["place"]].select(NODE)
         nothing = (pl.lit(0, pl.Int64).alias(amount) for amount in AMOUNTS if amount not in OF_DEVICES)
-        added = moved.drop(*NODE, "place").with_columns(*nothing).hstack(into)
+        added = moved.select(pl.exclude(*NODE, "place")).with_columns(*nothing).hstack(into)
         return self._in_steps(pl.concat([rows.filter(stays), added.select(rows.columns)]))
 
     def finish(self) -> tuple[pl.DataFrame, pl.DataFrame]:
