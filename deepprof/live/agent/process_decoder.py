@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +18,6 @@ from deepprof.collectors.live.packets import (
     CONTEXT_SUM,
     EVENT,
     MEMORY_CHANGE,
-    NAME_HEAD,
     NO_TIME,
     NOTICE_HEAD,
     RANGE,
@@ -52,6 +50,7 @@ from deepprof.live.agent.conversion import (
 from deepprof.live.agent.hello import ProcessHello, ProtocolError
 from deepprof.live.agent.operators import OperatorKernels, OperatorSplit
 from deepprof.live.agent.pieces import Tables, count_records
+from deepprof.live.agent.process_names import ProcessNameTable
 from deepprof.live.agent.rank_spool import RankSpool
 from deepprof.live.agent.reordering import ReorderBuffer, Rows, ends_of, starts_of
 
@@ -66,56 +65,6 @@ HOST_MEMORY = -1  # the device of changes of the host's memory
 DEVICES = 2**16  # possible devices of a record: CUPTI's 2**31 - 1 for "no device at all" is none
 
 LATEST_NS = 2**61  # of any clock, some 73 years after its zero: sums and differences of two stay inside int64
-
-
-MOST_NAMES, MOST_NBYTES = 1 << 20, 64 << 20
-
-UNKNOWN = "(unknown)"
-
-
-class _ProcessNameTable:
-    """Texts by the process's ids, which begin at 1; 0, and ids that never came, are unknown."""
-
-    def __init__(self) -> None:
-        self.texts = [UNKNOWN]
-        self.nbytes = 0
-        self.found = np.empty(0, np.uint32)  # the rank's ids, by the process's
-        self.known: dict[Callable[[str], bool], npt.NDArray[np.bool_]] = {}
-
-    def add(self, payload: memoryview) -> None:
-        """Take the names of a packet. Raises `ProtocolError`."""
-        at, head = 0, NAME_HEAD.itemsize
-        while at + head <= len(payload):
-            number, nbytes = (int(value) for value in np.frombuffer(payload, NAME_HEAD, 1, at)[0])
-            text = bytes(payload[at + head : at + head + nbytes])
-            if number != len(self.texts) or len(text) != nbytes:
-                raise ProtocolError("its names are numbered wrongly, or cut")
-            at, self.nbytes = at + head + nbytes, self.nbytes + nbytes
-            if number > MOST_NAMES or self.nbytes > MOST_NBYTES:
-                raise ProtocolError("it has too many names")
-            self.texts.append(text.decode("utf-8", "backslashreplace"))  # different names stay different
-        if at != len(payload):
-            raise ProtocolError("a packet of names is cut")
-
-    def ids(self, names: npt.NDArray[Any], rank: RankSpool) -> npt.NDArray[np.uint32]:
-        """Return the rank's ids for the process's ids."""
-        if len(self.found) < len(self.texts):
-            self.found = np.concatenate([self.found, rank.name_ids(self.texts[len(self.found) :])])
-        found: npt.NDArray[np.uint32] = self.found[self._within(names)]
-        return found
-
-    def marks(self, names: npt.NDArray[Any], holds: Callable[[str], bool]) -> npt.NDArray[np.bool_]:
-        """Return for which of the process's ids `holds` is true of the text; it is called once per text."""
-        known = self.known.get(holds, np.empty(0, np.bool_))
-        if len(known) < len(self.texts):
-            fresh = np.array([holds(text) for text in self.texts[len(known) :]], np.bool_)
-            known = self.known[holds] = np.concatenate([known, fresh])
-        marks: npt.NDArray[np.bool_] = known[self._within(names)]
-        return marks
-
-    def _within(self, names: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        return np.where(names < len(self.texts), names, 0)
-
 
 log = logging.getLogger(__name__)
 
@@ -178,7 +127,7 @@ class ProcessDecoder:
     def __init__(self, hello: ProcessHello, open_rank: Callable[[], RankSpool]) -> None:
         self.hello, self.open_rank = hello, open_rank
         self.rank: RankSpool | None = None
-        self.process_names = _ProcessNameTable()
+        self.process_names = ProcessNameTable()
         self.events, self.ranges = _ClockBacklog(), _ClockBacklog()
         self.changes = _ClockBacklog(self.ranges.clock)
         self.contexts = ContextBacklog()
@@ -216,7 +165,7 @@ class ProcessDecoder:
         """Go on with the same process over a new connection; its names come again."""
         self.pause()  # held records have the names of the former connection
         self.hello = hello
-        self.process_names = _ProcessNameTable()
+        self.process_names = ProcessNameTable()
         self._leave_out("no-clock", *self.contexts.clear())
         self.contexts = self.contexts.renew(self._now_ns())
 
@@ -258,7 +207,7 @@ class ProcessDecoder:
             self._leave_out("no-clock", *self.contexts.clear())
             self.rank.end(dropped=self.dropped, flagged={NO_CONTEXT: self.contexts.finish(self._now_ns())})
         self.ended = True
-        self.process_names, self.operators = _ProcessNameTable(), None  # it is shown for long, and may have many names
+        self.process_names, self.operators = ProcessNameTable(), None  # it is shown for long, and may have many names
         self.contexts = ContextBacklog()
 
     # -- packets --
