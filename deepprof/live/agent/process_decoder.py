@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from deepprof.collectors.errors import escaped
-from deepprof.collectors.importers.flags import NBYTES_LIMIT
 from deepprof.collectors.live.packets import (
     CONTEXT_SUM,
     EVENT,
@@ -26,7 +24,7 @@ from deepprof.collectors.live.packets import (
     Kind,
     Reason,
 )
-from deepprof.collectors.trace import ACTIVITIES, ANNOTATIONS, HOST_EVENTS, empty_table
+from deepprof.collectors.trace import ANNOTATIONS, HOST_EVENTS, empty_table
 from deepprof.live.agent.accounting import (
     CONTEXT_KIND,
     MEMORY_KIND,
@@ -52,20 +50,10 @@ from deepprof.live.agent.operators import OperatorKernels, OperatorSplit
 from deepprof.live.agent.pieces import Tables, count_records
 from deepprof.live.agent.process_names import ProcessNameTable
 from deepprof.live.agent.rank_spool import RankSpool
-from deepprof.live.agent.reordering import ReorderBuffer, Rows, ends_of, starts_of
-
-FAR_NS = 24 * 3600 * 10**9  # before the clock's last reading: no record is so old
-
-AHEAD_NS = 600 * 10**9  # after it: longer than a process is stopped, as a rule, between a reading and its next record
+from deepprof.live.agent.record_limits import AHEAD_NS, FAR_NS, are_possible, judge_records
+from deepprof.live.agent.reordering import ReorderBuffer, Rows
 
 SOON_NS = 10**9  # after a reading that came after the record
-
-HOST_MEMORY = -1  # the device of changes of the host's memory
-
-DEVICES = 2**16  # possible devices of a record: CUPTI's 2**31 - 1 for "no device at all" is none
-
-LATEST_NS = 2**61  # of any clock, some 73 years after its zero: sums and differences of two stay inside int64
-
 log = logging.getLogger(__name__)
 
 LEAST_HOLD_NS, MOST_HOLD_NS = 250_000_000, 10_000_000_000
@@ -296,7 +284,7 @@ class ProcessDecoder:
 
     def _sound(self, rows: Rows, source: _ClockBacklog, ahead_ns: int = AHEAD_NS) -> Rows:
         """Return the records that are possible; the others are counted. Times are checked once there is a clock."""
-        for reason, good in _judge(rows, source.now_ns, ahead_ns):
+        for reason, good in judge_records(rows, source.now_ns, ahead_ns):
             if not good.all():
                 self._leave_out(reason, rows[~good])
                 return self._sound(rows[good], source, ahead_ns)
@@ -335,7 +323,7 @@ class ProcessDecoder:
             raise ProtocolError("a tick has not its size")
         row = np.frombuffer(payload, TICK, 1)[0]
         tick = ProcessTick(**{name: int(row[name]) for name in NUMBERS}, made=row["made"])
-        if not _is_possible(tick.device_ns, tick.mono_ns, tick.unix_ns):
+        if not are_possible(tick.device_ns, tick.mono_ns, tick.unix_ns):
             raise ProtocolError("a tick has times that cannot be")
         if tick.reason > max(Reason) or tick.next > HIGHEST:
             raise ProtocolError("a tick has numbers that cannot be")
@@ -513,25 +501,3 @@ def word_of(reason: Reason, *, opened: bool) -> str:
     if reason:
         return reason.name.lower().replace("_", "-")
     return "lost" if opened else NOT_COLLECTED
-
-
-def _is_possible(device_ns: int, mono_ns: int, unix_ns: int) -> bool:
-    """Return whether a tick's readings of three clocks are possible."""
-    has_device = device_ns == NO_TIME or 0 <= device_ns < LATEST_NS
-    return has_device and 0 <= mono_ns < LATEST_NS and 0 <= unix_ns < LATEST_NS
-
-
-def _judge(rows: Rows, now_ns: int | None, ahead_ns: int = AHEAD_NS) -> Iterator[tuple[str, npt.NDArray[np.bool_]]]:
-    """Yield reasons to leave records out, each with the rows to which it does not apply.
-
-    Without the clock's last reading `now_ns` times are not checked; no record may end more than `ahead_ns` after it.
-    """
-    if rows.dtype == EVENT:
-        yield "unknown-activity", rows["activity"] < len(ACTIVITIES)
-        yield "unknown-device", rows["device"] < DEVICES
-    if rows.dtype == MEMORY_CHANGE:
-        yield "unknown-device", (rows["device"] >= HOST_MEMORY) & (rows["device"] < DEVICES)
-        yield "invalid-bytes", (rows["nbytes"] >= -NBYTES_LIMIT) & (rows["nbytes"] <= NBYTES_LIMIT)
-    if now_ns is not None:
-        start, end = starts_of(rows), ends_of(rows)
-        yield "invalid-time", (end >= start) & (start > now_ns - FAR_NS) & (end <= now_ns + ahead_ns)
