@@ -10,15 +10,22 @@ enum { FIRST_STEPS = 1 << 10, MOST_STEPS = 1 << 17 };
 static unsigned place_of(const struct context_thread *thread, uint32_t from, const struct python_place *place)
 {
     uint64_t hash = ((uintptr_t)place->code ^ (uint64_t)from << 40) * UINT64_C(0x9E3779B97F4A7C15);
-    hash = (hash ^ hash >> 32 ^ place->at) * UINT64_C(0xD6E8FEB86659FD93);
+    hash = (hash ^ hash >> 32 ^ place->at ^ place->mark) * UINT64_C(0xD6E8FEB86659FD93);
     return (unsigned)(hash >> 40) & thread->step_mask;
 }
 
-struct step *context_step(const struct context_thread *thread, uint32_t from, const struct python_place *place)
+static int is_step(const struct step *step, uint32_t from, const struct python_place *place)
+{
+    return step->from == from && step->place.code == place->code && step->place.at == place->at
+        && step->place.mark == place->mark;
+}
+
+/* The step, or the free place for it. */
+static struct step *find_step(const struct context_thread *thread, uint32_t from, const struct python_place *place)
 {
     unsigned at = place_of(thread, from, place);
     struct step *step = &thread->steps[at];
-    while (step->to && !(step->from == from && step->code == place->code && step->at == place->at))
+    while (step->to && !is_step(step, from, place))
         step = &thread->steps[at = (at + 1) & thread->step_mask];
     return step;
 }
@@ -37,7 +44,7 @@ static int grow_steps(struct context_thread *thread)
     thread->steps = grown, thread->step_mask = size - 1;
     for (unsigned i = 0; old && i <= before; i++)
         if (old[i].to)
-            *context_step(thread, old[i].from, &(struct python_place){old[i].code, old[i].at}) = old[i];
+            *find_step(thread, old[i].from, &old[i].place) = old[i];
     free(old);
     return 0;
 }
@@ -47,15 +54,20 @@ static int has_room_for_step(struct context_thread *thread)
     return (thread->steps && 2u * (unsigned)thread->step_count <= thread->step_mask) || !grow_steps(thread);
 }
 
-/* With the interpreter's lock. */
-uint32_t context_step_make(struct context_thread *thread, uint32_t from, const struct python_place *place, int *is_kept)
+static uint32_t make_step(struct context_thread *thread, uint32_t from, const struct python_place *place)
 {
     uint32_t name, line;
-    *is_kept = python_name(place, &name, &line);
+    python_name(place, &name, &line);
     uint32_t to = context_child(from, name, line, DP_PYTHON_FRAME, 0);
-    if (to && *is_kept && has_room_for_step(thread)) {
-        *context_step(thread, from, place) = (struct step){from, to, place->code, place->at};
+    if (to && has_room_for_step(thread)) {
+        *find_step(thread, from, place) = (struct step){from, to, *place};
         thread->step_count++;
     }
     return to;
+}
+
+uint32_t context_step(struct context_thread *thread, uint32_t from, const struct python_place *place)
+{
+    const struct step *step = thread->steps ? find_step(thread, from, place) : NULL;
+    return step && step->to ? step->to : make_step(thread, from, place);
 }

@@ -9,15 +9,13 @@ enum { MOST_OPEN = 512, MOST_FRAMES = 512 };
 
 struct open_context {
     uint32_t node;
-    int frames;                         /* how many functions of Python were running when it began */
     int is_gone;                        /* the function that began it has returned */
-    int is_opaque;                      /* may run functions of Python: no operator of PyTorch's own */
     int64_t start, inner, sequence;     /* the first two in ticks */
-    const void *frame, *code;           /* the innermost function then, one of both, and where in it */
+    const void *frame;                  /* the innermost function then, and where in it */
     uintptr_t at;
 };
 
-struct step { uint32_t from, to; const void *code; uintptr_t at; }; /* to 0: free */
+struct step { uint32_t from, to; struct python_place place; }; /* to 0: free */
 
 struct context_thread {
     struct context_thread *next;        /* in the list of context_threads.c */
@@ -31,7 +29,7 @@ struct context_thread {
     struct step *steps;
     struct open_context open[MOST_OPEN];
     struct python_place places[MOST_FRAMES]; /* being read, the innermost first */
-    struct { const void *code; uintptr_t at; uint32_t node; } last[MOST_FRAMES]; /* the outermost first */
+    struct { struct python_place place; uint32_t node; } last[MOST_FRAMES]; /* the outermost first */
 };
 
 extern _Atomic int dp_contexts_mode, dp_contexts_on; /* of enum dp_contexts; whether collecting goes on */
@@ -46,8 +44,7 @@ double context_threads_cost(void);                  /* the worker's */
 void context_threads_forget(void);                  /* in the child of a fork */
 
 /* context_steps.c: from a function to one in it. */
-struct step *context_step(const struct context_thread *, uint32_t from, const struct python_place *); /* `to` 0: not known */
-uint32_t context_step_make(struct context_thread *, uint32_t from, const struct python_place *, int *is_kept);
+uint32_t context_step(struct context_thread *, uint32_t from, const struct python_place *);
 
 /* context_paths.c: the context in which the thread is now; in `open`, where Python is. */
 uint32_t context_around(struct context_thread *, struct open_context *open);

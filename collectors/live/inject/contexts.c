@@ -77,16 +77,10 @@ static void keep_number(struct context_thread *thread, struct open_context *open
         forward_keep(open->sequence, open->node, name);
 }
 
-static int is_reading(struct context_thread *thread)
-{
-    return atomic_load_explicit(&thread->is_reading, memory_order_relaxed);
-}
-
 static void begin(struct context_thread *thread, struct dp_label *label)
 {
     struct open_context *open = &thread->open[thread->depth];
     memset(open, 0, sizeof *open);
-    open->is_opaque = label->role != DP_OWN_OPERATOR;
     open->sequence = -1;
     uint32_t around = context_around(thread, open);
     int is_range = label->role == DP_MARKED && !is_function(around);
@@ -133,7 +127,7 @@ static int is_left_out(struct context_thread *thread, const struct dp_label *lab
 {
     if (label->is_step)
         budget_mark(label);
-    if (thread->left_out || is_reading(thread))
+    if (thread->left_out)
         return 1;
     if (!thread->depth)
         return !budget_collects();

@@ -59,11 +59,9 @@ static enum dp_role role_of(const char *text)
     size_t length = strlen(text);
     if (!strncmp(text, NODE, sizeof NODE - 1))
         return strcmp(text + sizeof NODE - 1, "torch::autograd::AccumulateGrad") ? DP_ENGINE : DP_ADDING;
-    if (!strncmp(text, "aten::", 6))
-        return DP_OWN_OPERATOR;
     while (length && isdigit((unsigned char)text[length - 1]))
         length--;
-    return is_operator(text) || (length > 8 && !strncmp(text + length - 8, "Backward", 8)) ? DP_OTHER_OPERATOR : DP_MARKED;
+    return is_operator(text) || (length > 8 && !strncmp(text + length - 8, "Backward", 8)) ? DP_CALLED : DP_MARKED;
 }
 
 /* As metrics/contexts/backward.py compares them. */

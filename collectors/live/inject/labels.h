@@ -5,7 +5,7 @@
 
 /* What a range of PyTorch's is. A range that a program marks (a function of autograd in Python looks the same), a node of
  * autograd as its engine runs it, and one that adds a gradient up. */
-enum dp_role { DP_OWN_OPERATOR /* aten's: it runs no Python */, DP_OTHER_OPERATOR, DP_MARKED, DP_ENGINE, DP_ADDING };
+enum dp_role { DP_CALLED /* an operator */, DP_MARKED, DP_ENGINE, DP_ADDING };
 
 /* The first six fields are those of ITT's string handle, which its clients read in place. */
 struct dp_label {

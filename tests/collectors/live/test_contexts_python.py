@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -16,23 +17,22 @@ from tests.collectors.live.hooked import PROGRAMS, is_on, plain_environment
 from tests.collectors.live.listener import Heard, Listener
 from tests.patience import PATIENCE_S, UNHURRIED
 
-OLDEST = 9
+OLDEST, NEWEST = 9, 14
 
 
 def find_pythons() -> list[str]:
-    """Return this Python, and one of each other version from 3.9 on that pyenv has here."""
+    """Return this Python, and one of each other version from 3.9 on that pyenv or the path has here."""
     home = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     found = {sys.version_info[1]: sys.executable}
+    for minor in range(OLDEST, NEWEST + 1):
+        path = shutil.which(f"python3.{minor}")
+        if path and not subprocess.run([path, "-c", "import ctypes"], check=False, capture_output=True).returncode:
+            found.setdefault(minor, path)
     for path in sorted(home.glob("3.*/bin/python3")):
         minor = int(path.parts[-3].split(".")[1])
         if minor >= OLDEST:
             found.setdefault(minor, str(path))
     return [found[minor] for minor in sorted(found)]
-
-
-def has_interpreters(python: str) -> bool:
-    """Return whether it has the module that makes more of them; from 3.13 on it has another name."""
-    return not subprocess.run([python, "-c", "import _xxsubinterpreters"], check=False, capture_output=True).returncode
 
 
 PYTHONS = find_pythons()
@@ -50,6 +50,9 @@ SCENARIOS = {  # with its exit code
     "ranges": 0,
     "made_code": 0,
     "large_code": 0,
+    "other_code": 0,
+    "interpreters": 0,
+    "locked": 0,
     "late_settings": 0,
     "forks": 0,
     "leaves": 3,
@@ -83,7 +86,6 @@ def run_made(
     *,
     flavour: str = "plain",
     until: Callable[[Heard], object] | None = None,
-    is_locked: bool = False,
     mode: str = "2",
     **more: str,
 ) -> tuple[int, str, Heard]:
@@ -91,7 +93,6 @@ def run_made(
     library = build(flavour).library
     own = {"DEEPPROF_SOCKET": str(listener.path), "DEEPPROF_INJECT": str(library), "DEEPPROF_CONTEXTS_BUDGET": "100"}
     command = [python, str(PROGRAMS / "made_contexts.py"), scenario, str(count), str(source), mode]
-    own |= {"DEEPPROF_CONTEXTS_LOCKED": "1"} if is_locked else {}
     environment = plain_environment() | UNHURRIED | own | more
     with subprocess.Popen(
         command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -156,22 +157,26 @@ def test_a_range_does_not_hold_what_runs_after_its_function_has_returned(listene
     assert count_paths(heard) == {opened: COUNT, made: COUNT, (*made, "aten::inner"): COUNT}
 
 
-@pytest.mark.parametrize("scenario", ["plain", "held", "nested", "ranges", "generators", "made_code"])
-def test_frames_read_with_the_lock_give_the_same_tree(tmp_path: Path, source: Path, scenario: str) -> None:
-    found = []
-    for number, is_locked in enumerate([False, True]):
-        listener = Listener(tmp_path / f"s{number}").start()
-        _, _, heard = run_made(sys.executable, listener, source, scenario, is_locked=is_locked)
-        found.append((count_paths(heard), len(heard.contexts)))
-        listener.stop()
-    assert found[0] == found[1]
+def test_code_that_takes_the_place_of_other_code_has_its_own_name(listener: Listener, source: Path) -> None:
+    _, _, heard = run_made(sys.executable, listener, source, "other_code")
+    counts = Counter(path[2] for path in count_paths(heard).elements() if path[-1] == "aten::made")
+    assert counts == Counter({f"made_{number % 7}": len(range(number, COUNT, 7)) for number in range(7)})
+    files = {text.split("(")[0] for text in heard.names.values() if "): made_" in text}
+    assert len(files) == COUNT
 
 
-@pytest.mark.parametrize("python", [python for python in PYTHONS if has_interpreters(python)])
-def test_sub_interpreters_are_refused_with_a_line(listener: Listener, source: Path, python: str) -> None:
-    code, err, heard = run_made(python, listener, source, "interpreters", is_locked=True)
-    assert (code, err) == (0, "")
-    assert any("sub-interpreters" in notice for notice in heard.notices)
+@pytest.mark.parametrize("python", PYTHONS)
+def test_parts_of_code_are_as_python_says(tmp_path: Path, python: str) -> None:
+    """For all code of its standard library: names, and the line of each instruction."""
+    reader = tmp_path / "reader.so"
+    run([compiler(), *FLAGS, "-O1", "-shared", str(PROGRAMS / "code_parts.c"), "-o", str(reader)])
+    done = subprocess.run(
+        [python, str(PROGRAMS / "code_parts.py"), str(reader)], env=plain_environment(), capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    count, marks, named = map(int, done.stdout.split())
+    assert count > 10_000
+    assert marks == named  # all of them are alive, and none looks like another
 
 
 def test_operators_alone_have_no_functions(listener: Listener, source: Path) -> None:
@@ -224,8 +229,7 @@ SANITIZED = ["threads", "finalizers", "recursion", "nested", "ranges", "forks", 
 
 @pytest.mark.parametrize("flavour", ["address", "thread"])
 @pytest.mark.parametrize("scenario", SANITIZED)
-@pytest.mark.parametrize("is_locked", [False, True])
-def test_scenarios_are_clean(listener: Listener, source: Path, flavour: str, scenario: str, is_locked: bool) -> None:
+def test_scenarios_are_clean(listener: Listener, source: Path, flavour: str, scenario: str) -> None:
     preloaded = subprocess.run(
         [compiler(), f"-print-file-name=lib{'asan' if flavour == 'address' else 'tsan'}.so"],
         check=True,
@@ -240,7 +244,6 @@ def test_scenarios_are_clean(listener: Listener, source: Path, flavour: str, sce
         scenario,
         800,
         flavour=flavour,
-        is_locked=is_locked,
         LD_PRELOAD=loaded,
         ASAN_OPTIONS="detect_leaks=0",
         PYTHONMALLOC="malloc",

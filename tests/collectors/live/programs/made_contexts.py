@@ -215,12 +215,38 @@ def steps(count):
 
 
 def interpreters(count):
-    import _xxsubinterpreters as others
-
-    plain(count // 2)
+    """Operators while there is another interpreter, which runs Python itself."""
+    try:
+        import _interpreters as others  # 3.13 and later
+    except ImportError:
+        import _xxsubinterpreters as others
     other = others.create()
+    plain(count // 2)
+    others.run_string(other, "import json; json.dumps([1])")
     plain(count - count // 2)
     others.destroy(other)
+
+
+def other_code(count):
+    """Code of other names and files, in the memory of what was given back."""
+    for number in range(count):
+        space = {"operate": operate}
+        text = f"def made_{number % 7}():\n    operate()\n"
+        exec(compile(text, f"<made {number:06}>", "exec"), space)  # noqa: S102
+        space.popitem()[1]()
+
+
+def locked(count):
+    """New paths under a lock of the program's, for which a thread waits that has the interpreter's."""
+    for number in range(20):
+        space = {"run": SOURCE.made_run_locked}
+        exec(f"def made_{number}():\n    run(b'aten::made', b'aten::inner')\n", space)  # noqa: S102
+        thread = threading.Thread(target=space.popitem()[1])
+        thread.start()
+        SOURCE.made_wait_locked()
+        HELD.made_contend()
+        thread.join()
+    plain(count - 20)
 
 
 if __name__ == "__main__":

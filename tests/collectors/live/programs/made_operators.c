@@ -3,6 +3,8 @@
  * Called by ctypes.CDLL a function runs without the interpreter's lock, as PyTorch's operators do; by PyDLL with it. */
 #include <dlfcn.h>
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -73,4 +75,33 @@ EXPORT void made_call(const char *name, void (*function)(void))
     made_begin(name);
     function();
     made_end();
+}
+
+static pthread_mutex_t contended = PTHREAD_MUTEX_INITIALIZER;
+static atomic_int is_locked, is_wanted;
+
+/* An operator under a lock for which somebody waits. */
+EXPORT void made_run_locked(const char *name, const char *inner)
+{
+    pthread_mutex_lock(&contended);
+    atomic_store(&is_locked, 1);
+    while (!atomic_load(&is_wanted))
+        sched_yield();
+    made_run(name, inner);
+    atomic_store(&is_wanted, 0);
+    atomic_store(&is_locked, 0);
+    pthread_mutex_unlock(&contended);
+}
+
+EXPORT void made_wait_locked(void)
+{
+    while (!atomic_load(&is_locked))
+        sched_yield();
+}
+
+EXPORT void made_contend(void)
+{
+    atomic_store(&is_wanted, 1);
+    pthread_mutex_lock(&contended);
+    pthread_mutex_unlock(&contended);
 }
