@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
+    def load_part(name: str) -> dict[str, Any]:
+        """Watch's, which runs this module."""
+
+
 NO_ITT, OTHER_THREAD, FAILED, OUT_OF_MEMORY, NO_MEMORY = 64, 65, 66, 67, 68  # codes of notices
 NO_ITT_TEXT = "this build of torch has no ITT: its operators cannot be collected"
 OTHER_THREAD_TEXT = "torch was first imported outside of the main thread: operators are not collected"
@@ -39,10 +43,11 @@ class Operators:
     def __init__(self, torch: ModuleType, library: Any, has_device: bool) -> None:
         self.torch, self.library, self.has_device = torch, library, has_device
         self.contexts = CONTEXTS.get(os.environ.get("DEEPPROF_CONTEXTS", ""), 0)
-        self.wants_events = not has_device or os.environ.get("DEEPPROF_CONTEXT") == "1"
+        stand_in = not has_device and os.environ.get("DEEPPROF_STAND_IN") != "0"
+        self.wants_events = stand_in or os.environ.get("DEEPPROF_CONTEXT") == "1"
         self.wants_operators = self.wants_events or self.contexts > 0
         self.thread = threading.get_ident()
-        self.is_entered = self.is_aside = self.is_over = False
+        self.is_entered = self.is_aside = self.is_over = self.is_left_out = False
         self.preparing: set[int] = set()  # threads with a profiler that is about to start
         self.profiling: set[int] = set()  # threads with a profiler that runs
         profiler = torch.autograd.profiler
@@ -50,7 +55,7 @@ class Operators:
 
     def enter(self) -> None:
         """Have torch write ranges on this thread from now on. Its Python flag stays: it would change what compiles."""
-        if not self.wants_operators or self.is_entered or self.is_over or not self.is_here():
+        if not self.wants_operators or self.is_entered or self.is_over or self.is_left_out or not self.is_here():
             return
         profiler = self.torch.autograd.profiler
         options = (False, False, False, False, False, profiler._ExperimentalConfig())
@@ -62,6 +67,14 @@ class Operators:
         if self.is_entered and self.is_here():
             self.is_entered = False
             self.disable()
+
+    def choose(self, is_collected: bool) -> None:
+        """Have torch write ranges in the iteration that begins, or not."""
+        self.is_left_out = not is_collected
+        if self.is_left_out:
+            self.leave()
+        elif not self.is_aside and self.thread not in self.preparing | self.profiling:
+            self.enter()
 
     def step_aside(self) -> None:
         """Stop collecting for another profiler: one of torch on this thread, or one that uses the driver."""
@@ -254,6 +267,7 @@ def load(path: str) -> Any:
     library.deepprof_notice.argtypes = [ctypes.c_uint, ctypes.c_char_p]
     library.deepprof_push.argtypes = [ctypes.c_char_p]
     library.deepprof_contexts.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int]
+    library.deepprof_call_cost.argtypes = [ctypes.c_int64]
     return library
 
 
@@ -331,17 +345,28 @@ def _call_thread(torch: ModuleType) -> int:
     return int(function())
 
 
+def _find_obstacle(torch: ModuleType) -> tuple[int, str] | None:
+    """Return the notice that says why torch cannot call the library here; None where it can."""
+    if not hasattr(torch._C, "_itt"):
+        return NO_ITT, NO_ITT_TEXT
+    if threading.current_thread() is not threading.main_thread():
+        return OTHER_THREAD, OTHER_THREAD_TEXT
+    return None
+
+
 def start_operators(torch: ModuleType, operators: Operators) -> None:
     """Collect the operators of this thread, or send a notice with the reason why not."""
     library = operators.library
+    obstacle = _find_obstacle(torch)
+    if operators.contexts and not operators.wants_events and not obstacle:  # else all iterations are wanted
+        library.deepprof_contexts(0, b"", 1)  # what is measured now is no part of the job
+        _quietly(lambda: load_part("iteration_sampling")["sample_iterations"](torch, operators))
     operators.wants_operators = False
     _start_contexts(torch, operators)
     if library.deepprof_operators(int(not operators.has_device)):
         return
-    if not hasattr(torch._C, "_itt"):
-        library.deepprof_notice(NO_ITT, NO_ITT_TEXT.encode())
-    elif threading.current_thread() is not threading.main_thread():
-        library.deepprof_notice(OTHER_THREAD, OTHER_THREAD_TEXT.encode())
+    if obstacle:
+        library.deepprof_notice(obstacle[0], obstacle[1].encode())
     else:
         operators.wants_operators = True
         operators.enter()

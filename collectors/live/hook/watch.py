@@ -64,13 +64,18 @@ def find(name: str, path: Any, target: Any, finders: list[Any]) -> ModuleSpec | 
     return None
 
 
+def load_part(name: str) -> dict[str, Any]:
+    """Run a module of this folder, which is not on sys.path, and return what it defines."""
+    space: dict[str, Any] = {"__name__": "_deepprof_" + name, "load_part": load_part}
+    with open(os.path.join(HERE, name + ".py"), "rb") as source:
+        exec(compile(source.read(), source.name, "exec"), space)  # noqa: S102
+    return space
+
+
 def attach(torch: ModuleType) -> None:
     """Run the hook on a torch that has just been imported. A failure here never harms the job."""
-    try:
-        space: dict[str, Any] = {"__name__": "_deepprof_torch_hook"}
-        with open(os.path.join(HERE, "torch_hook.py"), "rb") as source:
-            exec(compile(source.read(), source.name, "exec"), space)  # noqa: S102  # its folder is not on sys.path
-        space["attach"](torch)
+    try:  # noqa: SIM105  # as above
+        load_part("torch_hook")["attach"](torch)
     except Exception:  # noqa: S110
         pass
 

@@ -1,35 +1,56 @@
 /* Sampling of iterations, so that contexts cost no more than DEEPPROF_CONTEXTS_BUDGET percent of a thread's time.
  *
- * An iteration is what lies between two beginnings of the first optimizer's step: forward and backward pass are in one.
- * Where a window passes without a step, whole windows are sampled instead. What is measured is our own part; that PyTorch
- * calls us at all costs about as much again, and does not get less. */
+ * An iteration is what lies between two steps of the first optimizer: forward and backward pass are in one. Whoever tells
+ * of them (the hook, of their ends) may have PyTorch not call us at all in those that are left out. Where nobody does, an
+ * optimizer's range marks its beginning; where there is none, whole windows are sampled instead.
+ *
+ * Judged by whole cycles, as many iterations as there are to one that is collected: a part of one says nothing. */
 #include <stdatomic.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 #include "context_budget.h"
 #include "core.h"
 #include "parts.h"
 
-enum { MOST_STRIDE = 64, BUSY_WINDOWS = 2, CALM_WINDOWS = 10, STRIDE_CHANGED = 47 /* notice */ };
+enum { MOST_STRIDE = 64, LEAST_WINDOWS = 2, CALM_WINDOWS = 10, QUIET_WINDOWS = 60, STRIDE_CHANGED = 47 /* notice */ };
 
-static atomic_int collects = 1;
-static _Atomic uint32_t stride = 1, iteration, marks;
+static atomic_int collects = 1, is_told;        /* whether the hook tells of steps */
+static _Atomic uint32_t stride = 1, iteration;
 static const struct dp_label *_Atomic first;
-static uint32_t window, busy, calm, marks_before; /* the worker's, as the next */
-static int by_windows;
 static uint64_t percent = 5;
 
+static struct {                         /* the worker's: a cycle so far */
+    double cost_ns, passed_ns;
+    uint32_t windows, calm, quiet, begun_at, number;
+    int by_windows;
+} cycle;
+
 int budget_collects(void) { return atomic_load_explicit(&collects, memory_order_relaxed); }
+
+static int next_iteration(void)
+{
+    uint32_t number = atomic_fetch_add_explicit(&iteration, 1, memory_order_relaxed) + 1;
+    int wanted = number % atomic_load_explicit(&stride, memory_order_relaxed) == 0;
+    atomic_store_explicit(&collects, wanted, memory_order_relaxed);
+    return wanted;
+}
 
 void budget_mark(const struct dp_label *label)
 {
     const struct dp_label *none = NULL;
-    if (label != first && !atomic_compare_exchange_strong(&first, &none, label))
+    if (atomic_load(&is_told) || (label != first && !atomic_compare_exchange_strong(&first, &none, label)))
         return;
-    atomic_fetch_add_explicit(&marks, 1, memory_order_relaxed);
-    uint32_t number = atomic_fetch_add_explicit(&iteration, 1, memory_order_relaxed) + 1;
-    atomic_store_explicit(&collects, number % atomic_load_explicit(&stride, memory_order_relaxed) == 0, memory_order_relaxed);
+    next_iteration();
 }
+
+int budget_step(void)
+{
+    atomic_store(&is_told, 1);
+    return next_iteration();
+}
+
+int budget_is_told(void) { return atomic_load_explicit(&is_told, memory_order_relaxed); }
 
 /* Each change is a line of its own, with its time. */
 static void tell(double share)
@@ -39,38 +60,57 @@ static void tell(double share)
     struct tm parts;
     strftime(at, sizeof at, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &parts));
     snprintf(text, sizeof text, "%s: contexts take %.1f %% of a thread's time (%llu %% are allowed): every %u. %s is collected",
-             at, 100 * share, (unsigned long long)percent, stride, by_windows ? "second" : "iteration");
+             at, 100 * share, (unsigned long long)percent, stride, cycle.by_windows ? "second" : "iteration");
     dp_notice_again(STRIDE_CHANGED, text);
 }
 
-static void change(uint32_t wanted, double share)
+/* How many iterations to one that is collected, as powers of two. */
+static uint32_t choose_stride(double share)
 {
-    busy = calm = 0;
-    if (wanted == stride)
-        return;
-    atomic_store(&stride, wanted);
-    tell(share);
-    if (by_windows)
-        atomic_store(&collects, wanted == 1);
+    uint32_t wanted = stride;
+    for (; 100 * share > (double)percent && wanted < MOST_STRIDE; share /= 2)
+        wanted *= 2;
+    int is_calm = wanted > 1 && 100 * share * 2.5 <= (double)percent;
+    cycle.calm = is_calm ? cycle.calm + cycle.windows : 0;
+    return cycle.calm >= CALM_WINDOWS ? wanted / 2 : wanted;
 }
 
-void budget_look(double share)
+static void judge(void)
 {
-    uint32_t now = atomic_load(&marks);
-    int was_by_windows = by_windows;
-    by_windows = now == marks_before;
-    marks_before = now;
-    busy = 100 * share > (double)percent ? busy + 1 : 0;
-    if (busy == BUSY_WINDOWS)
-        change(stride < MOST_STRIDE ? 2 * stride : MOST_STRIDE, share);
-    else if (100 * share * 2.5 > (double)percent || stride == 1)
-        calm = 0;
-    else if (++calm >= CALM_WINDOWS)
-        change(stride / 2, share);
-    if (stride > 1 && was_by_windows != by_windows)
-        tell(share);
-    if (by_windows)
-        atomic_store(&collects, ++window % stride == 0);
+    double share = cycle.cost_ns / cycle.passed_ns;
+    uint32_t wanted = choose_stride(share);
+    cycle.cost_ns = cycle.passed_ns = 0;
+    cycle.windows = 0;
+    cycle.begun_at = atomic_load(&iteration);
+    if (wanted == stride)
+        return;
+    cycle.calm = 0;
+    atomic_store(&stride, wanted);
+    tell(share);
+}
+
+/* Whether this window is one without iterations, as is the rule from now on. */
+static int finds_windows(uint32_t now)
+{
+    int was_by_windows = cycle.by_windows;
+    cycle.quiet = now == cycle.number ? cycle.quiet + 1 : 0;
+    cycle.number = now;
+    cycle.by_windows = cycle.quiet >= (now ? QUIET_WINDOWS : 1);
+    return cycle.by_windows != was_by_windows;
+}
+
+void budget_look(double cost_ns, double passed_ns)
+{
+    uint32_t now = atomic_load(&iteration);
+    cycle.cost_ns += cost_ns, cycle.passed_ns += passed_ns;
+    cycle.windows++;
+    if (finds_windows(now) && stride > 1)
+        tell(cycle.cost_ns / cycle.passed_ns);
+    uint32_t passed = cycle.by_windows ? cycle.windows : now - cycle.begun_at;
+    if (cycle.windows >= LEAST_WINDOWS && passed >= stride)
+        judge();
+    if (cycle.by_windows)
+        atomic_store(&collects, cycle.windows % stride == 0);
 }
 
 void budget_prepare(void) { percent = setting("DEEPPROF_CONTEXTS_BUDGET", 5, 1, 100); }
@@ -81,5 +121,5 @@ void budget_reset(void)
     atomic_store(&stride, 1);
     atomic_store(&iteration, 0);
     atomic_store(&first, NULL);
-    busy = calm = window = 0;
+    memset(&cycle, 0, sizeof cycle);
 }

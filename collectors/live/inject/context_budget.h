@@ -6,7 +6,9 @@
 
 int budget_collects(void);                          /* one load: whether what begins outside of all others is collected */
 void budget_mark(const struct dp_label *label);     /* an optimizer's step begins: one of each iteration's */
-void budget_look(double share);                     /* the worker, after each window: what contexts took of a thread's time */
+int budget_step(void);                              /* the hook: one has ended; whether what follows is collected */
+int budget_is_told(void);                           /* whether the hook does that, and leaves PyTorch's calls out, too */
+void budget_look(double cost_ns, double passed_ns); /* the worker, after each window: the thread that paid most */
 void budget_prepare(void);                          /* where the environment may be read */
 void budget_reset(void);                            /* from the first iteration on, all of them */
 #endif

@@ -78,18 +78,27 @@ struct context_thread *context_thread(void)
 
 struct context_thread *context_thread_here(void) { return mine; }
 
-/* Of the thread that paid most since the last time, in ticks. */
-double context_threads_cost(void)
+/* Of ours and, by the number of calls, of PyTorch's, since the last time. */
+static double count_cost(struct context_thread *thread, double ns_per_tick, double ns_per_call)
 {
-    int64_t most = 0;
+    int64_t cost = atomic_load_explicit(&thread->cost, memory_order_relaxed);
+    int64_t begun = atomic_load_explicit(&thread->begun, memory_order_relaxed);
+    double spent_ns = (double)(cost - thread->told_cost) * ns_per_tick + (double)(begun - thread->told_begun) * ns_per_call;
+    thread->told_cost = cost, thread->told_begun = begun;
+    return spent_ns;
+}
+
+/* Of the thread that paid most. */
+double context_threads_cost(double ns_per_tick, double ns_per_call)
+{
+    double most_ns = 0;
     pthread_mutex_lock(&listing);
     for (struct context_thread *thread = all; thread; thread = thread->next) {
-        int64_t cost = atomic_load_explicit(&thread->cost, memory_order_relaxed);
-        most = cost - thread->told_cost > most ? cost - thread->told_cost : most;
-        thread->told_cost = cost;
+        double spent_ns = count_cost(thread, ns_per_tick, ns_per_call);
+        most_ns = spent_ns > most_ns ? spent_ns : most_ns;
     }
     pthread_mutex_unlock(&listing);
-    return (double)most;
+    return most_ns;
 }
 
 void context_threads_forget(void)

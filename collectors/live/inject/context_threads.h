@@ -20,8 +20,8 @@ struct step { uint32_t from, to; struct python_place place; }; /* to 0: free */
 struct context_thread {
     struct context_thread *next;        /* in the list of context_threads.c */
     atomic_int is_reading;              /* the interpreter's memory: who ends it waits for that */
-    _Atomic int64_t cost;               /* of ours, in ticks */
-    int64_t told_cost;                  /* the worker's */
+    _Atomic int64_t cost, begun;        /* of ours, in ticks; how many operators have called us */
+    int64_t told_cost, told_begun;      /* the worker's */
     int depth, left_out, step_count, last_count;
     unsigned unmeasured;
     uint32_t epoch, engine;             /* the latter: where the last node of autograd belongs; 0: nowhere else */
@@ -40,7 +40,7 @@ struct context_thread *context_thread(void);        /* the caller's; NULL: it ca
 struct context_thread *context_thread_here(void);   /* the same, where it has been made */
 void context_thread_notice(struct context_thread *); /* forgets what was open in another epoch */
 void context_threads_wait(void);
-double context_threads_cost(void);                  /* the worker's */
+double context_threads_cost(double ns_per_tick, double ns_per_call); /* the worker's, in nanoseconds */
 void context_threads_forget(void);                  /* in the child of a fork */
 
 /* context_steps.c: from a function to one in it. */

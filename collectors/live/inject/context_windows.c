@@ -91,7 +91,7 @@ static void close_window(void)
     add_up(count, ns_per_tick);
     put_sums(count, now);
     if (now - window_start_ns > WINDOW_NS / 2)
-        budget_look(context_threads_cost() * ns_per_tick / (double)(now - window_start_ns));
+        budget_look(context_threads_cost(ns_per_tick, dp_contexts_call_ns()), (double)(now - window_start_ns));
     window_start_ns = now;
 }
 

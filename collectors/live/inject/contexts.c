@@ -106,6 +106,12 @@ static void end(struct context_thread *thread)
     atomic_fetch_add_explicit(&node->own_ticks, spent - open->inner, memory_order_relaxed);
 }
 
+/* To what only this thread writes. */
+static void add_alone(_Atomic int64_t *sum, int64_t value)
+{
+    atomic_store_explicit(sum, atomic_load_explicit(sum, memory_order_relaxed) + value, memory_order_relaxed);
+}
+
 /* One in MEASURED_ONE_IN is measured, for all of them. */
 static int is_measured(struct context_thread *thread)
 {
@@ -117,9 +123,9 @@ static int is_measured(struct context_thread *thread)
 
 static void add_cost(struct context_thread *thread, int64_t since)
 {
-    int64_t cost = atomic_load_explicit(&thread->cost, memory_order_relaxed), own = context_ticks() - since;
+    int64_t own = context_ticks() - since;
     own = own < MOST_TICKS ? own : MOST_TICKS; /* more is another thread's time on this processor */
-    atomic_store_explicit(&thread->cost, cost + own * MEASURED_ONE_IN, memory_order_relaxed);
+    add_alone(&thread->cost, own * MEASURED_ONE_IN);
 }
 
 /* Whether it is left out: with what is around it, as a part of an iteration that is not collected, or as too deep. */
@@ -147,8 +153,10 @@ void dp_context_begin(struct dp_label *label)
     }
     int64_t since = is_measured(thread) ? context_ticks() : 0;
     begin(thread, label);
-    if (since)
+    if (since) {
         add_cost(thread, since);
+        add_alone(&thread->begun, MEASURED_ONE_IN);
+    }
 }
 
 void dp_context_end(void)
@@ -186,6 +194,14 @@ void dp_contexts_number(int number_at, int thread_at)
     if (forward_prepare(number_at, thread_at))
         dp_notice(NO_NUMBERS, "this PyTorch does not tell the numbers of its backward nodes: they stay under backward()");
 }
+
+static _Atomic int64_t call_cost_ns;
+
+int dp_contexts_step(void) { return budget_step() || !dp_contexts_wanted(); }
+
+void dp_contexts_cost(int64_t call_ns) { atomic_store(&call_cost_ns, call_ns); }
+
+double dp_contexts_call_ns(void) { return budget_is_told() ? (double)atomic_load(&call_cost_ns) : 0; }
 
 int dp_contexts_start(int wanted, const char *prefixes, int without_events)
 {

@@ -20,6 +20,12 @@ int dp_operators_wanted(void);              /* whether operators are sent one by
 /* From now on, in this process: `mode` of enum dp_contexts. 0, or -1: not all of that can be had, which a notice tells. */
 int dp_contexts_start(int mode, const char *prefixes, int only_sums);
 
+/* The hook: an optimizer's step has ended; returns whether PyTorch is to call us until the next one. `call_ns`: what it
+ * costs PyTorch to call us about one operator, which is saved where it is not. */
+int dp_contexts_step(void);
+void dp_contexts_cost(int64_t call_ns);
+double dp_contexts_call_ns(void);            /* of each call; 0: it cannot be saved */
+
 /* Where a node of autograd has its number and that of its thread, as was measured in this process; below 0: not known. */
 void dp_contexts_number(int number_at, int thread_at);
 #endif

@@ -42,6 +42,11 @@ DP_API int deepprof_contexts(int mode, const char *prefixes, int only_sums)
 
 DP_API void deepprof_numbers(int number_at, int thread_at) { dp_contexts_number(number_at, thread_at); }
 
+/* A step of an optimizer has ended: whether what follows is to be collected. */
+DP_API int deepprof_step(void) { return dp_contexts_step(); }
+
+DP_API void deepprof_call_cost(int64_t call_ns) { dp_contexts_cost(call_ns); }
+
 DP_API void deepprof_push(const char *text)
 {
     if (dp_ranges_wanted())

@@ -10,7 +10,7 @@
 #include "labels.h"
 
 /* A job that writes a number into each range's text makes a new label each time; memory ends at some 10 MB. */
-enum { SLOTS = 1 << 16, LABELS = SLOTS / 2, LONGEST = 1024 };
+enum { SLOTS = 1 << 16, LABELS = SLOTS / 2, LONGEST = 1024, CACHED = 1 << 9 };
 
 static const char STEP[] = "Optimizer.step#"; /* as PyTorch marks it, and a name of the optimizer */
 static struct dp_label *_Atomic slots[SLOTS];
@@ -118,13 +118,28 @@ static struct dp_label *add(const char *text, size_t length, uint64_t hash)
     return label ? label : &others;
 }
 
-struct dp_label *dp_label(const char *text)
+static struct dp_label *find_or_add(const char *text)
 {
     uint32_t place;
-    size_t length = strnlen(text ? text : (text = ""), LONGEST);
+    size_t length = strnlen(text, LONGEST);
     uint64_t hash = hash_of(text, length);
     struct dp_label *label = find(text, length, hash, &place);
     return label ? label : add(text, length, hash);
+}
+
+/* PyTorch asks for one at each operator, by a text that stays where it is; memory may have another text later. */
+struct dp_label *dp_label(const char *text)
+{
+    static _Thread_local struct { const char *text; struct dp_label *label; } cache[CACHED];
+    uint64_t place = ((uintptr_t)text * UINT64_C(0x9E3779B97F4A7C15)) >> 55;
+    if (!text)
+        return find_or_add("");
+    if (cache[place].text == text && !strcmp(cache[place].label->text, text))
+        return cache[place].label;
+    struct dp_label *label = find_or_add(text);
+    if (label != &others)
+        cache[place].text = text, cache[place].label = label;
+    return label;
 }
 
 static uint32_t intern_once(uint64_t *known, struct dp_label *label, uint32_t (*intern)(const char *text))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -12,8 +13,9 @@ import pytest
 
 from deepprof.collectors.importers import read
 from deepprof.metrics.contexts.tree import build_tree
-from tests.collectors.live.hooked import Done, run_plain
-from tests.collectors.live.listener import Heard
+from tests.collectors.live.building import build
+from tests.collectors.live.hooked import Done, finish, hooked_environment, run_plain, start
+from tests.collectors.live.listener import Heard, Listener
 
 pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed (pip install torch==2.13.0)")
 
@@ -89,3 +91,55 @@ def test_nodes_of_autograd_are_given_back(hooked: Callable[..., Done]) -> None:
     )
     assert done.process.returncode == 0, done.process.stderr
     assert int(done.process.stdout) < 20 << 20
+
+
+def run_sampled(tmp_path: Path, kind: str) -> tuple[int, Heard]:
+    """Run until iterations have been left out for a while; return how many there were."""
+    listener = Listener(tmp_path / "s").start()
+    more = {"DEEPPROF_CONTEXTS": "python", "DEEPPROF_CONTEXTS_BUDGET": "1", "DEEPPROF_STAND_IN": "0"}
+    with start("sampled.py", kind, **hooked_environment(build("plain").library, listener.path) | more) as process:
+        listener.wait(lambda _: find_strides(listener.last))
+        there = len(listener.last.sums)
+        listener.wait(lambda _: len(listener.last.sums) > there)
+        done = finish(process)
+    heard = listener.last
+    listener.wait(lambda _: heard.gone)
+    listener.stop()
+    assert (done.returncode, done.stderr) == (0, b"")
+    return int(done.stdout), heard
+
+
+def find_strides(heard: Heard) -> list[int]:
+    """Return every how manyth iteration is collected, as was told."""
+    told = [re.search(r"every (\d+)\. iteration is collected", notice) for notice in heard.notices]
+    return [int(found[1]) for found in told if found and found[1] != "1"]
+
+
+def count_operators(heard: Heard) -> Counter[str]:
+    """Return how often each operator began, wherever."""
+    kinds = {int(row["id"]): (int(row["kind"]), heard.names[int(row["name"])]) for row in heard.contexts}
+    counts = Counter[str]()
+    for row in heard.sums:
+        kind, name = kinds[int(row["context"])]
+        counts[name] += int(row["count"]) if kind == 1 else 0
+    return counts
+
+
+def test_iterations_are_left_out_whole_and_torch_does_not_call_meanwhile(tmp_path: Path) -> None:
+    """Of two optimizers the first marks the iterations, so that both models' steps are in each."""
+    iterations, heard = run_sampled(tmp_path, "plain")
+    counts = count_operators(heard)
+    first, other = counts["Optimizer.step#SGD.step"], counts["Optimizer.step#Adam.step"]
+    assert 0 < first < iterations
+    assert other in {first - 1, first}  # it comes after the step that ends an iteration
+    assert counts["aten::linear"] == counts["aten::addmm"] == 20 * (first + other)
+    assert counts["AddmmBackward0"] == 20 * (first + other)
+
+
+def test_an_optimizer_that_stops_does_not_end_collecting(tmp_path: Path) -> None:
+    """When the first one has had no step while another one had many, that one's steps mark the iterations."""
+    iterations, heard = run_sampled(tmp_path, "late")
+    counts = count_operators(heard)
+    assert counts["Optimizer.step#Adam.step"] > counts["Optimizer.step#SGD.step"]
+    assert counts["Optimizer.step#SGD.step"] < iterations
+    assert counts["aten::linear"] == 20 * (counts["Optimizer.step#SGD.step"] + counts["Optimizer.step#Adam.step"])

@@ -1,4 +1,4 @@
-"""Holds what the library reads of code objects against what Python says: code_parts.py LIBRARY. It runs in Python 3.9, too.
+"""Holds what the library reads of code objects against what Python says: code_parts.py LIBRARY. In Python 3.9, too.
 
 All code of the standard library that compiles, and functions with names and lines that are hard. It prints how many.
 """

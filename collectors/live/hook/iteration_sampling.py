@@ -1,0 +1,72 @@
+"""Has torch call the library only in those iterations that are collected, so that the others cost nothing.
+
+torch calls at each operator, whether or not the library does anything then; that costs as much as collecting it. An
+iteration is what lies between the ends of two steps of the first optimizer.
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+    from typing import Any
+
+    from deepprof.collectors.live.hook.torch_hook import Operators
+
+ROUNDS, CALLS = 5, 200
+MOST_OTHERS = 100  # steps of other optimizers between two of the first
+
+
+def measure_call(torch: ModuleType, operators: Operators) -> int:
+    """Return the nanoseconds that torch takes to call the library about one operator, while that does nothing yet."""
+    value = torch.zeros(1)
+    least_ns: dict[bool, int] = {}
+    for number in range(2 * ROUNDS):
+        is_called = number % 2 == 1
+        if is_called:
+            operators.enter()
+        spent_ns = _time_calls(torch.neg, value)
+        operators.leave()
+        least_ns[is_called] = min(spent_ns, least_ns.get(is_called, spent_ns))
+    return max(least_ns[True] - least_ns[False], 0) // CALLS
+
+
+def _time_calls(call: Callable[[Any], Any], value: Any) -> int:
+    start_ns = time.perf_counter_ns()
+    for _ in range(CALLS):
+        call(value)
+    return time.perf_counter_ns() - start_ns
+
+
+class StepsOfOptimizer:
+    """Tells the library of the steps of one optimizer: the first that takes one, as long as it takes any."""
+
+    def __init__(self, torch: ModuleType, operators: Operators) -> None:
+        self.operators = operators
+        self.is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", None) or bool
+        self.first: Callable[[], Any] = bool  # a weak reference, once there is one
+        self.others = MOST_OTHERS
+
+    def note(self, optimizer: Any, *_: Any) -> None:
+        """Note the end of a step; where a step is being compiled, nothing may be added to it."""
+        if self.is_compiling() or not self.operators.is_here():
+            return
+        if self.first() is not optimizer:
+            self.others += 1
+            if self.first() and self.others <= MOST_OTHERS:
+                return
+            self.first = weakref.ref(optimizer)
+        self.others = 0
+        self.operators.choose(bool(self.operators.library.deepprof_step()))
+
+
+def sample_iterations(torch: ModuleType, operators: Operators) -> None:
+    """Begin to leave out, as the library decides. A torch without hooks of optimizers goes on to call always."""
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    operators.library.deepprof_call_cost(measure_call(torch, operators))
+    register_optimizer_step_post_hook(StepsOfOptimizer(torch, operators).note)

@@ -1,0 +1,35 @@
+"""Trains two models in turn, each with an optimizer of its own, until its standard input has a line: sampled.py KIND.
+
+With `late`, the second optimizer goes on alone after that. It prints how many iterations there were.
+"""
+
+import sys
+import threading
+
+import torch
+from torch import nn
+
+
+def step(model, optimizer, inputs):
+    optimizer.zero_grad()
+    model(inputs).sum().backward()
+    optimizer.step()
+
+
+def main(kind):
+    threads = threading.Thread(target=sys.stdin.readline)
+    threads.start()
+    models = [nn.Sequential(*(nn.Linear(4, 4) for _ in range(20))) for _ in range(2)]
+    optimizers = [torch.optim.SGD(models[0].parameters(), lr=0.01), torch.optim.Adam(models[1].parameters())]
+    inputs, count = torch.randn(2, 4), 0
+    while threads.is_alive() or count < 100:
+        step(models[0], optimizers[0], inputs)
+        step(models[1], optimizers[1], inputs)
+        count += 1
+    for _ in range(2000 if kind == "late" else 0):
+        step(models[1], optimizers[1], inputs)
+    print(count)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
