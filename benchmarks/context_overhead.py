@@ -2,8 +2,8 @@
 
 `python -m benchmarks.context_overhead` prints two tables: the time of an iteration, each kind in processes that take
 turns, and the memory of a job after few and many iterations. Contexts are collected alone, as on a GPU; on a CPU
-operators stand for kernels and are sent in any case, which is a row of its own. The row with 5 % has the default budget,
-which leaves iterations out; all others collect every iteration.
+operators stand for kernels and are sent in any case, which is a row of its own. The row with 5 % has the default
+budget, which leaves iterations out; all others collect every iteration.
 """
 
 from __future__ import annotations

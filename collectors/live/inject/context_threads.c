@@ -1,11 +1,12 @@
 /* The threads that have run operators, in a list: the worker looks at them, and whoever ends collecting. */
 #define _GNU_SOURCE
 #include <pthread.h>
-#include <sched.h>
 #include <stdlib.h>
+#include <time.h>
 #include "context_threads.h"
+#include "core.h"
 
-enum { PATIENCE = 2000 };
+static const int64_t MOST_WAITING_NS = 1000000000;
 
 static pthread_key_t at_thread_end;
 static pthread_once_t prepared = PTHREAD_ONCE_INIT;
@@ -48,14 +49,16 @@ static struct context_thread *make_thread(void)
     return thread;
 }
 
-/* Until no thread looks at the interpreter's memory: it may be given back after that. One that waits for the interpreter
- * is not waited for. */
+/* Until no thread looks at the interpreter's memory: it may be given back after that. Reading waits for nothing, so that
+ * a thread that does not come to an end in a second has been stopped. */
 void context_threads_wait(void)
 {
+    const struct timespec pause = {.tv_nsec = 50000};
+    int64_t until = dp_now_ns() + MOST_WAITING_NS;
     pthread_mutex_lock(&listing);
     for (struct context_thread *thread = all; thread; thread = thread->next)
-        for (int i = 0; i < PATIENCE && atomic_load(&thread->is_reading); i++)
-            sched_yield();
+        while (atomic_load(&thread->is_reading) && dp_now_ns() < until)
+            nanosleep(&pause, NULL);
     pthread_mutex_unlock(&listing);
 }
 
