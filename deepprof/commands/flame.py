@@ -89,7 +89,8 @@ def _show_recorded(args: argparse.Namespace) -> None:
     contexts = _choose(analysis, args)
     if args.format == "text":
         advice = analysis.without_lines
-        deliver(capture(lambda console: _draw(contexts, console, args, MEASURES, advice), args.output), args)
+        last = None if advice is None else f"No function was recorded; {advice}."
+        deliver(capture(lambda console: _draw(contexts, console, args, MEASURES, last), args.output), args)
         return
     origin = FlameOrigin(job=", ".join(args.paths), rank=choose_rank(analysis, args))
     deliver_bytes(write_flame_format(args.format, contexts, origin, MEASURES, args.by), args)
@@ -97,7 +98,7 @@ def _show_recorded(args: argparse.Namespace) -> None:
 
 def _show_sent(args: argparse.Namespace) -> None:
     """Show the contexts that a running job sends."""
-    from deepprof.commands.flame_live import read_flame
+    from deepprof.commands.flame_live import read_flame, say_left_out
     from deepprof.render.flame import SENT_MEASURES
     from deepprof.render.flame_formats import FlameOrigin, write_flame_format
 
@@ -105,7 +106,8 @@ def _show_sent(args: argparse.Namespace) -> None:
     args.by = args.by or ("device" if sent.contexts["device_ns"][0] else "host")
     contexts = sent.contexts.with_columns(own=SENT_MEASURES[args.by].own)
     if args.format == "text":
-        deliver(capture(lambda console: _draw(contexts, console, args, SENT_MEASURES, None), args.output), args)
+        last = say_left_out(contexts)
+        deliver(capture(lambda console: _draw(contexts, console, args, SENT_MEASURES, last), args.output), args)
         return
     origin = FlameOrigin(job=sent.job, rank=sent.rank, start_unix_ns=sent.start_ns, end_unix_ns=sent.end_ns)
     deliver_bytes(write_flame_format(args.format, sent.contexts, origin, SENT_MEASURES, args.by), args)
@@ -135,9 +137,9 @@ def _draw(
     console: Console,
     args: argparse.Namespace,
     measures: Mapping[str, FlameMeasure],
-    advice: str | None,
+    last: str | None,
 ) -> None:
-    """Draw the contexts; `advice` is how to record functions, where none were."""
+    """Draw the contexts; `last` is a line below them."""
     from deepprof.metrics.contexts.views import look_down, look_up
     from deepprof.render.flame import draw_flame, keep_found
     from deepprof.render.page import TextPage
@@ -149,6 +151,6 @@ def _draw(
     found = "" if args.search is None else f", {measure.write(int(tree.value[0]))} of it in {args.search!r}"
     page.line(f"{measure.title}{where}: {measure.write(whole)}{found}")
     draw_flame(page, tree, measure, args.depth, args.search or "")
-    if advice is not None:
+    if last is not None:
         page.skip()
-        page.line(f"No function was recorded; {advice}.", "dim")
+        page.line(last, "dim")

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from deepprof.live.client.daemon import Daemon
     from deepprof.live.client.values import RankState
 
+LEFT_OUT = ("(iterations left out)", "(seconds left out)")  # contexts that count what the job did not collect
 HOW = "start it with deepprof run --contexts python"
 OF_FILES = {  # options, and what they are without
     "iteration": None,
@@ -75,6 +76,17 @@ def _read(daemon: Daemon, ranks: Sequence[RankState], rank: int, args: argparse.
     contexts = read_sent(history.nodes).measure(history.sums)
     starts, ends = history.sums["time_ns"], history.sums["time_ns"] + history.sums["window_ns"]
     return _SentFlame(job, rank, contexts, min(starts.to_list()), max(ends.to_list()))
+
+
+def say_left_out(contexts: pl.DataFrame) -> str | None:
+    """Return a line on what the job did not collect, to keep the cost down; None where it did all."""
+    import polars as pl
+
+    counts = contexts.filter(pl.col("name").is_in(LEFT_OUT)).select("name", "count").rows()
+    parts = [f"{count:,} {name[1:].split()[0]}" for name, count in counts if count]
+    if not parts:
+        return None
+    return f"{' and '.join(parts)} left out to keep the cost down: sums are of the others."
 
 
 def _check(args: argparse.Namespace) -> str:

@@ -16,7 +16,7 @@
 enum { MOST_STRIDE = 64, LEAST_WINDOWS = 2, CALM_WINDOWS = 10, QUIET_WINDOWS = 60, STRIDE_CHANGED = 47 /* notice */ };
 
 static atomic_int collects = 1, is_told;        /* whether the hook tells of steps */
-static _Atomic uint32_t stride = 1, iteration;
+static _Atomic uint32_t stride = 1, iteration, left_out;
 static const struct dp_label *_Atomic first;
 static uint64_t percent = 5;
 
@@ -26,13 +26,27 @@ static struct {                         /* the worker's: a cycle so far */
     int by_windows;
 } cycle;
 
+uint32_t budget_take_left_out(const char **what)
+{
+    *what = cycle.by_windows ? "(seconds left out)" : "(iterations left out)";
+    return atomic_exchange(&left_out, 0);
+}
+
+/* For what begins from now on. */
+static void choose(int wanted)
+{
+    atomic_store_explicit(&collects, wanted, memory_order_relaxed);
+    if (!wanted)
+        atomic_fetch_add_explicit(&left_out, 1, memory_order_relaxed);
+}
+
 int budget_collects(void) { return atomic_load_explicit(&collects, memory_order_relaxed); }
 
 static int next_iteration(void)
 {
     uint32_t number = atomic_fetch_add_explicit(&iteration, 1, memory_order_relaxed) + 1;
     int wanted = number % atomic_load_explicit(&stride, memory_order_relaxed) == 0;
-    atomic_store_explicit(&collects, wanted, memory_order_relaxed);
+    choose(wanted);
     return wanted;
 }
 
@@ -110,7 +124,7 @@ void budget_look(double cost_ns, double passed_ns)
     if (cycle.windows >= LEAST_WINDOWS && passed >= stride)
         judge();
     if (cycle.by_windows)
-        atomic_store(&collects, cycle.windows % stride == 0);
+        choose(cycle.windows % stride == 0);
 }
 
 void budget_prepare(void) { percent = setting("DEEPPROF_CONTEXTS_BUDGET", 5, 1, 100); }

@@ -9,6 +9,7 @@ void budget_mark(const struct dp_label *label);     /* an optimizer's step begin
 int budget_step(void);                              /* the hook: one has ended; whether what follows is collected */
 int budget_is_told(void);                           /* whether the hook does that, and leaves PyTorch's calls out, too */
 void budget_look(double cost_ns, double passed_ns); /* the worker, after each window: the thread that paid most */
+uint32_t budget_take_left_out(const char **what);   /* the worker: how many iterations, or seconds, since the last time */
 void budget_prepare(void);                          /* where the environment may be read */
 void budget_reset(void);                            /* from the first iteration on, all of them */
 #endif

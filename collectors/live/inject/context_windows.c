@@ -80,10 +80,21 @@ static double measure_tick(int64_t now_ns)
     return passed > 0 && now_ns > measured_ns ? (double)(now_ns - measured_ns) / (double)passed : 1;
 }
 
+/* As a context of its own, so that whoever reads sums knows that they are not of everything. */
+static void count_left_out(void)
+{
+    const char *what;
+    uint32_t number = budget_take_left_out(&what);
+    uint32_t id = number ? context_child(0, dp_intern(what), 0, DP_OPERATOR, 1) : 0;
+    if (id)
+        atomic_fetch_add_explicit(&context_node(id)->count, number, memory_order_relaxed);
+}
+
 /* Sums that cannot be told with their nodes yet stay, and are part of the next window. */
 static void close_window(void)
 {
     int64_t now = dp_now_ns();
+    count_left_out();
     uint32_t count = context_count();
     if (tell_nodes(count) && queue_is_open())
         return;

@@ -31,15 +31,15 @@ SUMS = sums_of((1, 4, 700_000_000, 0, 0), (2, 4, 500_000_000, 8, 90_000_000), (3
 
 @pytest.fixture
 def asked(daemon, monkeypatch):
-    """What was asked of a daemon with one job; the answers are `sums` of it."""
-    asked = SimpleNamespace(calls=[], sums=SUMS)
+    """What was asked of a daemon with one job; the answers are `sums` of its `nodes`."""
+    asked = SimpleNamespace(calls=[], nodes=NODES, sums=SUMS)
     daemon.answers["ListRanks"] = lambda request: query_pb2.ListRanksResponse(
         ranks=[query_pb2.Rank(job="train", rank=rank, first_seen_unix_ns=BEGUN_NS + rank) for rank in (0, 1)]
     )
 
     def contexts(_, job, *, rank=None, start_ns=None, end_ns=None):
         asked.calls.append((job, rank, start_ns, end_ns))
-        return SimpleNamespace(nodes=NODES, sums=asked.sums)
+        return SimpleNamespace(nodes=asked.nodes, sums=asked.sums)
 
     monkeypatch.setattr(Daemon, "contexts", contexts, raising=False)
     return asked
@@ -56,6 +56,16 @@ def test_the_tree_is_drawn(capsys, asked, address):
     assert [line.split()[-1] for line in lines] == ["aten::linear"]
     assert "step train.py:7 › aten::linear" in lines[0]
     assert asked.calls == [("train", 0, None, None)]
+
+
+def test_what_was_left_out_is_told(capsys, asked, address):
+    assert "left out" not in shown(capsys, address)
+    left_out = nodes_of((4, 0, "operator", "(iterations left out)"))
+    asked.sums = pl.concat([SUMS, sums_of((4, 1500, 0, 0, 0)).with_columns(SUMS["time_ns", "window_ns"][:1])])
+    asked.nodes = pl.concat([NODES, left_out])
+    assert shown(capsys, address).splitlines()[-1] == (
+        "1,500 iterations left out to keep the cost down: sums are of the others."
+    )
 
 
 def test_host_time_is_divided_up_where_no_device_was_in_use(capsys, asked, address):
