@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks.gpu import contexts
 from benchmarks.gpu.contexts import LaunchedWork, ToldContexts
+from benchmarks.gpu.mock import REPLAYING
 from benchmarks.gpu.programs import Plan
 from benchmarks.gpu.reader import EventLog, Session
 from benchmarks.gpu.rows import Verdict
@@ -100,7 +101,7 @@ def test_nothing_joins_nothing() -> None:
 
 def test_a_launch_of_a_graph_is_one(tmp_path: Path) -> None:
     session = make_session([(11, 2), (12, 2)], [(11, 0, 5), (11, 5, 9), (12, 9, 12), (12, 12, 14)])
-    session.names[2] = contexts.REPLAYING
+    session.names[2] = REPLAYING
     events = session.consumer.events  # type: ignore[union-attr]
     two, three = Plan(tmp_path, tmp_path, checks=2), Plan(tmp_path, tmp_path, checks=3)
     assert contexts.judge_replays("t", two, events, contexts.join(session, events)).verdict is Verdict.OK
