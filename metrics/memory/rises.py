@@ -31,7 +31,7 @@ Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryRise:
+class _MemoryRise:
     """Memory that iterations do not free: so many bytes per iteration, and over all that were looked at.
 
     `certainty` is that of a `LevelRise`. `last` is the memory in use at the end, null if no totals were recorded.
@@ -45,7 +45,7 @@ class MemoryRise:
 
 
 class LevelRise(NamedTuple):
-    """By how much a level rises, per value and over all, and how certain that is, in 0.5 … 1.
+    """By how much a level rises, per value (Theil and Sen) and over all, and how certain that is, in 0.5 … 1.
 
     That is the share of values that are no less than the one before; where the level varies as well, the share of pairs
     of which the later is more.
@@ -58,7 +58,7 @@ class LevelRise(NamedTuple):
 
 def find_memory_growth(
     loop: Loop, trace: Trace, is_much: Callable[[float], bool] = lambda _: False
-) -> MemoryRise | None:
+) -> _MemoryRise | None:
     """Return the growth of what iterations leave in use, unless it stops, or comes and goes.
 
     It must be a good part of what is in use, or in many iterations so many bytes for each that `is_much`.
@@ -72,17 +72,18 @@ def find_memory_growth(
     if not is_large and not (count >= FEWEST_OF_LITTLE and is_much(rise.per_value)):
         return None
     last = int(floors.nbytes[-1]) if floors.absolute else None
-    return MemoryRise(*rise[:2], last, rise.certainty, (int(floors.index[0]), int(floors.index[-1])))
+    return _MemoryRise(*rise[:2], last, rise.certainty, (int(floors.index[0]), int(floors.index[-1])))
 
 
 def find_rise(nbytes: Int64s) -> LevelRise | None:
     """Return by how much a level rises from iteration to iteration, None where it does not, or not to the end."""
-    if len(nbytes) < MIN_GROWTH_ITERATIONS or not _lasts(nbytes):
+    trend = find_trend(nbytes)
+    if len(nbytes) < MIN_GROWTH_ITERATIONS or trend is None or trend.slope <= 0 or not _lasts(nbytes):
         return None
-    return _rise_steadily(nbytes) or _rise_on_the_whole(nbytes)
+    return _rise_steadily(nbytes, trend) or _rise_on_the_whole(nbytes, trend)
 
 
-def _rise_steadily(nbytes: Int64s) -> LevelRise | None:
+def _rise_steadily(nbytes: Int64s, trend: Trend) -> LevelRise | None:
     """Return the rise where nearly all iterations leave no less in use than the one before, and the others little less.
 
     A cache that is emptied now and then rises in nearly all iterations, too, and gives back what it took.
@@ -92,13 +93,12 @@ def _rise_steadily(nbytes: Int64s) -> LevelRise | None:
     is_kept = grown > KEPT * int(steps.clip(min=0).sum())
     if not is_kept or rising < RISING or float((steps > 0).mean()) < RISING_MORE:
         return None
-    return LevelRise(float(np.median(steps)), grown, rising)
+    return LevelRise(trend.slope, grown, rising)
 
 
-def _rise_on_the_whole(nbytes: Int64s) -> LevelRise | None:
+def _rise_on_the_whole(nbytes: Int64s, trend: Trend) -> LevelRise | None:
     """Return the rise where memory varies as well, and neither chance nor a walk without aim leads as far up."""
-    trend = find_trend(nbytes)
-    if trend is None or trend.slope <= 0 or not _is_certain(nbytes, trend):
+    if not _is_certain(nbytes, trend):
         return None
     return LevelRise(trend.slope, round(trend.slope * (len(nbytes) - 1)), (1 + trend.tau) / 2)
 

@@ -1,10 +1,9 @@
 """Every iteration leaves more memory in use: losses kept with their history, caches without a limit.
 
 A line leaks that leaves something unreleased in nearly all iterations, if that would double what is in use within a
-thousand of them (where no totals are recorded: if it is large, too), or fill the device within a hundred
-thousand. Where
-allocations have no addresses, or no single line leaks, what iterations leave in use in all must grow
-(`find_memory_growth`).
+thousand of them (where no totals are recorded: if it is large, too), or fill the device within a hundred thousand.
+Where allocations have no addresses, or no single line leaks, what iterations leave in use in all must grow
+(`find_memory_growth`): by a good part of it, or over twenty iterations and more by as much as a line that leaks.
 """
 
 from __future__ import annotations
