@@ -98,7 +98,7 @@ def build(folder: Path) -> Path:
 def build_mock(folder: Path) -> Path:
     """Compile the tests' mock of CUPTI, which is the driver too, with operators that a program can be in."""
     tests = ROOT / "tests/collectors/live"
-    sources = [tests / "mock_cupti.c", tests / "programs/made_operators.c"]
+    sources = [tests / "mock_cupti.c", tests / "mock_device.c", tests / "programs/made_operators.c"]
     return compile_library(sources, folder / "libcupti_mock.so", "-Wl,-soname,libcuda.so.1")
 
 

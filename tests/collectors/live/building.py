@@ -15,7 +15,8 @@ import pytest
 
 HERE = Path(__file__).resolve().parent
 EARLY, REPLAY = HERE / "programs" / "early.c", HERE / "programs" / "replay.c"
-MOCK = [HERE / "mock_cupti.c", HERE / "programs" / "made_operators.c"]  # and operators around what the device does
+# And operators around what the device does.
+MOCK = [HERE / "mock_cupti.c", HERE / "mock_device.c", HERE / "programs" / "made_operators.c"]
 INJECT = HERE.parents[2] / "collectors" / "live" / "inject"
 FLAGS = ["-std=c11", "-g", "-Wall", "-Wextra", "-Werror", "-fPIC", "-pthread", "-fvisibility=hidden"]
 SANITIZERS = {
@@ -54,7 +55,7 @@ def run(command: list[str]) -> None:
 def build(flavour: str) -> Built:
     """Return the programs of `flavour`; another process that builds the same makes the same files."""
     sources = sorted(INJECT.glob("*.c"))
-    texts = [*sources, *sorted(INJECT.glob("*.h")), *sorted(HERE.glob("*.[ch]")), EARLY, REPLAY, MOCK[1]]
+    texts = [*sources, *sorted(INJECT.glob("*.h")), *sorted(HERE.glob("*.[ch]")), EARLY, REPLAY, MOCK[-1]]
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in texts) + repr((FLAGS, SANITIZERS)).encode())
     home = Path(tempfile.gettempdir()) / f"deepprof-inject-{os.getuid()}-{digest.hexdigest()[:16]}-{flavour}"
     built = Built(*(home / name for name in ("inject.so", "mock.so", "job", "training", "early", "replay")))
