@@ -1,9 +1,9 @@
 """Leaks of which only looks at the level are known, as `deepprof run --memory` sends them: which are found.
 
-`python -m benchmarks.memory_looks` prints two tables. The first is of a language model that is trained under a model of
-torch's allocator (`benchmarks.caching_allocator`) and keeps so many bytes of each iteration: what a look at blocks and
+`python -m benchmarks.memory_looks` prints three tables. The first is of a language model that is trained under a model
+of torch's allocator (`benchmarks.caching_allocator`) and keeps so many bytes of each iteration: what a look at blocks and
 one at requests sees. The second is of levels drawn at random: how often a rise is found where there is none, and where
-there is one.
+there is one. The third is the same by simpler ways to tell a rise.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from rich.table import Table
 
 from benchmarks.caching_allocator import CachingAllocator, MemoryBlock
 from deepprof.metrics.memory.rises import find_rise
+from deepprof.metrics.series.growth import CHANCE
+from deepprof.metrics.series.trend import Trend, chance_of, find_trend
 
 __all__ = ["LEAKS", "QUIET", "LanguageModel", "count_found", "look_at_training", "run"]
 
@@ -169,11 +171,23 @@ LEAKS: dict[str, Draw] = {f"a leak of {times:g} x the scatter": _leak(times) for
 LENGTHS = (12, 20, 66, 200, 1000)
 
 
-def count_found(draw: Draw, n: int, draws: int, seed: int) -> float:
+def _has_trend(levels: Levels, chance: Callable[[Levels, Trend], float]) -> bool:
+    """Return whether levels rise by a trend that is not by chance."""
+    trend = find_trend(levels)
+    return trend is not None and trend.slope > 0 and chance(levels, trend) < CHANCE
+
+
+WAYS: dict[str, Callable[[Levels], bool]] = {
+    "Mann and Kendall": lambda levels: _has_trend(levels, lambda _, trend: trend.p_value),
+    "Hamed and Rao": lambda levels: _has_trend(levels, chance_of),
+    "as reported": lambda levels: find_rise(levels) is not None,
+}
+
+
+def count_found(draw: Draw, n: int, draws: int, seed: int, way: str = "as reported") -> float:
     """Return in which share of series of `n` values a rise is found."""
-    rng = np.random.default_rng(seed)
-    base = 1 << 30
-    return sum(find_rise((base + MIB * draw(rng, n)).astype(np.int64)) is not None for _ in range(draws)) / draws
+    rng, base = np.random.default_rng(seed), 1 << 30
+    return sum(WAYS[way]((base + MIB * draw(rng, n)).astype(np.int64)) for _ in range(draws)) / draws
 
 
 def list_trainings() -> Iterator[list[str]]:
@@ -193,7 +207,7 @@ def list_trainings() -> Iterator[list[str]]:
 
 
 def run(draws: int = 400) -> None:
-    """Print both tables."""
+    """Print all tables."""
     console = Console(width=120)
     heads = ("a GPT-2", "MiB kept of each", "blocks vary by", "found", "requests vary by", "found", "MiB in use")
     table = Table(*heads, title=f"{ITERATIONS} iterations, looked at before the step of the optimizer; MiB")
@@ -203,6 +217,10 @@ def run(draws: int = 400) -> None:
     table = Table("levels", *(f"{n:,} looks" for n in LENGTHS), title=f"share in which a rise is found, of {draws}")
     for seed, (name, draw) in enumerate((QUIET | LEAKS).items()):
         table.add_row(name, *(f"{count_found(draw, n, draws, seed):.2%}" for n in LENGTHS))
+    console.print(table)
+    table = Table("levels", *WAYS, title=f"the same by other ways, {ITERATIONS} looks")
+    for seed, (name, draw) in enumerate((QUIET | LEAKS).items()):
+        table.add_row(name, *(f"{count_found(draw, ITERATIONS, draws, seed, way):.2%}" for way in WAYS))
     console.print(table)
 
 

@@ -231,7 +231,7 @@ class MemoryLooks:
 
 
 def _choose_in_use(stats: Any) -> Any:
-    """Return torch's counters of what was asked for, or of blocks where it has none: before 2.1, or cudaMallocAsync."""
+    """Return torch's counters of what was asked for, or of blocks where it counts none, as before 2.0."""
     requested = stats.get("requested_bytes", {}).get("all", {"peak": 0})
     return requested if requested["peak"] > 0 else stats["allocated_bytes"]["all"]
 

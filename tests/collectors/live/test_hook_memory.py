@@ -110,7 +110,7 @@ def test_what_was_asked_for_is_in_use_where_torch_counts_it() -> None:
 
 
 def test_an_allocator_that_counts_no_requests_is_asked_for_blocks() -> None:
-    """cudaMallocAsync: the counter is there, and stays 0."""
+    """The counter is there, and stays 0."""
     cuda, library, looks = make(longer=1000)
     cuda.allocate(100)
     looks.look(Optimizer("cuda:0"))
