@@ -1,9 +1,9 @@
 """Leaks of which only looks at the level are known, as `deepprof run --memory` sends them: which are found.
 
 `python -m benchmarks.memory_looks` prints three tables. The first is of a language model that is trained under a model
-of torch's allocator (`benchmarks.caching_allocator`) and keeps so many bytes of each iteration: what a look at blocks and
-one at requests sees. The second is of levels drawn at random: how often a rise is found where there is none, and where
-there is one. The third is the same by simpler ways to tell a rise.
+of torch's allocator (`benchmarks.caching_allocator`) and keeps so many bytes of each iteration: what a look at blocks
+and one at requests sees. The second is of levels drawn at random: how often a rise is found where there is none, and
+where there is one. The third is the same by simpler ways to tell a rise.
 """
 
 from __future__ import annotations
