@@ -21,6 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.gpu.coexistence import check_coexistence, check_without_hook
+from benchmarks.gpu.contexts import check_contexts
 from benchmarks.gpu.cost import check_cost
 from benchmarks.gpu.counting import check_counts
 from benchmarks.gpu.devices import find_gpu
@@ -41,6 +42,7 @@ CHECKS: dict[str, Check] = {  # what measures as long as it may is the last
     "no-device": check_no_device,
     "sharing": check_sharing,
     "replays": check_replays,
+    "contexts": check_contexts,
     "cost": check_cost,
 }
 LEAST_S = 20.0  # that a check needs

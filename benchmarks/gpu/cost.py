@@ -22,8 +22,13 @@ from deepprof.collectors.live.packets import CollectionLevel
 
 __all__ = ["MODES", "Costs", "check_cost", "judge_costs"]
 
-MODES = ("nothing", "again", "off", "deepprof", "launches", "torch")  # the second is the first once more
-COLLECTED = {"off": CollectionLevel.OFF, "deepprof": CollectionLevel.ON, "launches": CollectionLevel.ON}
+# The second is the first once more; the last two collect contexts beside what `deepprof` does.
+MODES = ("nothing", "again", "off", "deepprof", "launches", "torch", "operators", "python")
+COLLECTED = {"off": CollectionLevel.OFF} | dict.fromkeys(
+    ("deepprof", "launches", "operators", "python"), CollectionLevel.ON
+)
+CONTEXTS = ("operators", "python")
+ONLY = {"launches": ("graph",), **dict.fromkeys(CONTEXTS, ("launch", "compute"))}  # a replay is no operator
 SAID = {
     "off": "off",
     "launches": "--graphs launches",
@@ -47,7 +52,11 @@ class Costs:
 
     def overhead(self, loop: str, mode: str) -> list[float]:
         """Return what `mode` cost in each whole round, as a share of the time under nothing in the same round."""
-        pairs = list(zip(self.seconds[loop][mode], self.seconds[loop]["nothing"], strict=False))[: self.rounds]
+        return self.compare(loop, mode, "nothing")
+
+    def compare(self, loop: str, mode: str, other: str) -> list[float]:
+        """Return how much longer `mode` took than another in each whole round, as a share."""
+        pairs = list(zip(self.seconds[loop][mode], self.seconds[loop][other], strict=False))[: self.rounds]
         return [taken / bare - 1 for taken, bare in pairs]
 
 
@@ -62,7 +71,7 @@ def check_cost(plan: Plan) -> Iterator[Row]:
             for program in programs.values():
                 program.go()
                 program.result()
-    for mode in ("deepprof", "launches"):
+    for mode in COLLECTED.keys() - {"off"}:
         costs.lost += readers[mode].main.lost
         costs.records += readers[mode].main.next
     yield from judge_costs(plan, costs)
@@ -74,7 +83,8 @@ def start_all(plan: Plan, readers: dict[str, Reader], running: ExitStack) -> dic
     arguments = ["turns", *loops, "--repeats", str(plan.repeats)]
     programs = {}
     for mode in MODES:
-        own = replace(plan, graphs="launches" if mode == "launches" else plan.graphs)
+        own = replace(plan, graphs="launches") if mode == "launches" else plan
+        own = replace(own, contexts=mode) if mode in CONTEXTS else own
         variables = environment(own, readers[mode].path if mode in readers else None)
         profile = ["--profile", "time"] if mode == "torch" else []
         programs[mode] = running.enter_context(start(own, [*arguments, *profile], variables))
@@ -95,7 +105,7 @@ def take_turns(plan: Plan, programs: dict[str, Program], costs: Costs) -> None:
         modes = MODES[:: -1 if costs.rounds % 2 else 1]
         for loop in LOOPS:
             for mode in modes:
-                if mode != "launches" or loop == "graph":
+                if loop in ONLY.get(mode, LOOPS):
                     costs.seconds[loop][mode].append(median(programs[mode].take_turn(loop)))
         costs.rounds += 1
         longest_s = max(longest_s, time.monotonic() - began)
@@ -105,6 +115,8 @@ def judge_costs(plan: Plan, costs: Costs) -> Iterator[Row]:
     """Hold the median over the rounds against the goals."""
     for loop in LOOPS:
         yield judge_loop(costs, loop, plan.iterations[loop], plan.goals[loop])
+    for loop in ONLY["python"]:
+        yield show_contexts(costs, loop, plan.iterations[loop])
     figure = f"{costs.lost:,} of {costs.records:,}"
     yield judge(
         "records lost while it was measured", costs.lost == 0 < costs.records, figure, "a jump in their numbers"
@@ -122,6 +134,16 @@ def judge_loop(costs: Costs, loop: str, iterations: int, goal: float) -> Row:
     if abs(median(ours) - goal) < abs(median(costs.overhead(loop, "again"))):
         return Row(f"overhead: {TITLES[loop]}", f"{figure}; too uneven to tell", Verdict.MEASURED, disproof)
     return judge(f"overhead: {TITLES[loop]}", median(ours) <= goal, figure, disproof)
+
+
+def show_contexts(costs: Costs, loop: str, iterations: int) -> Row:
+    """Return what an iteration takes without contexts and with them; no iteration is left out, and no goal is set."""
+    parts = [f"off {median(costs.seconds[loop]['deepprof']) / iterations * 1e6:,.1f} µs an iteration"]
+    for mode in CONTEXTS:
+        taken_us = median(costs.seconds[loop][mode]) / iterations * 1e6
+        parts.append(f"{mode} {taken_us:,.1f} µs, {percent(costs.compare(loop, mode, 'deepprof'))}")
+    figure = f"{'; '.join(parts)}; rounds: {costs.rounds}"
+    return Row(f"--contexts: {TITLES[loop]}", figure, Verdict.MEASURED, "nothing: no goal is set")
 
 
 def percent(costs: list[float]) -> str:

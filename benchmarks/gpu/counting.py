@@ -21,6 +21,7 @@ __all__ = [
     "check_counts",
     "count_alone",
     "describe_difference",
+    "profile_alone",
     "read_counts",
 ]
 
@@ -51,17 +52,25 @@ def check_counts(plan: Plan) -> Iterator[Row]:
 
 
 def count_alone(plan: Plan) -> dict[str, Counts]:
-    """Return what torch.profiler counts without us, by loop; it is asked once in a run."""
+    """Return what torch.profiler counts without us, by loop."""
+    return {loop: read_counts(rows) for loop, rows in profile_alone(plan).items()}
+
+
+def profile_alone(plan: Plan) -> dict[str, list[list[Any]]]:
+    """Return what torch.profiler counts without us as a program prints it, by loop; it is asked once in a run."""
     kept = plan.folder / "alone.json"
     if not kept.exists():
         arguments = ["loops", *(f"{loop}={plan.checks}" for loop in CHECKED), "--profile", "count"]
         kept.write_text(json.dumps(run(plan, arguments)["found"]))
-    return {loop: read_counts(found["counts"]) for loop, found in json.loads(kept.read_text()).items()}
+    return {loop: found["counts"] for loop, found in json.loads(kept.read_text()).items()}
 
 
 def read_counts(rows: list[list[Any]]) -> Counts:
-    """Return counts as a program prints them."""
-    return Counter({(activity, name): count for activity, name, count in rows})
+    """Return counts by activity and name, of rows that also have the operator that launched it."""
+    found = Counts()
+    for activity, name, _, count in rows:
+        found[activity, name] += count
+    return found
 
 
 def between(session: Session, began_ns: int, ended_ns: int) -> Any:

@@ -6,14 +6,15 @@ from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
-from benchmarks.gpu.mock import MockDevice
+from benchmarks.gpu.mock import REPLAYING, MockDevice
 from benchmarks.gpu.reader import plain
+from benchmarks.gpu.second_client import ask_to_subscribe
 from deepprof.collectors.live.torch_events import ACTIVITIES, kind_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
-__all__ = ["Device", "TorchDevice", "find_gpu", "open_device", "work_without_device"]
+__all__ = ["Device", "TorchDevice", "count_launched", "find_gpu", "open_device", "work_without_device"]
 
 TINY_KERNELS, BIG_PRODUCTS, GRAPH_NODES = 200, 8, 100
 SIDE = 4096  # of the matrices
@@ -21,6 +22,7 @@ LAYERS, WIDTH, BATCH = 12, 512, 256  # of the network
 COPIED_NBYTES = 64 << 20
 TAKEN_RATIO = 0.8  # of the memory that a program may use, it takes so much; the rest is for the work itself
 WORDS = {0: "kernel", 1: "memcpy", 2: "memset"}
+OPERATOR = "cpu_op"
 
 
 class Device(Protocol):
@@ -39,7 +41,8 @@ class Device(Protocol):
     def describe(self) -> dict[str, str]: ...
     def prepare(self, loop: str) -> Callable[[], object]: ...
     def synchronize(self) -> None: ...
-    def profile(self, run: Callable[[], object], *, count: bool = True) -> Counter[tuple[str, str]]: ...
+    def profile(self, run: Callable[[], object], *, count: bool = True) -> Counter[tuple[str, str, str]]: ...
+    def subscribe(self) -> int: ...
     def memory_nbytes(self) -> int: ...
     def allow(self, share: float) -> None: ...
 
@@ -101,6 +104,7 @@ class TorchDevice:
             "launch": self.launch,
             "compute": self.compute,
             "graph": self.graph,
+            "replay": self.replay,
             "train": self.train,
             "copy": self.copy,
         }
@@ -145,6 +149,16 @@ class TorchDevice:
 
         return iterate
 
+    def replay(self) -> Callable[[], object]:
+        """The same graph, launched within a range: a launch has a calling context only within one, or an operator."""
+        replay = self.graph()
+
+        def iterate() -> None:
+            with self.torch.profiler.record_function(REPLAYING):
+                replay()
+
+        return iterate
+
     def train(self) -> Callable[[], object]:
         """A network of equal layers, trained: an iteration that can be mined."""
         nn = self.torch.nn
@@ -180,16 +194,19 @@ class TorchDevice:
     def synchronize(self) -> None:
         self.cuda.synchronize()
 
-    def profile(self, run: Callable[[], object], *, count: bool = True) -> Counter[tuple[str, str]]:
-        """Return how often torch.profiler saw each (activity, name) while `run` ran; without `count` nothing."""
+    def profile(self, run: Callable[[], object], *, count: bool = True) -> Counter[tuple[str, str, str]]:
+        """Return how often torch.profiler saw each (activity, name, operator that launched it) while `run` ran.
+
+        Without `count` nothing is counted.
+        """
         profiler = self.torch.profiler
         with profiler.profile(activities=[profiler.ProfilerActivity.CPU, profiler.ProfilerActivity.CUDA]) as made:
             run()
-        found: Counter[tuple[str, str]] = Counter()
-        for event in made.profiler.kineto_results.events() if count else ():
-            if (activity := WORDS.get(ACTIVITIES.get(kind_of(event), -1))) is not None:
-                found[activity, plain(event.name())] += 1
-        return found
+        return count_launched(made.profiler.kineto_results.events() if count else ())
+
+    def subscribe(self) -> int:
+        """Return what CUPTI answers to a second client that asks to subscribe."""
+        return ask_to_subscribe("libcupti.so")
 
     def memory_nbytes(self) -> int:
         """Return how much of the device's memory is in use, by whomever."""
@@ -203,3 +220,14 @@ class TorchDevice:
         self.cuda.set_per_process_memory_fraction(share)
         nbytes = int(TAKEN_RATIO * share * self.cuda.mem_get_info()[1])
         self.ballast = self.torch.empty(nbytes, dtype=self.torch.uint8, device=self.where)
+
+
+def count_launched(events: Iterable[Any]) -> Counter[tuple[str, str, str]]:
+    """Return how often each (activity, name, operator) is among Kineto's events; "": no operator launched it."""
+    kinds = [(event, kind_of(event)) for event in events]
+    operators = {event.correlation_id(): event.name() for event, kind in kinds if kind == OPERATOR}
+    found: Counter[tuple[str, str, str]] = Counter()
+    for event, kind in kinds:
+        if (activity := WORDS.get(ACTIVITIES.get(kind, -1))) is not None:
+            found[activity, plain(event.name()), operators.get(event.linked_correlation_id(), "")] += 1
+    return found

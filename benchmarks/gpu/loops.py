@@ -96,6 +96,11 @@ def warm_up(device: Device, iterate: Callable[[], object], iterations: int = WAR
 # ---- scenarios ----
 
 
+def run_contexts(device: Device, loops: Loops, options: argparse.Namespace) -> dict[str, Any]:
+    """Have another client ask to subscribe, and time loops afterwards."""
+    return {"answer": device.subscribe(), "loops": run_loops(device, loops, options)}
+
+
 def run_loops(device: Device, loops: Loops, options: argparse.Namespace) -> dict[str, Any]:
     """Time loops, under torch.profiler where that is wanted."""
     return {loop: run_loop(device, loop, count, options) for loop, count in loops.items()}
@@ -218,6 +223,7 @@ def run_shares(device: Device, loops: Loops, options: argparse.Namespace) -> dic
 
 SCENARIOS = {
     "loops": run_loops,
+    "contexts": run_contexts,
     "turns": run_turns,
     "session": run_session,
     "windows": run_windows,

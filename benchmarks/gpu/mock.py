@@ -11,15 +11,17 @@ import os
 import signal
 import time
 from collections import Counter
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.gpu.reader import plain
+from benchmarks.gpu.second_client import ask_to_subscribe
 from deepprof.collectors.live.hook import find_hook
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-__all__ = ["KINDS", "MockDevice"]
+__all__ = ["KINDS", "REPLAYING", "MockDevice"]
 
 KINDS = {
     "plain": "nothing is wrong",
@@ -33,6 +35,9 @@ KINDS = {
     "blind": "graphs captured while collecting is off give no kernels",
     "dying": "the process dies beside another profiler, and without a device",
     "slow": "iterations take twenty times as long with us",
+    "late": "launches are told within the operator after their own",
+    "unlinked": "every other launch is told of no operator",
+    "forgetful": "after another profiler's session no operator is told of",
 }
 WORK_S = 0.002
 KERNEL, MEMCPY, MEMSET, GRAPH = 10, 1, 2, 51  # kinds of CUPTI's records
@@ -43,6 +48,8 @@ INVALID_FROM, LEAK_NBYTES = 1000, 4 << 20
 NODES, HTOD, GRAPH_ID = 5, 1, 1
 GEMM, ADD, COPY, ZERO = (KERNEL, "gemm"), (KERNEL, "_Z3addv"), (MEMCPY, "Memcpy HtoD"), (MEMSET, "Memset")
 LAUNCH = (GRAPH, "CUDA graph 1")
+REPLAYING = "replay a graph"  # the range around launches of a graph
+MODES = {"operators": 1, "python": 2}  # of contexts
 HOOK = str(find_hook())
 LAYERS = 12
 TRAIN = [
@@ -56,6 +63,7 @@ WORK = {
     "launch": [COPY, ZERO, *[ADD] * NODES],
     "compute": [GEMM] * 2,
     "graph": [ADD] * NODES,
+    "replay": [ADD] * NODES,
     "train": TRAIN,
     "copy": [COPY, ADD, COPY],
 }
@@ -84,17 +92,25 @@ class MockDevice:
     nodes = NODES
 
     def __init__(self, kind: str) -> None:
-        self.kind, self.done = kind, Counter[tuple[str, str]]()
-        self.number, self.iterations, self.names = 0, 0, dict[str, bytes]()  # CUPTI never frees a name
+        self.kind, self.done, self.mode = kind, Counter[tuple[str, str, str]](), 0
+        self.number = self.sent = self.iterations = 0  # of launches, records and iterations
+        self.names = dict[str, bytes]()  # CUPTI never frees a name
         self.session_ended_ns = 0  # of another profiler; 0: there was none
         self.cupti: Any = None
         if path := os.environ.get("CUDA_INJECTION64_PATH"):
             self.cupti = ctypes.CDLL(os.environ["DEEPPROF_CUPTI"], mode=ctypes.RTLD_GLOBAL)
             self.library = ctypes.CDLL(path)
             self.library.InitializeInjection()
+            self.begin_operators(path)
 
     def describe(self) -> dict[str, str]:
         return {"gpu": "none: a stand-in", "torch": "none", "cuda": "none"}
+
+    def begin_operators(self, library: str) -> None:
+        """Begin to call the library at operators, as PyTorch and the hook do, where contexts are asked for."""
+        self.mode = MODES.get(os.environ.get("DEEPPROF_CONTEXTS", ""), 0)
+        if self.mode and (self.library.deepprof_contexts(self.mode, b"", 1) or self.cupti.made_start(library.encode())):
+            raise RuntimeError("the library takes no operators")
 
     def find_none(self) -> None:
         """Be no device."""
@@ -102,18 +118,22 @@ class MockDevice:
             os.kill(os.getpid(), signal.SIGSEGV)
 
     def prepare(self, loop: str) -> Callable[[], object]:
-        as_launch = loop == "graph" and os.environ.get("DEEPPROF_GRAPHS") == "launches"
+        is_graph = loop in ("graph", "replay")
+        as_launch = is_graph and os.environ.get("DEEPPROF_GRAPHS") == "launches"
         sent = [LAUNCH] if as_launch else WORK[loop]
-        if self.kind == "blind" and loop == "graph" and self.cupti is not None:
+        if self.kind == "blind" and is_graph and self.cupti is not None:
             self.cupti.mock_capture(GRAPH_ID)
 
         def iterate() -> None:
             began_ns = time.monotonic_ns()
             time.sleep(20 * WORK_S if self.kind == "slow" and self.is_collecting() else WORK_S)
             self.iterations += 1
-            self.done.update((WORDS[kind], plain(name)) for kind, name in WORK[loop])
+            operator = operator_of if loop != "graph" else lambda _: ""
+            self.done.update((WORDS[kind], plain(name), operator(name)) for kind, name in WORK[loop])
             skipped = 1 if self.kind == "lossy" and self.iterations % 2 else 0
-            self.send(sent[skipped:], began_ns, is_graph=loop == "graph")
+            launched_by = [operator_of(name) for _, name in sent]
+            with self.inside(REPLAYING if loop == "replay" else ""):
+                self.send(sent[skipped:], began_ns, [] if is_graph else launched_by[skipped:])
 
         return iterate
 
@@ -121,18 +141,39 @@ class MockDevice:
         """Whether kernels are recorded now."""
         return self.cupti is not None and bool(self.cupti.mock_is_enabled(KERNEL))
 
-    def send(self, records: list[tuple[int, str]], began_ns: int, *, is_graph: bool) -> None:
-        """Let the device have done this since then, one after the other."""
+    @contextmanager
+    def inside(self, operator: str) -> Iterator[None]:
+        """Be in an operator, or none."""
+        is_told = bool(operator) and self.mode and not (self.session_ended_ns and self.kind == "forgetful")
+        if is_told:
+            self.cupti.made_begin(operator.encode())
+        yield
+        if is_told:
+            self.cupti.made_end()
+
+    def send(self, records: list[tuple[int, str]], began_ns: int, operators: list[str]) -> None:
+        """Let the device have done this since then, one after the other, each in its operator.
+
+        Without operators the records are of one launch of a graph.
+        """
         if self.cupti is None or not records:
             return
         each_ns = (time.monotonic_ns() - began_ns) // len(records)
         for place, (kind, name) in enumerate(records):
-            self.number += 1
+            self.number += 1 if operators or not place else 0
+            self.sent += 1
             start_ns = began_ns + place * each_ns
             times = self.to_device_clock(start_ns), self.to_device_clock(start_ns + each_ns - each_ns // 8)
             record = Record(*times, kind=kind, correlation=self.number, stream=7, name=self.keep(name))
-            record.type, record.nbytes, record.graph = HTOD, 64, GRAPH_ID if is_graph else 0
-            self.cupti.mock_emit(ctypes.byref(record))
+            record.type, record.nbytes, record.graph = HTOD, 64, 0 if operators else GRAPH_ID
+            with self.inside(self.choose_operator(operators, place)):
+                self.cupti.mock_emit(ctypes.byref(record))
+
+    def choose_operator(self, operators: list[str], place: int) -> str:
+        """Return in which operator a launch is told: in its own, where nothing is wrong."""
+        if not operators or (self.kind == "unlinked" and self.number % 2):
+            return ""
+        return operators[(place + (self.kind == "late")) % len(operators)]
 
     def to_device_clock(self, time_ns: int) -> int:
         """Return what a record says of a time of CLOCK_MONOTONIC."""
@@ -140,7 +181,7 @@ class MockDevice:
             return FOREIGN_RATIO * time_ns
         if self.session_ended_ns and self.kind == "stretched":
             time_ns = self.session_ended_ns + int(STRETCHED_RATIO * (time_ns - self.session_ended_ns))
-        if self.kind == "invalid" and self.number > INVALID_FROM:
+        if self.kind == "invalid" and self.sent > INVALID_FROM:
             time_ns -= EARLY_NS
         return time_ns + CLOCK_NS
 
@@ -150,7 +191,7 @@ class MockDevice:
     def synchronize(self) -> None:
         pass
 
-    def profile(self, run: Callable[[], object], *, count: bool = True) -> Counter[tuple[str, str]]:
+    def profile(self, run: Callable[[], object], *, count: bool = True) -> Counter[tuple[str, str, str]]:
         """Be another profiler, for which the hook steps aside."""
         is_beside = self.cupti is not None
         if is_beside and self.kind == "dying":
@@ -170,11 +211,20 @@ class MockDevice:
         self.session_ended_ns = time.monotonic_ns()
         if is_beside and self.kind == "intruding":
             found[min(found)] -= 1
-            found["kernel", "odd"] += 1
+            found["kernel", "odd", ""] += 1
         return found if count else Counter()
+
+    def subscribe(self) -> int:
+        """Return what the mock answers to a second client that asks to subscribe."""
+        return ask_to_subscribe(os.environ["DEEPPROF_CUPTI"])
 
     def memory_nbytes(self) -> int:
         return (1 << 30) + (LEAK_NBYTES * self.iterations if self.kind == "leaking" else 0)
 
     def allow(self, share: float) -> None:
         """There is no memory."""
+
+
+def operator_of(name: str) -> str:
+    """Return which operator launches a record of this name."""
+    return f"aten::{plain(name)}"

@@ -45,6 +45,7 @@ SOURCES = ROOT / "collectors/live/inject"
 LOOPS = ("launch", "compute", "graph")
 ITERATIONS = {"launch": 40, "compute": 50, "graph": 800}  # some 80 ms
 GOALS = {"launch": 0.03, "compute": 0.01, "graph": 0.03}  # of the time; the host has less to spare where it is late
+BUDGET = "DEEPPROF_CONTEXTS_BUDGET"
 OURS = ("DEEPPROF_", "CUDA_INJECTION", "NVTX_INJECTION", "INTEL_LIBITT", "KINETO_")
 
 
@@ -71,6 +72,7 @@ class Plan:
     rounds: int = 9
     repeats: int = 3
     graphs: str = "nodes"
+    contexts: str = "off"
     graph_records: int = 30_000_000
     graph_s: float = 110.0
     share_s: float = 3.0
@@ -94,8 +96,9 @@ def build(folder: Path) -> Path:
 
 
 def build_mock(folder: Path) -> Path:
-    """Compile the tests' mock of CUPTI, which is the driver too."""
-    sources = [ROOT / "tests/collectors/live/mock_cupti.c"]
+    """Compile the tests' mock of CUPTI, which is the driver too, with operators that a program can be in."""
+    tests = ROOT / "tests/collectors/live"
+    sources = [tests / "mock_cupti.c", tests / "mock_device.c", tests / "programs/made_operators.c"]
     return compile_library(sources, folder / "libcupti_mock.so", "-Wl,-soname,libcuda.so.1")
 
 
@@ -123,7 +126,9 @@ def environment(plan: Plan, socket: Path | None, *, hook: bool = True) -> dict[s
     variables["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), variables.get("PYTHONPATH")]))
     if socket is None:
         return variables
-    told, _ = inject(variables, InjectionPlan(plan.library, find_hook(), socket, "gpu-overhead", graphs=plan.graphs))
+    asked = InjectionPlan(plan.library, find_hook(), socket, "gpu-overhead", contexts=plan.contexts, graphs=plan.graphs)
+    told, _ = inject(variables, asked)
+    told |= {BUDGET: "100"} if plan.contexts != "off" else {}  # no iteration is left out
     told["PYTHONPATH"] = told["PYTHONPATH"] if hook else variables["PYTHONPATH"]
     if plan.calls is not None:
         told |= {"DEEPPROF_CUPTI": str(plan.calls), "LD_PRELOAD": str(plan.calls)}

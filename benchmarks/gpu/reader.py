@@ -18,8 +18,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from deepprof.collectors.live.packets import (
+    CONTEXT,
+    CONTEXT_SUM,
     EVENT,
     HEAD,
+    LAUNCH,
     MAGIC,
     NO_TIME,
     NOTICE_HEAD,
@@ -87,7 +90,10 @@ class TimeCheck:
 
 @dataclass
 class Session:
-    """What one process sent; `level` is what its last tick said, at `tick_ns` of CLOCK_MONOTONIC."""
+    """What one process sent; `level` is what its last tick said, at `tick_ns` of CLOCK_MONOTONIC.
+
+    `contexts`, `sums` and `launches` are the rows of its packets, as they came.
+    """
 
     consumer: Consumer | None = None
     hello: str = ""
@@ -96,6 +102,9 @@ class Session:
     reasons: Counter[str] = field(default_factory=Counter)
     clock: ClockFollower = field(default_factory=ClockFollower)
     waiting: list[Any] = field(default_factory=list)  # events whose next tick has not come
+    contexts: list[Any] = field(default_factory=list)
+    sums: list[Any] = field(default_factory=list)
+    launches: list[Any] = field(default_factory=list)
     events: int = 0
     records: int = 0
     next: int = 0
@@ -116,8 +125,12 @@ class Session:
             self.hello = payload.decode()
         elif kind is Kind.NAMES:
             self.take_names(payload)
-        elif kind in (Kind.EVENTS, Kind.RANGES, Kind.MEMORY_CHANGES, Kind.END):
+        elif kind in (Kind.EVENTS, Kind.RANGES, Kind.MEMORY_CHANGES, Kind.CONTEXT_SUMS, Kind.END):
             self.take_records(kind, payload)
+        elif kind is Kind.CONTEXTS:
+            self.contexts.append(np.frombuffer(payload, CONTEXT))
+        elif kind is Kind.LAUNCHES:
+            self.launches.append(np.frombuffer(payload, LAUNCH))
         elif kind is Kind.TICK:
             self.take_tick(np.frombuffer(payload, TICK)[0])
         elif kind is Kind.NOTICE:
@@ -136,6 +149,8 @@ class Session:
         self.records += int(head["count"])
         self.reasons[Reason(int(head["reason"])).name] += 1
         self.ended |= kind is Kind.END
+        if kind is Kind.CONTEXT_SUMS:
+            self.sums.append(np.frombuffer(payload, CONTEXT_SUM, offset=RECORDS_HEAD.itemsize))
         if kind is Kind.EVENTS:
             self.events += int(head["count"])
             if self.consumer is not None:

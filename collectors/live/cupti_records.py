@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from deepprof.collectors.live.packets import EVENT, NO_COPY
+from deepprof.collectors.live.packets import EVENT, HAS_CORRELATION, NO_COPY
 
 Array = npt.NDArray[Any]
 Intern = Callable[[Sequence[str]], npt.NDArray[np.uint32]]
@@ -21,7 +21,7 @@ COPY_NAMES = ("HtoD", "DtoH", "DtoD", "PtoP", "HtoH")
 # CUpti_ActivityMemcpyKind; arrays lie on the device.
 COPY_KINDS = {1: 0, 2: 1, 3: 0, 4: 1, 5: 2, 6: 2, 7: 2, 8: 2, 9: 4, 10: 3}
 SYNC_NAMES = {1: "Event Sync", 2: "Stream Wait Event", 3: "Stream Sync", 4: "Context Sync"}
-HAS_CORRELATION, SMALL = 1, 2**32 - 1
+SMALL = 2**32 - 1
 LATEST_NS = 2**63 - 1
 
 

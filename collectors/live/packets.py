@@ -18,6 +18,7 @@ PAYLOAD_NBYTES = 4 << 20  # the largest payload that an agent takes
 NO_TIME = -(2**63)
 NO_COPY = 255
 NO_TOTAL = 2**64 - 1
+HAS_CORRELATION = 1  # a flag of an EVENT
 ANNOTATION, BY_NAME = 254, 255  # categories of a range beside those of host events
 # What is counted: activities, ranges, changes of memory, sums of contexts.
 RECORD_KINDS = ("kernel", "memcpy", "memset", "graph", "sync", "range", "memory", "context")

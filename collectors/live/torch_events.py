@@ -15,7 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from deepprof.collectors.live.nesting import count_depths
-from deepprof.collectors.live.packets import ANNOTATION, EVENT, MEMORY_CHANGE, NO_COPY, NO_TOTAL, RANGE
+from deepprof.collectors.live.packets import (
+    ANNOTATION,
+    EVENT,
+    HAS_CORRELATION,
+    MEMORY_CHANGE,
+    NO_COPY,
+    NO_TOTAL,
+    RANGE,
+)
 
 Array = npt.NDArray[Any]
 Intern = Callable[[Sequence[str]], npt.NDArray[np.uint32]]
@@ -23,7 +31,6 @@ EventTree = Callable[[], Sequence[Any]]
 """Returns the roots of torch's tree of events, whose allocations have addresses and totals."""
 
 FROM_TORCH = 3
-HAS_CORRELATION = 1
 ACTIVITIES = {"kernel": 0, "gpu_memcpy": 1, "gpu_memset": 2, "cuda_sync": 4}
 RUNTIME = 1
 CATEGORIES = {

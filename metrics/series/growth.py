@@ -13,7 +13,6 @@ from deepprof.metrics.breakdown.host_states import BUILD
 from deepprof.metrics.breakdown.parts import COPY_PARTS, IDLE_PARTS
 from deepprof.metrics.intervals import Intervals, intervals_of
 from deepprof.metrics.loop import Loop
-from deepprof.metrics.memory.floors import find_floors
 from deepprof.metrics.names import rows_named
 from deepprof.metrics.operators import COMPILER_RANGE
 from deepprof.metrics.series.statistics import deviation
@@ -36,11 +35,6 @@ INTERVAL_GROWTH = 0.5  # the interval grows by half of its median over the captu
 COUNTS = ("kernels", "events")  # not launches: they are counted by device time, which the host is ahead of
 COUNT_GROWTH = 0.02  # the number of kernels is constant, or varies with the batch: then tau is small
 ORDERLY = 0.5  # tau from which a count grows and does not only vary
-
-MEMORY_GROWTH = 0.05  # of what is in use, over the capture
-LEAK_NBYTES = 64 << 20  # per iteration: a GPU of 80 GB is full after 1200
-RISING = 0.9  # least share of the iterations that leave at least as much as the one before
-LASTING = 0.2  # least share of the growth in the second half: caches and workspaces fill in the first
 
 FEWEST_BUILT = 2  # iterations: what is built in a single one may belong to the job's start
 MIN_REBUILT_SHARE = 0.5  # of the iterations: if fewer build something, it is no property of the loop
@@ -86,20 +80,6 @@ class CountGrowth:
     lost_ns: float
     time_ns: float
     extra_ns: float
-    bounds: tuple[int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class _MemoryGrowth:
-    """Memory that iterations do not free; `rising` is the share that leave no less in use than the one before.
-
-    `last` is the memory in use at the end, null if no totals were recorded.
-    """
-
-    per_iteration: float
-    grown: int
-    last: int | None
-    rising: float
     bounds: tuple[int, int]
 
 
@@ -210,25 +190,6 @@ def find_count_growth(loop: Loop) -> CountGrowth | None:
     # Medians of outer thirds lie two thirds of the growth apart, and the first a sixth of it above the begin.
     extra = float(rows["iteration_ns"].mean()) - (fast - lost / 4)  # type: ignore[arg-type]
     return CountGrowth(name, first, last, trend, lost, slow, min(lost, max(0.0, extra)), bounds)
-
-
-def find_memory_growth(loop: Loop, trace: Trace) -> _MemoryGrowth | None:
-    """Return the growth of what iterations leave in use, unless it stops, or comes and goes."""
-    floors = find_floors(loop, trace)
-    if floors is None or len(floors.nbytes) < MIN_GROWTH_ITERATIONS:
-        return None
-    nbytes = floors.nbytes
-    steps = np.diff(nbytes)
-    rising, grown = float((steps >= 0).mean()), int(nbytes[-1] - nbytes[0])
-    later = int(nbytes[-1] - nbytes[len(nbytes) // 2])
-    if grown <= 0 or rising < RISING or later < LASTING * grown or float((steps > 0).mean()) < MIN_REBUILT_SHARE:
-        return None
-    relative = grown >= MEMORY_GROWTH * int(nbytes[0]) if floors.absolute else False
-    if not relative and grown < LEAK_NBYTES * len(steps):
-        return None
-    last = int(nbytes[-1]) if floors.absolute else None
-    bounds = (int(floors.index[0]), int(floors.index[-1]))
-    return _MemoryGrowth(float(np.median(steps)), grown, last, rising, bounds)
 
 
 def find_rebuilding(loop: Loop, trace: Trace) -> Rebuilding | None:

@@ -1,4 +1,4 @@
-"""Whether a series of measurements grows: Theil-Sen slope and Kendall's tau, both robust to outliers."""
+"""Whether a series of measurements grows: Theil-Sen slope and Kendall's tau, both robust to outliers, and its drift."""
 
 from __future__ import annotations
 
@@ -74,6 +74,19 @@ def _inflation(left: npt.NDArray[np.float64]) -> float:
     alike[np.abs(alike) < SURE / math.sqrt(n)] = 0
     weight = (n - lag) * (n - lag - 1) * (n - lag - 2)
     return max(1.0, 1 + 2 * float(weight @ alike) / (n * (n - 1) * (n - 2)))
+
+
+def chance_of_drift(values: npt.ArrayLike) -> float:
+    """Return the most that the chance can be of ending so far above the first value without drift.
+
+    Without drift each step goes down as likely as up, however the sizes of steps differ. A sum of numbers with random
+    signs is t times the root of their sum of squares, or more, with a chance of at most exp(-t²/2) (Hoeffding, J. Am.
+    Stat. Assoc. 58, 1963, theorem 2). A walk without drift often has a trend by Kendall's tau; a series that scatters
+    around its level, or falls back, ends even nearer to where it began. 1 for fewer than two values.
+    """
+    steps = np.diff(np.asarray(values, np.float64))
+    risen, squares = float(steps.sum()), float(steps @ steps)
+    return math.exp(-(risen**2) / (2 * squares)) if risen > 0 else 1.0
 
 
 def rises_throughout(values: npt.ArrayLike, trend: Trend) -> bool:

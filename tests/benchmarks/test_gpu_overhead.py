@@ -6,13 +6,10 @@ import signal
 import subprocess
 import sys
 import time
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,7 +18,6 @@ import pytest
 from benchmarks import gpu_overhead
 from benchmarks.gpu import coexistence, cost, graphs, loops, no_device, programs, sharing
 from benchmarks.gpu.counting import describe_difference
-from benchmarks.gpu.devices import TorchDevice
 from benchmarks.gpu.marks import Marks, busy_ratio, compare_pace, compare_times, mine
 from benchmarks.gpu.programs import Failed, OutOfTime, Plan
 from benchmarks.gpu.reader import EventLog, Session, TimeCheck, demangle, plain
@@ -29,20 +25,11 @@ from benchmarks.gpu.rows import Row, Verdict, draw_table
 from benchmarks.gpu.sharing import Configuration
 from benchmarks.gpu_overhead import CHECKS, main, run_checks
 from deepprof.collectors.live.packets import EVENT, NO_TIME, TICK, CollectionLevel
+from tests.benchmarks.conftest import failed
 from tests.collectors.live.building import build
 from tests.collectors.live.reader import Agent, finish_job, start_job
 
 MS = 10**6
-
-
-@pytest.fixture
-def plan(tmp_path: Path) -> Callable[[str], Plan]:
-    built = build("plain")
-    return lambda mock: gpu_overhead.shrink(Plan(tmp_path, built.library, mock=mock, patience_s=60), built.mock)
-
-
-def failed(rows: list[Row]) -> list[str]:
-    return [row.check for row in rows if row.verdict is Verdict.FAILED]
 
 
 # ---- a stand-in with a fault ----
@@ -55,6 +42,8 @@ FIGURES = {
     "windows": ["40 of 40 kernels of its replays seen once on"],
     "no-device": ["the CUDA driver shows this process no"],
     "replays": ["2,000 seen, 0 with an"],
+    "contexts": ["728 records in a context, 0 in none", "40 of 40 records in the range around them"],
+    "cost": ["operators 2,"],
 }
 # Of the other checks all rows pass but those that a test below makes fail.
 FEW = ["counts", "launches", "windows", "no-device", "replays"]
@@ -212,6 +201,8 @@ TAKEN = {
     "deepprof": [1.02, 2.04, 9.0],
     "launches": [],
     "torch": [2.0, 4.0, 2],
+    "operators": [1.122, 2.04, 9.9],
+    "python": [2.04, 4.08, 18.0],
 }
 
 
@@ -222,6 +213,8 @@ def test_goals_are_held_against_the_median() -> None:
         ("overhead: launch-bound", "ok"),
         ("overhead: compute-bound", "FAILED"),
         ("overhead: CUDA graph", "ok"),
+        ("--contexts: launch-bound", "measured"),
+        ("--contexts: compute-bound", "measured"),
         ("records lost while it was measured", "ok"),
     ]
     assert rows[0].figure.startswith(
@@ -229,6 +222,10 @@ def test_goals_are_held_against_the_median() -> None:
     )
     assert "torch.profiler +100.00%" in rows[0].figure
     assert "--graphs launches" not in rows[0].figure
+    assert rows[3].figure == (
+        "off 51,000.0 µs an iteration; operators 51,000.0 µs, +10.00% (+0.0%…+10.0%); "
+        "python 102,000.0 µs, +100.00% (+100.0%…+100.0%); rounds: 3"
+    )
 
 
 @pytest.mark.parametrize(
@@ -258,8 +255,9 @@ def test_each_round_has_the_opposite_order_of_the_one_before(plan: Callable[[str
     costs = cost.Costs()
     cost.take_turns(replace(plan("plain"), rounds=2), {mode: Timed(mode) for mode in cost.MODES}, costs)  # type: ignore[misc]
     without = [mode for mode in cost.MODES if mode != "launches"]
+    of_graphs = [mode for mode in cost.MODES if mode not in cost.CONTEXTS]
     assert [mode for mode, loop in turns if loop == "launch"] == [*without, *reversed(without)]
-    assert [mode for mode, loop in turns if loop == "graph"] == [*cost.MODES, *reversed(cost.MODES)]
+    assert [mode for mode, loop in turns if loop == "graph"] == [*of_graphs, *reversed(of_graphs)]
     assert costs.seconds["compute"]["torch"] == [2.0, 2.0]
     assert costs.rounds == 2
     cost.take_turns(replace(plan("plain"), rounds=9, until_s=time.monotonic()), {}, costs)
@@ -468,42 +466,3 @@ def test_long_cells_go_over_several_lines() -> None:
     assert lines[2].split()[:2] == ["check", "word"]
     assert lines[2].rstrip().endswith("never")
     assert lines[3].startswith(" " * 36)
-
-
-# ---- the code for torch, on a CPU ----
-
-
-class FakeGraph:
-    def replay(self) -> None:
-        pass
-
-
-@contextmanager
-def capture(_: FakeGraph) -> Iterator[None]:
-    yield
-
-
-def test_the_code_for_torch_runs() -> None:
-    pytest.importorskip("torch", reason="torch is not installed")
-    cuda = SimpleNamespace(
-        CUDAGraph=FakeGraph,
-        graph=capture,
-        synchronize=lambda: None,
-        empty_cache=lambda: None,
-        set_per_process_memory_fraction=lambda share: None,
-        mem_get_info=lambda: (1 << 20, 3 << 20),
-        get_device_name=lambda _: "none",
-    )
-    device = TorchDevice("cpu", cuda)
-    device.allow(0.5)
-    assert device.ballast.numel() == int(0.8 * 0.5 * (3 << 20))
-    assert device.memory_nbytes() == 2 << 20
-    assert device.describe()["gpu"] == "none"
-    for loop in ("launch", "graph", "train"):
-        loops.warm_up(device, device.prepare(loop), 1)
-    assert len(loops.mark(device, device.prepare("launch"), 2)) == 2
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch's, about the missing device
-        assert device.profile(device.prepare("launch")) == Counter()
-    for loop in ("compute", "copy"):
-        assert callable(device.prepare(loop))

@@ -193,7 +193,8 @@ class MemoryLooks:
     """Tells the library what tensors have in use on the devices of an optimizer, before and after each of its steps.
 
     A peak in between is told with the next look, where torch counts a higher one than before. The device's work is not
-    waited for: torch's allocator runs ahead of it, on the host.
+    waited for: torch's allocator runs ahead of it, on the host. What was asked for is told, as snapshots have it: the
+    blocks that the allocator gave may be 1 MiB longer each, by what its cache holds just then, and hide a small leak.
     """
 
     def __init__(self, torch: ModuleType, library: Any) -> None:
@@ -222,11 +223,11 @@ class MemoryLooks:
     def look_at(self, device: int) -> None:
         """Tell what is in use on a device now, after its peak if that was higher than the one before."""
         stats = self.cuda.memory_stats_as_nested_dict(device)
-        allocated, reserved = stats["allocated_bytes"]["all"], stats["reserved_bytes"]["all"]
-        if allocated["peak"] > self.peaks.get(device, allocated["current"]):
-            self.library.deepprof_memory(device, allocated["peak"], NO_TOTAL, self.find_size(device))
-        self.peaks[device] = max(self.peaks.get(device, 0), allocated["peak"])
-        self.library.deepprof_memory(device, allocated["current"], reserved["current"], self.find_size(device))
+        in_use, reserved = _choose_in_use(stats), stats["reserved_bytes"]["all"]
+        if in_use["peak"] > self.peaks.get(device, in_use["current"]):
+            self.library.deepprof_memory(device, in_use["peak"], NO_TOTAL, self.find_size(device))
+        self.peaks[device] = max(self.peaks.get(device, 0), in_use["peak"])
+        self.library.deepprof_memory(device, in_use["current"], reserved["current"], self.find_size(device))
 
     def find_size(self, device: int) -> int:
         """Return how much memory a device has."""
@@ -240,6 +241,12 @@ class MemoryLooks:
         text = f"out of memory on device {device}: {sizes}"
         _quietly(lambda: self.library.deepprof_notice(OUT_OF_MEMORY, text.encode()))
         _quietly(lambda: self.look_at(device))
+
+
+def _choose_in_use(stats: Any) -> Any:
+    """Return torch's counters of what was asked for, or of blocks where it counts none, as before 2.0."""
+    requested = stats.get("requested_bytes", {}).get("all", {"peak": 0})
+    return requested if requested["peak"] > 0 else stats["allocated_bytes"]["all"]
 
 
 def _gibibytes(nbytes: int) -> str:

@@ -1,10 +1,9 @@
 """Every iteration leaves more memory in use: losses kept with their history, caches without a limit.
 
 A line leaks that leaves something unreleased in nearly all iterations, if that would double what is in use within a
-thousand of them (where no totals are recorded: if it is large, too), or fill the device within a hundred
-thousand. Where
-allocations have no addresses, or no single line leaks, what iterations leave in use in all must grow
-(`find_memory_growth`).
+thousand of them (where no totals are recorded: if it is large, too), or fill the device within a hundred thousand.
+Where allocations have no addresses, or no single line leaks, what iterations leave in use in all must grow
+(`find_memory_growth`): by a good part of it, or over twenty iterations and more by as much as a line that leaks.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from deepprof.diagnosis.rule import rule
 from deepprof.metrics.contexts.frames import write_line
 from deepprof.metrics.memory.device_memory import DeviceMemory
 from deepprof.metrics.memory.leaks import list_growth
-from deepprof.metrics.series.growth import LEAK_NBYTES, find_memory_growth
+from deepprof.metrics.memory.rises import LEAK_NBYTES, find_memory_growth
 
 DOUBLED, FULL = 1_000, 100_000  # iterations within which memory in use doubles, or the device is full
 KEPT = (
@@ -99,11 +98,13 @@ def _is_much(memory: DeviceMemory, nbytes: float) -> bool:
 
 def _find_rise(memory: DeviceMemory) -> _Leak | None:
     """Return by how much more memory is in use after each iteration, whoever allocates it."""
-    found = None if memory.loop is None else find_memory_growth(memory.loop, trace_of(memory))
+    if memory.loop is None:
+        return None
+    found = find_memory_growth(memory.loop, trace_of(memory), lambda nbytes: _is_much(memory, nbytes))
     if found is None:
         return None
     many = found.bounds[1] - found.bounds[0] + 1
-    return _Leak(found.per_iteration, found.grown, many, found.rising, {}, "")
+    return _Leak(found.per_iteration, found.grown, many, found.certainty, {}, "")
 
 
 def _last_in_use(memory: DeviceMemory) -> int | None:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import polars as pl
 
 from deepprof.collectors.importers.kineto.kinds import FRAMEWORK_RANGE
-from deepprof.collectors.live.packets import ANNOTATION, BY_NAME, NO_TOTAL
+from deepprof.collectors.live.packets import ANNOTATION, BY_NAME, HAS_CORRELATION, NO_TOTAL
 from deepprof.collectors.trace import (
     ANNOTATIONS,
     COPY_KINDS,
@@ -26,7 +26,6 @@ Int64s = npt.NDArray[np.int64]
 Ids = npt.NDArray[np.uint32]
 Marks = npt.NDArray[np.bool_]
 
-HAS_CORRELATION = 1
 COPY, MEMSET, SYNC = 1, 2, 4
 NO_STREAM = 2**32 - 1  # of a synchronisation that waits for no stream in particular
 OPERATOR = re.compile(r"::|^## Call CompiledFxGraph")  # as metrics.operators finds them, which is a layer above

@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from deepprof.collectors.trace import ACTIVITIES
-from deepprof.live.agent.conversion import HAS_CORRELATION
+from deepprof.collectors.live.packets import HAS_CORRELATION, RECORD_KINDS
 from deepprof.live.agent.reordering import Rows
 
 MOST_LAUNCHES, MOST_EVENTS = 1 << 18, 1 << 18  # that wait for each other
 PATIENCE_NS = 10_000_000_000  # for which one waits: a device runs what was launched some seconds later, if that
 LONGEST_NS = 2**42  # of one event in a sum: sums of all that wait stay inside int64
-SYNC = ACTIVITIES.index("sync")
+SYNC = RECORD_KINDS.index("sync")  # an activity is its kind of record
 
 Int64s = npt.NDArray[np.int64]
 _KNOWN = np.dtype([("correlation", "<u4"), ("context", "<u4"), ("came_ns", "<i8")])

@@ -15,6 +15,8 @@ import pytest
 
 HERE = Path(__file__).resolve().parent
 EARLY, REPLAY = HERE / "programs" / "early.c", HERE / "programs" / "replay.c"
+# And operators around what the device does.
+MOCK = [HERE / "mock_cupti.c", HERE / "mock_device.c", HERE / "programs" / "made_operators.c"]
 INJECT = HERE.parents[2] / "collectors" / "live" / "inject"
 FLAGS = ["-std=c11", "-g", "-Wall", "-Wextra", "-Werror", "-fPIC", "-pthread", "-fvisibility=hidden"]
 SANITIZERS = {
@@ -53,7 +55,7 @@ def run(command: list[str]) -> None:
 def build(flavour: str) -> Built:
     """Return the programs of `flavour`; another process that builds the same makes the same files."""
     sources = sorted(INJECT.glob("*.c"))
-    texts = [*sources, *sorted(INJECT.glob("*.h")), *sorted(HERE.glob("*.[ch]")), EARLY, REPLAY]
+    texts = [*sources, *sorted(INJECT.glob("*.h")), *sorted(HERE.glob("*.[ch]")), EARLY, REPLAY, MOCK[-1]]
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in texts) + repr((FLAGS, SANITIZERS)).encode())
     home = Path(tempfile.gettempdir()) / f"deepprof-inject-{os.getuid()}-{digest.hexdigest()[:16]}-{flavour}"
     built = Built(*(home / name for name in ("inject.so", "mock.so", "job", "training", "early", "replay")))
@@ -71,8 +73,8 @@ def compile_all(cc: str, flags: list[str], work: Path, sources: list[Path]) -> N
     shared = [cc, *FLAGS, *flags, "-shared"]
     run([*shared, "-Wl,-z,nodelete", *map(str, sources), "-o", str(work / "inject.so"), "-ldl"])
     visible = [flag for flag in shared if flag != "-fvisibility=hidden"]
-    mock = [*visible, "-Wl,-soname,libcuda.so.1", str(HERE / "mock_cupti.c")]  # it is the driver too
-    run([*mock, "-o", str(work / "mock.so")])
+    mock = [*visible, "-Wl,-soname,libcuda.so.1", *map(str, MOCK)]  # it is the driver too
+    run([*mock, "-o", str(work / "mock.so"), "-ldl"])
     for name in ("job", "training"):
         run([cc, *FLAGS, *flags, str(HERE / f"{name}.c"), str(HERE / "device.c"), "-o", str(work / name), "-ldl"])
     run([cc, *FLAGS, *flags, str(EARLY), "-o", str(work / "early"), "-ldl"])

@@ -33,9 +33,13 @@ class Library:
 
 
 class Cuda:
-    """An allocator of several devices that counts as torch's does, and begins when it is first used."""
+    """An allocator of several devices that counts as torch's does, and begins when it is first used.
 
-    def __init__(self) -> None:
+    Its blocks are `longer` than what is asked for; with None it does not count what was.
+    """
+
+    def __init__(self, longer: int | None = None) -> None:
+        self.longer = longer
         self.allocated: dict[int, int] = {}
         self.peak: dict[int, int] = {}
         self.reserved: dict[int, int] = {}
@@ -48,7 +52,10 @@ class Cuda:
 
     def memory_stats_as_nested_dict(self, device: int) -> dict[str, Any]:
         allocated = {"current": self.allocated[device], "peak": self.peak[device]}
-        return {"allocated_bytes": {"all": allocated}, "reserved_bytes": {"all": {"current": self.reserved[device]}}}
+        stats = {"allocated_bytes": {"all": allocated}, "reserved_bytes": {"all": {"current": self.reserved[device]}}}
+        if self.longer is None:
+            return stats
+        return stats | {"requested_bytes": {"all": {name: max(0, n - self.longer) for name, n in allocated.items()}}}
 
     def get_device_properties(self, device: int) -> Any:
         return SimpleNamespace(total_memory=SIZE + device)
@@ -79,8 +86,8 @@ class Place:
         return isinstance(other, Place) and (self.type, self.index) == (other.type, other.index)
 
 
-def make() -> tuple[Cuda, Library, MemoryLooks]:
-    cuda, library = Cuda(), Library()
+def make(longer: int | None = None) -> tuple[Cuda, Library, MemoryLooks]:
+    cuda, library = Cuda(longer), Library()
     return cuda, library, MemoryLooks(SimpleNamespace(cuda=cuda), library)  # type: ignore[arg-type]
 
 
@@ -92,6 +99,22 @@ def test_a_look_has_what_is_in_use_and_held_of_how_much() -> None:
     cuda.allocate(20)
     looks.look(optimizer, (), {})
     assert library.looks == [(0, 100, 100, SIZE), (0, 120, NO_TOTAL, SIZE), (0, 120, 120, SIZE)]
+
+
+def test_what_was_asked_for_is_in_use_where_torch_counts_it() -> None:
+    cuda, library, looks = make(longer=30)
+    for nbytes in (100, 60, -60):
+        cuda.allocate(nbytes)
+        looks.look(Optimizer("cuda:0"))
+    assert library.looks == [(0, 70, 100, SIZE), (0, 130, NO_TOTAL, SIZE), (0, 130, 160, SIZE), (0, 70, 160, SIZE)]
+
+
+def test_an_allocator_that_counts_no_requests_is_asked_for_blocks() -> None:
+    """The counter is there, and stays 0."""
+    cuda, library, looks = make(longer=1000)
+    cuda.allocate(100)
+    looks.look(Optimizer("cuda:0"))
+    assert library.looks == [(0, 100, 100, SIZE)]
 
 
 def test_a_peak_is_told_once_when_it_rises() -> None:

@@ -31,7 +31,7 @@ from deepprof.simulation import simulate, write
 from tests.deepprof.diagnosis.loops import Did, Job, compute
 from tests.loops import MS, make_loop
 from tests.manifest import path_of, rows
-from tests.metrics.series.test_growth import MIB, leaking
+from tests.metrics.memory.test_rises import MIB, leaking
 from tests.tables import Row, make_trace, table
 
 GB = 1_000_000_000

@@ -11,15 +11,11 @@ from deepprof.collectors.trace import Trace
 from deepprof.metrics.series.growth import (
     find_count_growth,
     find_interval_growth,
-    find_memory_growth,
     find_rebuilding,
 )
 from tests.chance import examples
 from tests.loops import MS, make_loop
-from tests.metrics.memory.test_floors import mark, with_memory
 from tests.tables import Row, launch, make_trace, span
-
-MIB = 1 << 20
 
 
 @settings(max_examples=examples(50))
@@ -56,49 +52,8 @@ def test_counts_that_vary_with_the_batch_do_not_grow(seed: int, n: int) -> None:
 @pytest.mark.parametrize("n", [0, 1, 5])
 def test_few_iterations_prove_no_growth(n: int) -> None:
     loop = make_loop([10.0] * n, kernels=[100.0 + 10 * i for i in range(n)] or 100)
-    trace = leaking([i * 100 * MIB for i in range(n)])
-    assert find_count_growth(loop) is find_interval_growth(loop) is find_memory_growth(loop, trace) is None
+    assert find_count_growth(loop) is find_interval_growth(loop) is None
     assert n > 1 or find_rebuilding(loop, compiling(n, 0.5)) is None
-
-
-def leaking(floor: list[int], total: bool = True, base: int = 1000 * MIB) -> Trace:
-    """Return a trace whose iterations of 10 ms leave `floor` more bytes than `base` in use."""
-    rows = [mark(-1, base, base if total else None)]
-    last = 0
-    for i, left in enumerate(floor):
-        at, peak = 10.0 * i, base + left + 500 * MIB
-        rows += [
-            mark(at + 3, peak - base - last, peak if total else None),
-            mark(at + 9.9, base + left - peak, base + left if total else None),
-        ]
-        last = left
-    return with_memory(make_trace(), rows)
-
-
-@pytest.mark.parametrize("total", [False, True])
-def test_memory_that_is_never_given_back_grows(total: bool) -> None:
-    loop = make_loop([10.0] * 12)
-    found = find_memory_growth(loop, leaking([80 * MIB * (i + 1) for i in range(13)], total))
-    assert found is not None
-    assert found.per_iteration == 80 * MIB
-    assert found.rising == 1
-    assert (found.last is None) != total
-
-
-@pytest.mark.parametrize(
-    "floor",
-    [
-        [0] * 14,
-        [300, 500, 600, 640, 650] + [650] * 9,  # caches fill at first
-        [100 * (i % 4) for i in range(14)],  # a sawtooth
-        list(range(14)),  # a megabyte per iteration of a gigabyte
-        [-50 * i for i in range(14)],
-        [0, 900] + [900] * 12,  # once
-    ],
-    ids=["constant", "filling", "sawtooth", "little", "shrinking", "once"],
-)
-def test_memory_that_only_moves_does_not(floor: list[int]) -> None:
-    assert find_memory_growth(make_loop([10.0] * 13), leaking([MIB * each for each in floor])) is None
 
 
 def compiling(

@@ -1,6 +1,6 @@
 """Programs to compare calling contexts on: contexts.py NAME ITERATIONS [TRACE]. It waits for a line.
 
-With TRACE, torch.profiler records `train` with stacks and writes it there.
+With TRACE, torch.profiler records `train` with stacks and writes it there. CONTEXTS_ON=cuda: on a GPU.
 """
 
 import os
@@ -55,7 +55,7 @@ class SmallSteps(nn.Module):
         return torch.sigmoid(give) * torch.tanh(cell), cell
 
     def forward(self, inputs):
-        state = cell = torch.zeros(inputs.shape[0], 32)
+        state = cell = torch.zeros(inputs.shape[0], 32, device=inputs.device)
         for each in inputs.unbind(1):
             state, cell = self.step(each, state, cell)
         return self.out(state)
@@ -109,9 +109,10 @@ def read_resident_nbytes():
 def main(name, iterations, trace):
     torch.manual_seed(0)
     make, shape = MODELS[name]
-    model = make()
+    where = os.environ.get("CONTEXTS_ON", "cpu")
+    model = make().to(where)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    inputs, targets = torch.randn(shape), torch.randint(0, 10, shape[:1])
+    inputs, targets = torch.randn(shape, device=where), torch.randint(0, 10, shape[:1], device=where)
     if trace is None:
         train(model, optimizer, inputs, targets, min(iterations, 20))
         before = read_resident_nbytes()
@@ -119,7 +120,9 @@ def main(name, iterations, trace):
         if "SHOW_GROWTH" in os.environ:
             print(read_resident_nbytes() - before)
         return
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], with_stack=True) as profiled:
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    activities += [torch.profiler.ProfilerActivity.CUDA] if where == "cuda" else []
+    with torch.profiler.profile(activities=activities, with_stack=True) as profiled:
         train(model, optimizer, inputs, targets, iterations)
     profiled.export_chrome_trace(trace)
 
