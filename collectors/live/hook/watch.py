@@ -1,4 +1,4 @@
-"""Waits for `import torch` in a Python process of a job, and runs the sitecustomize that ours shadows.
+"""Waits in a Python process of a job for the import of torch or JAX, and runs the sitecustomize that ours shadows.
 
 It loads no module that is not loaded already, prints nothing and leaves sys.path as it would be without the hook.
 """
@@ -14,15 +14,23 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
+TORCH = {"torch": "torch_hook.py"}
+JAX = {"jaxlib._jax": "jax_hook.py", "jaxlib.xla_extension": "jax_hook.py"}  # the latter up to 0.6.0
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
-class TorchImportFinder:
-    """A module finder that finds no module itself, and has the hook run once torch has been imported."""
+class HookImportFinder:
+    """A module finder that finds no module itself, and has a hook run once a module has been imported.
+
+    `hooks` are files by the names of modules: each runs once, for the first module that has it.
+    """
+
+    def __init__(self, hooks: dict[str, str]) -> None:
+        self.hooks = hooks
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """Return torch's spec, whose loader calls the hook; None for all other modules."""
-        if name != "torch":
+        """Return the spec of a module with a hook, whose loader calls that; None for all other modules."""
+        if name not in self.hooks:
             return None
         spec = find(name, path, target, [finder for finder in sys.meta_path if finder is not self])
         try:  # noqa: SIM105  # contextlib is not loaded yet, here and below
@@ -43,16 +51,24 @@ class TorchImportFinder:
             return
 
         def exec_module(module: ModuleType) -> None:
-            if module.__name__ != "torch":
+            if module.__name__ not in self.hooks:
                 execute(module)
                 return
             del loader.exec_module
             execute(module)
-            if self in sys.meta_path:
-                sys.meta_path.remove(self)
-                attach(module)
+            self.run(module)
 
         loader.exec_module = exec_module
+
+    def run(self, module: ModuleType) -> None:
+        """Run the hook of a module that has just been imported; the last one leaves nothing behind."""
+        hook = self.hooks.get(module.__name__)
+        for name in [name for name, other in self.hooks.items() if other == hook]:
+            del self.hooks[name]
+        if not self.hooks and self in sys.meta_path:
+            sys.meta_path.remove(self)
+        if hook:
+            attach(module, hook)
 
 
 def find(name: str, path: Any, target: Any, finders: list[Any]) -> ModuleSpec | None:
@@ -64,13 +80,14 @@ def find(name: str, path: Any, target: Any, finders: list[Any]) -> ModuleSpec | 
     return None
 
 
-def attach(torch: ModuleType) -> None:
-    """Run the hook on a torch that has just been imported. A failure here never harms the job."""
+def attach(module: ModuleType, hook: str) -> None:
+    """Run a hook on a module that has just been imported. A failure here never harms the job."""
     try:
-        space: dict[str, Any] = {"__name__": "_deepprof_torch_hook"}
-        with open(os.path.join(HERE, "torch_hook.py"), "rb") as source:
-            exec(compile(source.read(), source.name, "exec"), space)  # noqa: S102  # its folder is not on sys.path
-        space["attach"](torch)
+        space: dict[str, Any] = {"__name__": "_deepprof_" + hook}
+        for name in ("process.py", hook):
+            with open(os.path.join(HERE, name), "rb") as source:
+                exec(compile(source.read(), source.name, "exec"), space)  # noqa: S102  # its folder is not on sys.path
+        space["attach"](module)
     except Exception:  # noqa: S110
         pass
 
@@ -91,5 +108,6 @@ def begin() -> None:
     """Install the finder and run the shadowed sitecustomize, at the interpreter's start where sitecustomize runs."""
     sys.path[:] = [path for path in sys.path if os.path.normpath(path) != HERE]
     if os.environ.get("DEEPPROF_SOCKET") and os.environ.get("DEEPPROF_INJECT"):
-        sys.meta_path.insert(0, TorchImportFinder())
+        contexts = os.environ.get("DEEPPROF_CONTEXTS") in ("operators", "python")
+        sys.meta_path.insert(0, HookImportFinder({**TORCH, **(JAX if contexts else {})}))
     _run_shadowed()

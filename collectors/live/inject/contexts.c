@@ -196,6 +196,8 @@ void dp_contexts_number(int number_at, int thread_at)
 int dp_contexts_start(int wanted, const char *prefixes, int without_events)
 {
     atomic_store(&only_sums, without_events);
+    if (atomic_load(&dp_contexts_mode)) /* the hook of another library was first */
+        return 0;
     context_tree_prepare();
     budget_prepare();
     int failed = wanted >= DP_WITH_PYTHON && python_prepare(prefixes);
