@@ -13,9 +13,8 @@ import pytest
 
 from deepprof.collectors.importers import read
 from deepprof.metrics.contexts.tree import build_tree
-from tests.collectors.live.building import build
-from tests.collectors.live.hooked import PROGRAMS, Done, run_hooked, run_plain
-from tests.collectors.live.listener import Heard, Listener
+from tests.collectors.live.hooked import PROGRAMS, Done, run_plain
+from tests.collectors.live.listener import Heard
 
 pytestmark = pytest.mark.skipif(find_spec("jax") is None, reason="jax is not installed (pip install 'jax>=0.8')")
 
@@ -89,8 +88,9 @@ def test_each_dispatch_counts_on_its_line(hooked: Callable[..., Done]) -> None:
 def test_what_a_first_call_traces_stands_in_it(hooked: Callable[..., Done]) -> None:
     inner = Counter[str]()
     for path, count in read_paths(run(hooked, "train")):
-        if [frame.name for frame in path if frame.kind == OPERATOR][0] == "jit_train_step" != path[-1].name:
-            inner[path[-1].name] += count
+        computations = [frame.name for frame in path if frame.kind == OPERATOR]
+        if computations[0] == "jit_train_step":
+            inner[computations[-1]] += count
     assert inner["jit_tanh"] == inner["jit_matmul"] == inner["jit__mean"] == 1
 
 
@@ -156,9 +156,11 @@ def test_the_tree_equals_that_of_a_profile(hooked: Callable[..., Done], tmp_path
     assert count_live(run(hooked, "train", 20)) == expected
 
 
-def test_threads_exceptions_and_torch_lose_nothing(hooked: Callable[..., Done]) -> None:
-    counts = count_dispatches(run(hooked, "threads"))
-    assert counts["weights = train_step(weights, inputs)", "jit_train_step"] == COUNT + 2
+STEP = ("weights = train_step(weights, inputs)", "jit_train_step")
+
+
+def test_threads_and_exceptions_lose_nothing(hooked: Callable[..., Done]) -> None:
+    assert count_dispatches(run(hooked, "threads"))[STEP] == COUNT + 2
     counts = count_dispatches(run(hooked, "exceptions"))
     assert counts["fails(jnp.ones(3))", "jit_fails"] == COUNT
     assert counts.items() >= TRAINED.items()
@@ -167,5 +169,44 @@ def test_threads_exceptions_and_torch_lose_nothing(hooked: Callable[..., Done]) 
 def test_jitted_functions_are_what_they_are_without_the_hook(hooked: Callable[..., Done]) -> None:
     plain = run_plain(PROGRAM, "same", "20")
     assert (plain.returncode, plain.stderr) == (0, b"")
-    heard = run(hooked, "same", 20)
-    assert heard.ended
+    assert run(hooked, "same", 20).ended
+
+
+@pytest.mark.parametrize(("scenario", "code"), [("forks", 0), ("leaves", 3), ("dies", -9), ("shutdown", 0)])
+def test_a_job_ends_as_it_does_without_the_hook(hooked: Callable[..., Done], scenario: str, code: int) -> None:
+    assert run_plain(PROGRAM, scenario, "20").returncode == code
+    heard = run(hooked, scenario, 20, code)
+    assert heard.ended == (code == 0)
+    if code == 0:
+        assert count_dispatches(heard)[STEP] >= 20
+
+
+def test_functions_that_are_dropped_take_nothing(hooked: Callable[..., Done]) -> None:
+    """A thousand that were kept would be more than 10 MB, with all that JAX has of each."""
+    done = hooked(PROGRAM, "dropped", "1000", **SETTINGS)
+    assert done.process.returncode == 0, done.process.stderr
+    grown = {
+        where: int(text)
+        for where, text in (("hooked", done.process.stdout), ("plain", run_plain(PROGRAM, "dropped", "1000").stdout))
+    }
+    assert grown["hooked"] - grown["plain"] < 4 << 20
+    counts = Counter[str]()
+    for (_, name), count in count_dispatches(done.heard[0]).items():
+        counts[name] += count
+    assert {name: count for name, count in counts.items() if "made" in name} == {f"jit_made_{n}": 40 for n in range(50)}
+
+
+@pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed (pip install torch==2.13.0)")
+@pytest.mark.parametrize("first", [{}, {"TORCH_FIRST": "1"}])
+def test_a_program_of_both_has_both_in_one_tree(hooked: Callable[..., Done], first: dict[str, str]) -> None:
+    done = hooked(PROGRAM, "with_torch", str(COUNT), **SETTINGS, **first)
+    assert (done.process.returncode, done.process.stderr) == (0, b"")
+    (heard,) = done.heard
+    assert heard.notices == []
+    counts = count_dispatches(heard)
+    assert counts[STEP] == COUNT
+    assert counts["model(torch.ones(2, 4)).sum().backward()", "aten::linear"] == COUNT
+    assert done.counts()["aten::linear"] == COUNT  # operators are sent one by one as well, as on any CPU
+
+
+def test_without_contexts_jax_is_not_touched(hooked: Callable[..., Done]) -> None: ...

@@ -85,12 +85,13 @@ def run_made(
     until: Callable[[Heard], object] | None = None,
     is_locked: bool = False,
     mode: str = "2",
+    program: str = "made_contexts.py",
     **more: str,
 ) -> tuple[int, str, Heard]:
     """Run a scenario and return its exit code, what it wrote to standard error, and what was heard."""
     library = build(flavour).library
     own = {"DEEPPROF_SOCKET": str(listener.path), "DEEPPROF_INJECT": str(library), "DEEPPROF_CONTEXTS_BUDGET": "100"}
-    command = [python, str(PROGRAMS / "made_contexts.py"), scenario, str(count), str(source), mode]
+    command = [python, str(PROGRAMS / program), scenario, str(count), str(source), mode]
     own |= {"DEEPPROF_CONTEXTS_LOCKED": "1"} if is_locked else {}
     environment = plain_environment() | UNHURRIED | own | more
     with subprocess.Popen(
@@ -222,28 +223,20 @@ def test_only_whole_iterations_are_left_out_above_the_budget(listener: Listener,
 SANITIZED = ["threads", "finalizers", "recursion", "nested", "ranges", "forks", "shutdown"]
 
 
+def preloaded(flavour: str) -> dict[str, str]:
+    """Return the variables with which an interpreter loads a library of this flavour."""
+    name = f"lib{'asan' if flavour == 'address' else 'tsan'}.so"
+    command = [compiler(), f"-print-file-name={name}"]
+    found = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    return {"LD_PRELOAD": found, "ASAN_OPTIONS": "detect_leaks=0", "PYTHONMALLOC": "malloc"}
+
+
 @pytest.mark.parametrize("flavour", ["address", "thread"])
 @pytest.mark.parametrize("scenario", SANITIZED)
 @pytest.mark.parametrize("is_locked", [False, True])
 def test_scenarios_are_clean(listener: Listener, source: Path, flavour: str, scenario: str, is_locked: bool) -> None:
-    preloaded = subprocess.run(
-        [compiler(), f"-print-file-name=lib{'asan' if flavour == 'address' else 'tsan'}.so"],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    loaded = preloaded.stdout.strip()
     code, err, heard = run_made(
-        sys.executable,
-        listener,
-        source,
-        scenario,
-        800,
-        flavour=flavour,
-        is_locked=is_locked,
-        LD_PRELOAD=loaded,
-        ASAN_OPTIONS="detect_leaks=0",
-        PYTHONMALLOC="malloc",
+        sys.executable, listener, source, scenario, 800, flavour=flavour, is_locked=is_locked, **preloaded(flavour)
     )
     assert (code, err) == (0, "")
     assert heard.ended
