@@ -49,17 +49,18 @@ class JaxComputations:
         self.is_over = True
 
 
-def name_module(name: str, version: tuple[int, ...]) -> bytes:
-    """Return the name of the XLA module that JAX makes of such a name."""
+def name_call(api: str, name: str, version: tuple[int, ...]) -> bytes:
+    """Return the name of the XLA module of a function that is jitted, or whatever `api` is."""
     import re
 
-    text = re.sub(r"[^\w.-]", "_", name)
+    text = re.sub(r"[^\w.-]", "_", f"{api}({name})" if version >= WRAPPED_SINCE else f"{api}_{name}")
     return (text.rstrip("_") if version >= WRAPPED_SINCE else text).encode(errors="replace")
 
 
-def name_call(api: str, name: str, version: tuple[int, ...]) -> bytes:
-    """Return the name of the XLA module of a function that is jitted, or whatever `api` is."""
-    return name_module(f"{api}({name})" if version >= WRAPPED_SINCE else f"{api}_{name}", version)
+def name_compiled(name: str, version: tuple[int, ...]) -> bytes:
+    """Return the same of what was compiled ahead of time, which is called jit(f), or jit_f as the module itself."""
+    api, _, rest = name.partition("(")
+    return name_call(api, rest[:-1], version) if rest.endswith(")") else name.encode(errors="replace")
 
 
 def hand_over(space: Any, attribute: str, name_of: Callable[..., bytes], take: Callable[[Any, bytes], Any]) -> None:
@@ -79,9 +80,7 @@ def watch_functions(extension: Any, version: tuple[int, ...], take: Callable[[An
     """Have `take` called with each function that is jitted or mapped. AttributeError where this JAX is not known."""
 
     def name_jitted(function_name: str, fun: Any, *_: Any, **__: Any) -> bytes:
-        if fun is None:  # compiled ahead of time, and called as its module
-            return name_module(function_name, version)
-        return name_call("jit", function_name, version)
+        return name_call("jit", function_name, version) if fun is not None else name_compiled(function_name, version)
 
     def name_mapped(fun: Any, *_: Any, **__: Any) -> bytes:
         return name_call("pmap", fun.__name__, version)

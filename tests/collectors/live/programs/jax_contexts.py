@@ -140,22 +140,24 @@ def read_resident_nbytes():
 
 
 def make_and_drop(count):
+    """Of twenty functions one is called: to compile takes long."""
     weights, _ = make_inputs()
     for number in range(count):
 
         def made(values):
             return values
 
-        made.__name__ = f"made_{number % 50}"
-        jax.jit(made)(weights)
-        del made
-        if number % 100 == 0:
-            jax.clear_caches()
-            gc.collect()
+        made.__name__ = f"made_{number % 7}"
+        function = jax.jit(made)
+        if number % 20 == 0:
+            function(weights)
+        del made, function
+    jax.clear_caches()
+    gc.collect()
 
 
 def dropped(count):
-    """Functions that are made, called and dropped, each at an address where others have been."""
+    """Functions that are made and dropped, each at an address where others have been."""
     make_and_drop(count)
     before = read_resident_nbytes()
     make_and_drop(count)
@@ -181,13 +183,9 @@ def dies(count):
     os.kill(os.getpid(), 9)
 
 
-def shutdown(count):
-    """Threads that compute while the interpreter ends, and a computation after all else has ended."""
-    atexit.register(train, 2)
-    train(2)
-    for _ in range(2):
-        threading.Thread(target=train, args=(10**9,), daemon=True).start()
-    train(count)
+def at_exit(count):
+    """A program that computes as it ends."""
+    atexit.register(train, count)
 
 
 def run_torch(count):
