@@ -1,4 +1,4 @@
-"""What contexts in the job cost an iteration, beside nothing, collected operators, and torch.profiler with stacks.
+"""What contexts in the job cost an iteration, beside nothing, collected operators, and the library's own profiler.
 
 `python -m benchmarks.context_overhead` prints two tables: the time of an iteration, each kind in processes that take
 turns, and the memory of a job after few and many iterations. Sampling is off: the budget is 100 %.
@@ -22,8 +22,8 @@ from tests.collectors.live.listener import Listener
 
 __all__ = ["run"]
 
-KINDS = ("none", "operators collected", "--contexts operators", "--contexts python", "torch.profiler, stacks")
-ITERATIONS = {"resnet": 20, "lstm": 150, "transformer": 60}
+KINDS = ("none", "operators collected", "--contexts operators", "--contexts python", "its own profiler, stacks")
+ITERATIONS = {"resnet": 20, "lstm": 150, "transformer": 60, "jax": 60}
 ROUNDS, FEW, MANY = 3, 100, 4000
 
 
@@ -38,12 +38,13 @@ class IterationCost:
 
 def measure(listener: Listener, name: str, iterations: int, kind: str) -> IterationCost:
     """Run a program once and return what it cost."""
-    peer = "profiler" if kind.startswith("torch") else "none"
+    peer = "profiler" if kind.startswith("its own") else "none"
     environment = plain_environment()
-    if kind not in {"none", "torch.profiler, stacks"}:
+    if kind not in {"none", "its own profiler, stacks"}:
         environment |= hooked_environment(build("plain").library, listener.path)
         environment |= {"DEEPPROF_CONTEXTS": kind.rsplit(maxsplit=1)[-1], "DEEPPROF_CONTEXTS_BUDGET": "100"}
-    command = [sys.executable, str(PROGRAMS / "contexts_cost.py"), name, str(iterations), peer]
+    program = "jax_cost.py" if name == "jax" else "contexts_cost.py"
+    command = [sys.executable, str(PROGRAMS / program), name, str(iterations), peer]
     done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
     return IterationCost(*(float(word) for word in done.stdout.split()))
 
@@ -76,7 +77,7 @@ def run(console: Console, quick: bool) -> None:
     """Print both tables; quickly, with few iterations."""
     with tempfile.TemporaryDirectory() as folder:
         listener = Listener(Path(folder) / "s").start()
-        show_times(console, listener, 1 if quick else ROUNDS, {"lstm": 3} if quick else ITERATIONS)
+        show_times(console, listener, 1 if quick else ROUNDS, {"lstm": 3, "jax": 3} if quick else ITERATIONS)
         show_memory(console, listener, (2, 4) if quick else (FEW, MANY))
         listener.stop()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
 
@@ -45,6 +46,22 @@ def make_functions(extension: Any, version: tuple[int, ...]) -> list[tuple[Any, 
 )
 def test_a_computation_is_called_as_its_module(version: tuple[int, ...], name: str, expected: bytes) -> None:
     assert jax_hook.name_call("jit", name, version) == expected
+
+
+@pytest.mark.skipif(find_spec("jax") is None, reason="jax is not installed (pip install 'jax>=0.8')")
+@pytest.mark.parametrize("name", ["train_step", "<lambda>", "a b#1", "f_", "__call__", "x.y-z", "(f)"])
+def test_a_computation_is_called_as_the_jax_that_is_here_calls_it(name: str) -> None:
+    import jax
+
+    def function(values: float) -> float:
+        return values
+
+    function.__name__ = name
+    compiled = jax.jit(function).lower(1.0).compile()
+    module = compiled.as_text().split()[1].rstrip(",")
+    version = jax_hook.read_version()
+    assert jax_hook.name_call("jit", name, version).decode() == module
+    assert jax_hook.name_compiled(f"jit({name})", version).decode() == module
 
 
 def test_what_is_made_is_handed_over_as_it_is() -> None:
