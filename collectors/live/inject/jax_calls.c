@@ -19,19 +19,19 @@
 #include "hooks.h"
 #include "labels.h"
 
-_Static_assert(sizeof(void *) == 8, "offsets are those of 64 bits");
-enum { TYPE_OF_OBJECT = 8, SIZE_OF_TYPE = 32, CALL_OF_TYPE = 56, HAS_CALL = 1 << 11 }; /* the last: of a type's flags */
+enum { SIZE_OF_TYPE = 32, CALL_OF_TYPE = 56, HAS_CALL = 1 << 11 }; /* the last: of a type's flags */
 enum { PLACES = 1 << 16, MOST_PLACES = PLACES / 2, KINDS = 2 };
 enum { OTHER_OBJECTS = 56, MORE_COMPUTATIONS = 57 }; /* notices */
 
 typedef void object;
 typedef object *(*caller)(object *self, object *const *arguments, size_t count, object *names);
 
-static struct {
-    caller (*PyVectorcall_Function)(object *);
-    unsigned long (*PyType_GetFlags)(object *);
-    const char *(*Py_GetVersion)(void);
-} py;
+#define PYTHON_FUNCTIONS(one) \
+    one(caller, PyVectorcall_Function, (object *)) one(unsigned long, PyType_GetFlags, (object *)) \
+    one(object *, PyObject_Type, (object *)) one(void, Py_DecRef, (object *)) one(const char *, Py_GetVersion, (void))
+
+#define DECLARE(type, name, arguments) type (*name) arguments;
+static struct { PYTHON_FUNCTIONS(DECLARE) } py;
 static caller real[KINDS];              /* of jit, and of pmap where that is another type */
 static struct { const object *self; struct dp_label *label; } places[PLACES];
 static int place_count;
@@ -88,7 +88,8 @@ static uintptr_t read_word(const object *at, size_t offset)
 /* Where the object has its pointer; 0: it has none, or not where it should be. */
 static size_t find_pointer(object *self)
 {
-    object *type = (object *)read_word(self, TYPE_OF_OBJECT);
+    object *type = py.PyObject_Type(self);
+    py.Py_DecRef(type); /* the object holds another */
     if (!(py.PyType_GetFlags(type) & HAS_CALL))
         return 0;
     size_t offset = read_word(type, CALL_OF_TYPE), nbytes = read_word(type, SIZE_OF_TYPE);
@@ -131,18 +132,23 @@ static int take(object *self, const char *name)
     return 0;
 }
 
-static int is_ready(void)
+static int find_functions(void)
 {
-    if (!py.PyVectorcall_Function) {
+    int missing = sizeof(void *) != 8; /* offsets are those of 64 bits */
+#define FIND(type, name, arguments) missing |= !(py.name = (type (*) arguments)dlsym(RTLD_DEFAULT, #name));
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wpedantic"
-        py.PyType_GetFlags = (unsigned long (*)(object *))dlsym(RTLD_DEFAULT, "PyType_GetFlags");
-        py.Py_GetVersion = (const char *(*)(void))dlsym(RTLD_DEFAULT, "Py_GetVersion");
-        py.PyVectorcall_Function = (caller (*)(object *))dlsym(RTLD_DEFAULT, "PyVectorcall_Function");
+    PYTHON_FUNCTIONS(FIND)
 #pragma GCC diagnostic pop
-    }
-    return py.PyVectorcall_Function && py.PyType_GetFlags && py.Py_GetVersion
-        && !strstr(py.Py_GetVersion(), "free-threading");
+    return missing || strstr(py.Py_GetVersion(), "free-threading") ? -1 : 1;
+}
+
+static int is_ready(void)
+{
+    static int found; /* 0: not looked for yet */
+    if (!found)
+        found = find_functions();
+    return found > 0;
 }
 
 /* A function that jax.jit has made, and the name of its computations. To be called with the interpreter's lock.

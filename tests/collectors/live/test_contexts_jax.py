@@ -185,6 +185,13 @@ def test_a_job_ends_as_it_does_without_the_hook(hooked: Callable[..., Done], sce
         assert [count_dispatches(heard)[STEP] for heard in done.heard] == [20]
 
 
+def test_children_that_are_spawned_are_heard_unless_they_are_daemons(hooked: Callable[..., Done]) -> None:
+    done = hooked(PROGRAM, "spawns", "20", **SETTINGS)
+    assert (done.process.returncode, done.process.stderr) == (0, b"")
+    assert [count_dispatches(heard)[STEP] for heard in done.heard] == [20, 20]
+    assert [heard.ended for heard in done.heard] == [True, True]
+
+
 def test_functions_that_are_dropped_take_nothing(hooked: Callable[..., Done]) -> None:
     """Of each, 200 bytes at least would be kept, and with what JAX has of it several kB."""
     plain = run_plain(PROGRAM, "dropped", "4000")

@@ -7,6 +7,7 @@ import atexit
 import copy
 import functools
 import gc
+import multiprocessing
 import os
 import sys
 import threading
@@ -171,6 +172,16 @@ def forks(count):
     if not child:
         os._exit(0 if train_step._cache_size() == 1 else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def spawns(count):
+    """A child that trains, and one that helps: a daemon."""
+    train(count)
+    for daemon in (False, True):
+        child = multiprocessing.get_context("spawn").Process(target=train, args=(count,), daemon=daemon)
+        child.start()
+        child.join()
+        assert child.exitcode == 0
 
 
 def leaves(count):
