@@ -172,7 +172,9 @@ def test_threads_and_exceptions_lose_nothing(hooked: Callable[..., Done]) -> Non
 def test_jitted_functions_are_what_they_are_without_the_hook(hooked: Callable[..., Done]) -> None:
     plain = run_plain(PROGRAM, "same", "20")
     assert (plain.returncode, plain.stderr) == (0, b"")
-    assert run(hooked, "same", 20).ended
+    counts = count_dispatches(run(hooked, "same", 20))
+    copied = "assert (copy.copy(train_step)(weights, inputs) == train_step(weights, inputs)).all()"
+    assert (counts[STEP], counts[copied, "jit_train_step"]) == (20, 1)  # the copy is JAX's alone
 
 
 @pytest.mark.parametrize(("scenario", "code"), [("forks", 0), ("leaves", 3), ("dies", -9), ("at_exit", 0)])

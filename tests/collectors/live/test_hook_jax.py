@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 from types import SimpleNamespace
@@ -58,7 +59,7 @@ def test_a_computation_is_called_as_the_jax_that_is_here_calls_it(name: str) -> 
 
     function.__name__ = name
     compiled = jax.jit(function).lower(1.0).compile()
-    module = compiled.as_text().split()[1].rstrip(",")
+    module = str(compiled.as_text()).split()[1].rstrip(",")
     version = jax_hook.read_version()
     assert jax_hook.name_call("jit", name, version).decode() == module
     assert jax_hook.name_compiled(f"jit({name})", version).decode() == module
@@ -118,9 +119,9 @@ def test_a_jax_that_is_not_known_is_told(monkeypatch: pytest.MonkeyPatch, extens
     monkeypatch.setattr(jax_hook, "load_taker", lambda _: max)
     monkeypatch.setattr(jax_hook, "begin_in_process", lambda begin: begin())
     monkeypatch.setattr(jax_hook, "start", lambda _, __, problem: started.append(problem))
-    monkeypatch.delitem(jax_hook.sys.modules, "jaxlib.version", raising=False)
+    monkeypatch.delitem(sys.modules, "jaxlib.version", raising=False)
     if not hasattr(extension, "pjit"):
-        monkeypatch.setitem(jax_hook.sys.modules, "jaxlib.version", SimpleNamespace(__version__="0.10.2.dev1"))  # type: ignore[arg-type]
+        monkeypatch.setitem(sys.modules, "jaxlib.version", SimpleNamespace(__version__="0.10.2.dev1"))
     jax_hook.attach(extension)
     assert "does not know this JAX" in started[0]
 
@@ -141,8 +142,8 @@ def test_each_hook_runs_once_under_whichever_name(monkeypatch: pytest.MonkeyPatc
     ran: list[tuple[str, str]] = []
     monkeypatch.setattr(watch, "attach", lambda module, hook: ran.append((module.__name__, hook)))
     finder = watch.HookImportFinder({**watch.TORCH, **watch.JAX})
-    monkeypatch.setattr(watch.sys, "meta_path", [finder])
+    monkeypatch.setattr(sys, "meta_path", [finder])
     for name in ("jaxlib._jax", "jaxlib.xla_extension", "torch", "torch"):
         finder.run(SimpleNamespace(__name__=name))  # type: ignore[arg-type]
     assert ran == [("jaxlib._jax", "jax_hook.py"), ("torch", "torch_hook.py")]
-    assert watch.sys.meta_path == []
+    assert sys.meta_path == []
