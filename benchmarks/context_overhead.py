@@ -1,4 +1,4 @@
-"""What contexts in the job cost an iteration, beside nothing, collected operators, and torch.profiler with stacks.
+"""What contexts in the job cost an iteration, beside nothing, collected operators, and the library's own profiler.
 
 `python -m benchmarks.context_overhead` prints two tables: the time of an iteration, each kind in processes that take
 turns, and the memory of a job after few and many iterations. Contexts are collected alone, as on a GPU; on a CPU
@@ -47,9 +47,9 @@ KINDS = (
     ContextKind("--contexts operators", _collected("operators")),
     PYTHON,
     ContextKind("--contexts python, 5 %", _collected("python", "5"), is_sampled=True),
-    ContextKind("torch.profiler, stacks", peer="profiler"),
+    ContextKind("its own profiler, stacks", peer="profiler"),
 )
-ITERATIONS = {"resnet": 30, "lstm": 300, "transformer": 150}
+ITERATIONS = {"resnet": 30, "lstm": 300, "transformer": 150, "jax": 60}
 SETTLED = 15  # times as many, until iterations are left out as the budget wants it
 ROUNDS, FEW, MANY = 3, 100, 4000
 
@@ -69,7 +69,8 @@ def measure(listener: Listener, name: str, iterations: int, kind: ContextKind) -
     environment = plain_environment()
     if kind.settings is not None:
         environment |= hooked_environment(build("plain").library, listener.path) | kind.settings
-    command = [sys.executable, str(PROGRAMS / "contexts_cost.py"), name, str(iterations), kind.peer]
+    program = "jax_cost.py" if name == "jax" else "contexts_cost.py"
+    command = [sys.executable, str(PROGRAMS / program), name, str(iterations), kind.peer]
     done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
     return IterationCost(*(float(word) for word in done.stdout.split()))
 
@@ -122,7 +123,7 @@ def run(console: Console, quick: bool) -> None:
     """Print both tables; quickly, with few iterations."""
     with tempfile.TemporaryDirectory() as folder:
         listener = Listener(Path(folder) / "s").start()
-        show_times(console, listener, 1 if quick else ROUNDS, {"lstm": 3} if quick else ITERATIONS)
+        show_times(console, listener, 1 if quick else ROUNDS, {"lstm": 3, "jax": 3} if quick else ITERATIONS)
         show_memory(console, listener, (2, 4) if quick else (FEW, MANY))
         listener.stop()
 

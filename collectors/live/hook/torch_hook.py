@@ -7,7 +7,6 @@ and entered again afterwards.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import ctypes
 import os
@@ -20,21 +19,24 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
-    def load_part(name: str) -> dict[str, Any]:
-        """Watch's, which runs this module."""
-
+if __name__.startswith("deepprof."):  # else watch.py has run these in this space
+    from deepprof.collectors.live.hook.iteration_sampling import sample_iterations
+    from deepprof.collectors.live.hook.process import (
+        CONTEXTS,
+        begin_in_process,
+        find_prefixes,
+        finds_device,
+        finish_at_exit,
+        load,
+        quietly,
+    )
 
 NO_ITT, OTHER_THREAD, FAILED, OUT_OF_MEMORY, NO_MEMORY = 64, 65, 66, 67, 68  # codes of notices
 NO_ITT_TEXT = "this build of torch has no ITT: its operators cannot be collected"
 OTHER_THREAD_TEXT = "torch was first imported outside of the main thread: operators are not collected"
 NO_MEMORY_TEXT = "no GPU that this torch can use: its allocations are not collected; --memory is for GPUs"
 NO_TOTAL = 2**64 - 1  # what the allocator holds is not known
-DEVICES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/nvmap", "/dev/dxg", "/dev/kfd")  # the last but one is WSL's
-HIDING = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
-CONTEXTS = {"operators": 1, "python": 2}
 NODE_WORDS = 8  # of a node of autograd, as far as it is looked at
-AT_END: list[Callable[[], None]] = []
-LAST = -1000  # priority: multiprocessing runs its finalizers from large to small
 
 
 class Operators:
@@ -111,13 +113,7 @@ class Operators:
         """Leave in a forked child, where nothing is collected and the user's profilers work as without the hook."""
         if not self.is_over:
             self.is_over = True
-            _quietly(self.leave)
-
-
-def _quietly(call: Callable[[], None]) -> None:
-    """Call `call` and suppress its exceptions."""
-    with contextlib.suppress(Exception):
-        call()
+            quietly(self.leave)
 
 
 def _around(operators: Operators, real: Callable[..., Any], note: Callable[[bool], None]) -> Callable[..., Any]:
@@ -127,13 +123,13 @@ def _around(operators: Operators, real: Callable[..., Any], note: Callable[[bool
         if not operators.is_concerned():
             return real(*values, **named)
         is_well = False
-        _quietly(operators.step_aside)
+        quietly(operators.step_aside)
         try:
             result = real(*values, **named)
             is_well = True
         finally:
             note(is_well)
-            _quietly(operators.come_back)
+            quietly(operators.come_back)
         return result
 
     return call
@@ -168,11 +164,7 @@ def wrap_profilers(torch: ModuleType, operators: Operators) -> None:
 
 def has_device(torch: ModuleType) -> bool:
     """Return whether this torch can use a GPU whose driver has a profiler. The driver is not asked: that starts it."""
-    if not (getattr(torch.version, "cuda", None) or getattr(torch.version, "hip", None)):
-        return False
-    if any(os.environ.get(name, "0").strip() in ("", "-1") for name in HIDING):
-        return False
-    return any(os.path.exists(device) for device in DEVICES)
+    return bool(getattr(torch.version, "cuda", None) or getattr(torch.version, "hip", None)) and finds_device()
 
 
 def _mark_optimizers(library: Any) -> None:
@@ -239,8 +231,8 @@ class MemoryLooks:
         """Tell of an allocation for which there was no room, as torch's allocator calls it."""
         sizes = f"{_gibibytes(asked)} asked for, {_gibibytes(free)} of {_gibibytes(size)} free at the driver"
         text = f"out of memory on device {device}: {sizes}"
-        _quietly(lambda: self.library.deepprof_notice(OUT_OF_MEMORY, text.encode()))
-        _quietly(lambda: self.look_at(device))
+        quietly(lambda: self.library.deepprof_notice(OUT_OF_MEMORY, text.encode()))
+        quietly(lambda: self.look_at(device))
 
 
 def _choose_in_use(stats: Any) -> Any:
@@ -263,45 +255,16 @@ def _watch_memory(torch: ModuleType, library: Any) -> None:
     register_optimizer_step_post_hook(looks.look)
 
     def observe() -> None:
-        _quietly(lambda: torch._C._cuda_attach_out_of_memory_observer(looks.note_failure))
+        quietly(lambda: torch._C._cuda_attach_out_of_memory_observer(looks.note_failure))
 
     torch.cuda._lazy_call(observe)  # when the job begins to use CUDA: to attach would begin it
-
-
-def load(path: str) -> Any:
-    """Load the library; if ITT or the driver has loaded it already, it is the same one."""
-    library = ctypes.CDLL(path)
-    library.deepprof_notice.argtypes = [ctypes.c_uint, ctypes.c_char_p]
-    library.deepprof_push.argtypes = [ctypes.c_char_p]
-    library.deepprof_contexts.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int]
-    library.deepprof_call_cost.argtypes = [ctypes.c_int64]
-    return library
-
-
-def finish_at_exit(operators: Operators) -> None:
-    """Finish when the process ends, also if multiprocessing ends it without running atexit."""
-    from multiprocessing import util
-
-    def finish() -> None:
-        with contextlib.suppress(BaseException):  # an interrupt while it waits: Python would print it and go on
-            operators.finish()
-
-    AT_END.append(operators.finish)
-    atexit.register(finish)
-    util.Finalize(None, operators.finish, exitpriority=LAST)
-    os.register_at_fork(after_in_child=operators.forget)
 
 
 def _start_contexts(torch: ModuleType, operators: Operators) -> None:
     """Have the library add up by calling context; file names begin where torch's own profiler has them begin."""
     if not operators.contexts:
         return
-    import site
-
-    places = [*site.getsitepackages(), *sys.path, site.getuserbase(), site.getusersitepackages()]
-    places.append(os.path.dirname(os.path.dirname(str(torch.__file__))))
-    prefixes = sorted({os.path.abspath(place) + os.sep for place in places if isinstance(place, str)}, reverse=True)
-    text = "\n".join(prefixes).encode(errors="replace")
+    text = find_prefixes(torch)
     operators.library.deepprof_contexts(operators.contexts, text, int(not operators.wants_events))
     operators.library.deepprof_numbers(*_quietly_measured(torch))
 
@@ -367,7 +330,7 @@ def start_operators(torch: ModuleType, operators: Operators) -> None:
     obstacle = _find_obstacle(torch)
     if operators.contexts and not operators.wants_events and not obstacle:  # else all iterations are wanted
         library.deepprof_contexts(0, b"", 1)  # what is measured now is no part of the job
-        _quietly(lambda: load_part("iteration_sampling")["sample_iterations"](torch, operators))
+        quietly(lambda: sample_iterations(torch, operators))
     operators.wants_operators = False
     _start_contexts(torch, operators)
     if library.deepprof_operators(int(not operators.has_device)):
@@ -410,27 +373,5 @@ def begin(torch: ModuleType, library: Any) -> None:
 
 
 def attach(torch: ModuleType) -> None:
-    """Begin, unless this is a daemon of multiprocessing; a process that is being spawned does not know that yet."""
-    process: Any = sys.modules["multiprocessing.process"]
-    current = process.current_process()
-    if getattr(current, "_inheriting", False):
-        _wait_for_role(process.BaseProcess, torch)
-    elif not current.daemon:
-        start(torch)
-
-
-def _wait_for_role(kind: Any, torch: ModuleType) -> None:
-    """Begin when the spawned process begins its work, unless it is a daemon: DataLoader's workers are."""
-    bootstrap = kind._bootstrap
-
-    def begin_child(self: Any, *values: Any, **named: Any) -> Any:
-        kind._bootstrap = bootstrap
-        if not self.daemon:
-            _quietly(lambda: start(torch))
-        try:
-            return bootstrap(self, *values, **named)
-        finally:
-            for finish in AT_END:  # a fork server ends its children without running exit handlers
-                _quietly(finish)
-
-    kind._bootstrap = begin_child
+    """Begin, unless this process only helps others."""
+    begin_in_process(lambda: start(torch))

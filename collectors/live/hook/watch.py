@@ -1,4 +1,4 @@
-"""Waits for `import torch` in a Python process of a job, and runs the sitecustomize that ours shadows.
+"""Waits in a Python process of a job for the import of torch or JAX, and runs the sitecustomize that ours shadows.
 
 It loads no module that is not loaded already, prints nothing and leaves sys.path as it would be without the hook.
 """
@@ -14,15 +14,23 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
+TORCH = {"torch": ("process", "iteration_sampling", "torch_hook")}
+JAX = dict.fromkeys(("jaxlib._jax", "jaxlib.xla_extension"), ("process", "jax_hook"))  # the latter up to 0.6.0
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
-class TorchImportFinder:
-    """A module finder that finds no module itself, and has the hook run once torch has been imported."""
+class HookImportFinder:
+    """A module finder that finds no module itself, and has a hook run once a module has been imported.
+
+    `hooks` are files by the names of modules, the last one the hook itself: each runs once, for its first module.
+    """
+
+    def __init__(self, hooks: dict[str, tuple[str, ...]]) -> None:
+        self.hooks = hooks
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """Return torch's spec, whose loader calls the hook; None for all other modules."""
-        if name != "torch":
+        """Return the spec of a module with a hook, whose loader calls that; None for all other modules."""
+        if name not in self.hooks:
             return None
         spec = find(name, path, target, [finder for finder in sys.meta_path if finder is not self])
         try:  # noqa: SIM105  # contextlib is not loaded yet, here and below
@@ -43,16 +51,24 @@ class TorchImportFinder:
             return
 
         def exec_module(module: ModuleType) -> None:
-            if module.__name__ != "torch":
+            if module.__name__ not in self.hooks:
                 execute(module)
                 return
             del loader.exec_module
             execute(module)
-            if self in sys.meta_path:
-                sys.meta_path.remove(self)
-                attach(module)
+            self.run(module)
 
         loader.exec_module = exec_module
+
+    def run(self, module: ModuleType) -> None:
+        """Run the hook of a module that has just been imported; the last one leaves nothing behind."""
+        hook = self.hooks.get(module.__name__)
+        for name in [name for name, other in self.hooks.items() if other == hook]:
+            del self.hooks[name]
+        if not self.hooks and self in sys.meta_path:
+            sys.meta_path.remove(self)
+        if hook:
+            attach(module, hook)
 
 
 def find(name: str, path: Any, target: Any, finders: list[Any]) -> ModuleSpec | None:
@@ -64,18 +80,14 @@ def find(name: str, path: Any, target: Any, finders: list[Any]) -> ModuleSpec | 
     return None
 
 
-def load_part(name: str) -> dict[str, Any]:
-    """Run a module of this folder, which is not on sys.path, and return what it defines."""
-    space: dict[str, Any] = {"__name__": "_deepprof_" + name, "load_part": load_part}
-    with open(os.path.join(HERE, name + ".py"), "rb") as source:
-        exec(compile(source.read(), source.name, "exec"), space)  # noqa: S102
-    return space
-
-
-def attach(torch: ModuleType) -> None:
-    """Run the hook on a torch that has just been imported. A failure here never harms the job."""
-    try:  # noqa: SIM105  # as above
-        load_part("torch_hook")["attach"](torch)
+def attach(module: ModuleType, parts: tuple[str, ...]) -> None:
+    """Run a hook on a module that has just been imported. A failure here never harms the job."""
+    try:
+        space: dict[str, Any] = {"__name__": "_deepprof_" + parts[-1]}
+        for name in parts:
+            with open(os.path.join(HERE, name + ".py"), "rb") as source:
+                exec(compile(source.read(), source.name, "exec"), space)  # noqa: S102  # its folder is not on sys.path
+        space["attach"](module)
     except Exception:  # noqa: S110
         pass
 
@@ -96,5 +108,6 @@ def begin() -> None:
     """Install the finder and run the shadowed sitecustomize, at the interpreter's start where sitecustomize runs."""
     sys.path[:] = [path for path in sys.path if os.path.normpath(path) != HERE]
     if os.environ.get("DEEPPROF_SOCKET") and os.environ.get("DEEPPROF_INJECT"):
-        sys.meta_path.insert(0, TorchImportFinder())
+        contexts = os.environ.get("DEEPPROF_CONTEXTS") in ("operators", "python")
+        sys.meta_path.insert(0, HookImportFinder({**TORCH, **(JAX if contexts else {})}))
     _run_shadowed()

@@ -206,6 +206,8 @@ double dp_contexts_call_ns(void) { return budget_is_told() ? (double)atomic_load
 int dp_contexts_start(int wanted, const char *prefixes, int without_events)
 {
     atomic_store(&only_sums, without_events);
+    if (atomic_load(&dp_contexts_mode)) /* the hook of another library was first */
+        return 0;
     context_tree_prepare();
     budget_prepare();
     int failed = wanted >= DP_WITH_PYTHON && python_prepare(prefixes);

@@ -77,7 +77,7 @@ def run_hooked(
         done = finish(process)
     connections = listener.connections[before:]
     listener.wait(lambda _: all(heard.gone for heard in connections))
-    return Done(done, [heard for heard in connections if len(heard.ranges)])
+    return Done(done, [heard for heard in connections if len(heard.ranges) or len(heard.sums)])
 
 
 def is_on(heard: Heard) -> bool:

@@ -87,12 +87,13 @@ def run_made(
     flavour: str = "plain",
     until: Callable[[Heard], object] | None = None,
     mode: str = "2",
+    program: str = "made_contexts.py",
     **more: str,
 ) -> tuple[int, str, Heard]:
     """Run a scenario and return its exit code, what it wrote to standard error, and what was heard."""
     library = build(flavour).library
     own = {"DEEPPROF_SOCKET": str(listener.path), "DEEPPROF_INJECT": str(library), "DEEPPROF_CONTEXTS_BUDGET": "100"}
-    command = [python, str(PROGRAMS / "made_contexts.py"), scenario, str(count), str(source), mode]
+    command = [python, str(PROGRAMS / program), scenario, str(count), str(source), mode]
     environment = plain_environment() | UNHURRIED | own | more
     with subprocess.Popen(
         command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -226,26 +227,17 @@ def test_only_whole_iterations_are_left_out_above_the_budget(listener: Listener,
 SANITIZED = ["threads", "finalizers", "recursion", "nested", "ranges", "forks", "shutdown"]
 
 
+def preloaded(flavour: str) -> dict[str, str]:
+    """Return the variables with which an interpreter loads a library of this flavour."""
+    name = f"lib{'asan' if flavour == 'address' else 'tsan'}.so"
+    command = [compiler(), f"-print-file-name={name}"]
+    found = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    return {"LD_PRELOAD": found, "ASAN_OPTIONS": "detect_leaks=0", "PYTHONMALLOC": "malloc"}
+
+
 @pytest.mark.parametrize("flavour", ["address", "thread"])
 @pytest.mark.parametrize("scenario", SANITIZED)
 def test_scenarios_are_clean(listener: Listener, source: Path, flavour: str, scenario: str) -> None:
-    preloaded = subprocess.run(
-        [compiler(), f"-print-file-name=lib{'asan' if flavour == 'address' else 'tsan'}.so"],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    loaded = preloaded.stdout.strip()
-    code, err, heard = run_made(
-        sys.executable,
-        listener,
-        source,
-        scenario,
-        800,
-        flavour=flavour,
-        LD_PRELOAD=loaded,
-        ASAN_OPTIONS="detect_leaks=0",
-        PYTHONMALLOC="malloc",
-    )
+    code, err, heard = run_made(sys.executable, listener, source, scenario, 800, flavour=flavour, **preloaded(flavour))
     assert (code, err) == (0, "")
     assert heard.ended

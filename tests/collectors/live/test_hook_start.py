@@ -18,7 +18,7 @@ from tests.collectors.live.hooked import plain_environment
 
 HOOK = find_hook()
 WANTED = {"DEEPPROF_SOCKET": "/nowhere/s", "DEEPPROF_INJECT": "/nowhere/inject.so"}
-FAKE_TORCH = "import sys\nassert type(sys.meta_path[0]).__name__ == 'TorchImportFinder'\nready = True\n"
+FAKE_TORCH = "import sys\nassert type(sys.meta_path[0]).__name__ == 'HookImportFinder'\nready = True\n"
 OLDEST = (3, 8)
 
 
@@ -29,7 +29,7 @@ def python(code: str, *paths: Path, **variables: str) -> subprocess.CompletedPro
 
 
 def test_the_hook_is_written_for_old_interpreters_and_loads_nothing_heavy() -> None:
-    for name in ("sitecustomize.py", "watch.py", "torch_hook.py"):
+    for name in ("sitecustomize.py", "watch.py", "process.py", "torch_hook.py", "jax_hook.py"):
         tree = ast.parse((HOOK / name).read_text(), feature_version=OLDEST)
         imported = {alias.name for node in tree.body if isinstance(node, ast.Import) for alias in node.names}
         assert imported <= {"os", "sys", "atexit", "contextlib", "ctypes", "threading"}
@@ -66,8 +66,8 @@ def test_a_folder_that_is_gone_does_not_matter(tmp_path: Path, version: str) -> 
 
 
 def test_without_an_agent_nothing_waits_for_torch() -> None:
-    assert "TorchImportFinder" not in python("import sys; print(sys.meta_path)").stdout
-    assert "TorchImportFinder" in python("import sys; print(sys.meta_path)", **WANTED).stdout
+    assert "HookImportFinder" not in python("import sys; print(sys.meta_path)").stdout
+    assert "HookImportFinder" in python("import sys; print(sys.meta_path)", **WANTED).stdout
 
 
 def test_the_sitecustomize_behind_it_runs_as_itself(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_a_torch_that_is_only_looked_for_stays_watched(tmp_path: Path) -> None:
     code = (
         "import importlib.util, sys; assert importlib.util.find_spec('torch')\n"
         "import torch; print(torch.ready, torch.__spec__.loader.__class__.__name__, vars(torch.__loader__))\n"
-        "print([f for f in sys.meta_path if type(f).__name__ == 'TorchImportFinder'])"
+        "print([f for f in sys.meta_path if type(f).__name__ == 'HookImportFinder'])"
     )
     done = python(code, tmp_path, **WANTED)
     path = str(tmp_path / "torch.py")
@@ -108,10 +108,10 @@ def test_a_loader_of_many_modules_is_followed_for_torch_only(tmp_path: Path) -> 
     code = (
         "import importlib.util, sys\nfor _ in range(2): assert importlib.util.find_spec('torch')\n"
         "import other, torch; print(torch.ready, 'exec_module' in vars(torch.__loader__))\n"
-        "print([f for f in sys.meta_path if type(f).__name__ == 'TorchImportFinder'])"
+        "print([f for f in sys.meta_path if type(f).__name__ == 'HookImportFinder'])"
     )
     done = python(code, tmp_path / "all.zip", **WANTED)
-    assert (done.stdout.splitlines(), done.stderr) == (["TorchImportFinder", "True False", "[]"], "")
+    assert (done.stdout.splitlines(), done.stderr) == (["HookImportFinder", "True False", "[]"], "")
 
 
 def test_a_class_that_loads_all_frozen_modules_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +120,7 @@ def test_a_class_that_loads_all_frozen_modules_is_left_alone(monkeypatch: pytest
     Frozen.exec_module = staticmethod(FrozenImporter.exec_module)  # type: ignore[assignment,method-assign]
     monkeypatch.setattr(watch, "find", lambda *_: SimpleNamespace(loader=Frozen))
     before = dict(vars(Frozen))
-    watch.TorchImportFinder().find_spec("torch")
+    watch.HookImportFinder(watch.TORCH).find_spec("torch")
     assert dict(vars(Frozen)) == before
 
 
@@ -130,7 +130,7 @@ def test_a_torch_that_fails_to_load_fails_as_ever_and_stays_watched(tmp_path: Pa
         "import sys\ntry:\n    import torch\nexcept ImportError as e:\n    print(e, 'torch' in sys.modules)\n"
         "print(type(sys.meta_path[0]).__name__)"
     )
-    assert python(code, tmp_path, **WANTED).stdout == "no libcudart False\nTorchImportFinder\n"
+    assert python(code, tmp_path, **WANTED).stdout == "no libcudart False\nHookImportFinder\n"
 
 
 def test_no_torch_is_no_torch() -> None:
@@ -152,7 +152,7 @@ def test_a_loader_that_takes_no_attribute_is_left_alone(monkeypatch: pytest.Monk
         def find_spec(name: str, path: object, target: object) -> object:
             return importlib.util.spec_from_loader(name, Loader())  # type: ignore[arg-type]
 
-    watching = watch.TorchImportFinder()
+    watching = watch.HookImportFinder(watch.TORCH)
     monkeypatch.setattr(sys, "meta_path", [watching, Finder])
     found = watching.find_spec("torch")
     assert found is not None

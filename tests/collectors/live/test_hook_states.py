@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepprof.collectors.live.hook import torch_hook
+from deepprof.collectors.live.hook import process, torch_hook
 
 
 class Library:
@@ -218,7 +218,7 @@ def test_an_interrupt_of_the_wait_at_the_end_is_not_shown(monkeypatch: pytest.Mo
     monkeypatch.setattr("multiprocessing.util.Finalize", lambda *_, **__: None)  # first: its module asks atexit too
     monkeypatch.setattr("atexit.register", at_exit.append)
     monkeypatch.setattr("os.register_at_fork", lambda **_: None)
-    monkeypatch.setattr(torch_hook, "AT_END", [])
+    monkeypatch.setattr(process, "AT_END", [])
     operators, *_ = make()
     operators.library = SimpleNamespace(deepprof_finish=interrupt)
     torch_hook.finish_at_exit(operators)
@@ -250,14 +250,14 @@ def test_the_child_of_a_fork_leaves_and_finishes_nothing() -> None:
 def test_a_device_needs_a_build_and_a_file_and_must_not_be_hidden(
     version: dict[str, str], hiding: dict[str, str], found: bool, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in torch_hook.HIDING:
+    for name in process.HIDING:
         monkeypatch.delenv(name, raising=False)
     for name, value in hiding.items():
         monkeypatch.setenv(name, value)
     torch: Any = SimpleNamespace(version=SimpleNamespace(**version))
-    monkeypatch.setattr(torch_hook, "DEVICES", (str(tmp_path / "none"),))
+    monkeypatch.setattr(process, "DEVICES", (str(tmp_path / "none"),))
     assert not torch_hook.has_device(torch)
-    monkeypatch.setattr(torch_hook, "DEVICES", (str(tmp_path / "none"), str(tmp_path)))
+    monkeypatch.setattr(process, "DEVICES", (str(tmp_path / "none"), str(tmp_path)))
     assert torch_hook.has_device(torch) is found
 
 

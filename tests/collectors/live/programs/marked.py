@@ -23,7 +23,8 @@ def offer_strange_tables(offer) -> None:
 
 
 if __name__ == "__main__":
-    hook = runpy.run_path(str(find_hook() / "torch_hook.py"))
+    shared = runpy.run_path(str(find_hook() / "process.py"))
+    hook = runpy.run_path(str(find_hook() / "torch_hook.py"), init_globals=shared)
     library = hook["load"](os.environ["DEEPPROF_INJECT"])
     hook["_mark_optimizers"](library)
     library.deepprof_version.restype = ctypes.c_char_p
