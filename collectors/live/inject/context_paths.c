@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include "context_threads.h"
 #include "contexts.h"
+#include "native_frames.h"
 
 /* Returns the context of the step, 0 where the interpreter has to be asked and cannot be. Where the code is not kept, its
  * address may be another's soon: it is not to be remembered. */
@@ -125,7 +126,7 @@ static uint32_t read_around(struct context_thread *thread, struct open_context *
     return around->node;
 }
 
-uint32_t context_around(struct context_thread *thread, struct open_context *open)
+static uint32_t find_around(struct context_thread *thread, struct open_context *open)
 {
     if (dp_contexts_mode < DP_WITH_PYTHON)
         return thread->depth ? thread->open[thread->depth - 1].node : 0;
@@ -133,4 +134,9 @@ uint32_t context_around(struct context_thread *thread, struct open_context *open
     uint32_t node = read_around(thread, open);
     atomic_store_explicit(&thread->is_reading, 0, memory_order_release);
     return node;
+}
+
+uint32_t context_around(struct context_thread *thread, struct open_context *open)
+{
+    return native_around(thread, open, find_around(thread, open));
 }

@@ -5,7 +5,7 @@
 #include "core.h"
 #include "labels.h"
 
-enum dp_contexts { DP_CONTEXTS_OFF = 0, DP_OPERATORS_ONLY = 1, DP_WITH_PYTHON = 2 };
+enum dp_contexts { DP_CONTEXTS_OFF = 0, DP_OPERATORS_ONLY = 1, DP_WITH_PYTHON = 2, DP_WITH_NATIVE = 3 };
 
 extern const struct dp_source dp_context_sums;
 

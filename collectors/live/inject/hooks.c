@@ -32,8 +32,8 @@ DP_API int deepprof_operators(int stand_in)
     return dp_start("operators");
 }
 
-/* Sums by calling context: 1 of operators, 2 with functions of Python. `only_sums`: operators are not
- * sent one by one. To be called where Python runs, once; before or after deepprof_operators. 0, or -1: a notice says why
+/* Sums by calling context: 1 of operators, 2 with functions of Python, 3 with native ones too. `only_sums`:
+ * operators are not sent one by one. To be called where Python runs, once; before or after deepprof_operators. 0, or -1: a notice says why
  * there is less. */
 DP_API int deepprof_contexts(int mode, const char *prefixes, int only_sums)
 {
