@@ -22,7 +22,8 @@ from tests.collectors.live.listener import Listener
 
 __all__ = ["run"]
 
-KINDS = ("none", "operators collected", "--contexts operators", "--contexts python", "torch.profiler, stacks")
+COLLECTED = ("--contexts operators", "--contexts python", "--contexts native")
+KINDS = ("none", "operators collected", *COLLECTED, "torch.profiler, stacks")
 ITERATIONS = {"resnet": 20, "lstm": 150, "transformer": 60}
 ROUNDS, FEW, MANY = 3, 100, 4000
 
