@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,7 +66,7 @@ def listener(tmp_path: Path) -> Iterator[Listener]:
     started.stop()
 
 
-def run_native(listener: Listener, source: Path, scenario: str, count: int = COUNT, **more: str) -> Heard:
+def run_native(listener: Listener, source: Path, scenario: str, count: int = COUNT, **more: Any) -> Heard:
     """Run a scenario, which must end well, with native frames."""
     code, err, heard = run_made(sys.executable, listener, source, scenario, count, mode="3", **more)
     assert (code, err) == (0, "")
@@ -296,12 +297,12 @@ WITH_ENDS = [("address", "native_threads"), ("address", "native_thread"), ("addr
 
 @pytest.mark.parametrize(("flavour", "scenario"), [*product(("address", "thread"), SANITIZED), *WITH_ENDS])
 def test_scenarios_are_clean(listener: Listener, source: Path, flavour: str, scenario: str) -> None:
-    more = {"LD_PRELOAD": preload(flavour), "ASAN_OPTIONS": "detect_leaks=0", "PYTHONMALLOC": "malloc"}
+    more: dict[str, Any] = {"LD_PRELOAD": preload(flavour), "ASAN_OPTIONS": "detect_leaks=0", "PYTHONMALLOC": "malloc"}
     run_native(listener, source, scenario, 200, flavour=flavour, DEEPPROF_LIBUNWIND="libunwind.so.8", **more)
 
 
 def test_under_thread_sanitizer_they_are_refused_with_a_line(listener: Listener, source: Path) -> None:
-    more = {"LD_PRELOAD": preload("thread"), "PYTHONMALLOC": "malloc"}
+    more: dict[str, Any] = {"LD_PRELOAD": preload("thread"), "PYTHONMALLOC": "malloc"}
     heard = run_native(listener, source, "native_threads", flavour="thread", **more)
     assert ["ThreadSanitizer" in notice for notice in heard.notices] == [True]
 
