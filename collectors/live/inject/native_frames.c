@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include "context_tree.h"
 #include "contexts.h"
@@ -126,9 +127,12 @@ int native_prepare(void)
 {
     if (dlsym(RTLD_DEFAULT, "__tsan_init") && !getenv("DEEPPROF_LIBUNWIND")) /* a thread's end is its own; else it crashes */
         return refuse(UNDER_TSAN, "contexts have no native frames: libunwind does not work in a program with ThreadSanitizer");
-    if (unwind_prepare())
-        return refuse(NO_LIBUNWIND, "contexts have no native frames: there is no libunwind.so.8 for x86-64; "
-                                    "Debian and Ubuntu have it in libunwind8");
+    const char *why = unwind_prepare();
+    char text[256];
+    if (why) {
+        snprintf(text, sizeof text, "contexts have no native frames: install libunwind 8 (Debian, Ubuntu: libunwind8): %s", why);
+        return refuse(NO_LIBUNWIND, text);
+    }
     modules_prepare((uintptr_t)dlsym(RTLD_DEFAULT, "Py_IsInitialized"));
     native_names_prepare();
     atomic_store(&is_ready, 1);

@@ -39,12 +39,14 @@ static int find_functions(void *library)
     return missing ? -1 : 0;
 }
 
-int unwind_prepare(void)
+const char *unwind_prepare(void)
 {
     const char *path = getenv("DEEPPROF_LIBUNWIND");
     void *library = dlopen(path ? path : "libunwind.so.8", RTLD_NOW | RTLD_LOCAL);
     uintptr_t first[4];
-    return library && !find_functions(library) && unwind_stack(first, 4) > 0 ? 0 : -1;
+    if (!library)
+        return dlerror();
+    return !find_functions(library) && unwind_stack(first, 4) > 0 ? NULL : "its functions have other names";
 }
 
 int unwind_stack(uintptr_t *addresses, int most) { return unwind.backtrace((void **)addresses, most); }
@@ -66,7 +68,7 @@ uintptr_t unwind_function(uintptr_t address, char *symbol, size_t room)
     return function.begin;
 }
 #else
-int unwind_prepare(void) { return -1; }
+const char *unwind_prepare(void) { return "this is not x86-64"; }
 
 int unwind_stack(uintptr_t *addresses, int most) { return (void)addresses, (void)most, 0; }
 

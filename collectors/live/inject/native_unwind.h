@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-int unwind_prepare(void);                                /* 0, or -1 where it is not installed */
+const char *unwind_prepare(void);                        /* NULL, or why there is none */
 int unwind_stack(uintptr_t *addresses, int most);        /* return addresses, the innermost first; how many */
 
 /* Where the function around a return address begins, by its library's table for unwinding (0: not known), and what the
