@@ -49,15 +49,23 @@ static size_t measure_part(const char *at, const char *text)
     return sizeof OPERATOR - 1 + (*sign == '(' ? 2 : strcspn(sign, *sign == ' ' ? "(" : "( "));
 }
 
-/* Behind the parameters stand const and the like; else what stands before a space is a return type. */
+/* Behind parameters: const, a reference, or what the compiler has made of the function. */
+static int is_qualifier(const char *at)
+{
+    size_t length = strcspn(at, " :&[");
+    return !length || (length == 5 && !strncmp(at, "const", 5)) || (length == 8 && !strncmp(at, "volatile", 8));
+}
+
+/* Else what stands before a space is a return type. */
 static const char *skip_space(const char *at, size_t *length)
 {
-    static const char *const QUALIFIERS[] = {"const", "volatile", "&", "noexcept", "["};
-    for (unsigned i = 0; i < sizeof QUALIFIERS / sizeof *QUALIFIERS && at[-1] != '>'; i++)
-        if (!strncmp(at + 1, QUALIFIERS[i], strlen(QUALIFIERS[i])))
-            return at[1] == '[' ? at + strlen(at) : at + 1 + strcspn(at + 1, " :");
-    *length = at[1] == '<' ? *length : 0; /* operator<< <int> */
-    return at + 1;
+    if (at[-1] != ')' || !is_qualifier(at + 1)) {
+        *length = at[1] == '<' ? *length : 0; /* operator<< <int> */
+        return at + 1;
+    }
+    while (*at == ' ' && is_qualifier(at + 1))
+        at += at[1] == '[' ? strlen(at) : 1 + strcspn(at + 1, " :");
+    return at;
 }
 
 static void cut(const char *text, char *to, size_t room)
