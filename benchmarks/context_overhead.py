@@ -46,6 +46,7 @@ KINDS = (
     ContextKind("operators for kernels", {"DEEPPROF_CONTEXTS": "off"}),
     ContextKind("--contexts operators", _collected("operators")),
     PYTHON,
+    ContextKind("--contexts native", _collected("native")),
     ContextKind("--contexts python, 5 %", _collected("python", "5"), is_sampled=True),
     ContextKind("its own profiler, stacks", peer="profiler"),
 )

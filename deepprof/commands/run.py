@@ -49,7 +49,7 @@ class Run:
             "--agent", metavar="SOCKET", type=parse_socket, help="the agent's socket (default: DEEPPROF_SOCKET or ours)"
         )
         add("--context", action="store_true", help="collect operators and NVTX ranges too where a GPU is")
-        kinds = ("off", "operators", "python")
+        kinds = ("off", "operators", "python", "native")
         help_text = "add up operators by what called them, in the job (default: off)"
         add("--contexts", choices=kinds, default="off", help=help_text)
         add("--steps", action="store_true", help="mark the optimizers' steps")

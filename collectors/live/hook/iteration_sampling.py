@@ -64,9 +64,13 @@ class StepsOfOptimizer:
         self.operators.choose(bool(self.operators.library.deepprof_step()))
 
 
-def sample_iterations(torch: ModuleType, operators: Operators) -> None:
-    """Begin to leave out, as the library decides. A torch without hooks of optimizers goes on to call always."""
+def sample_iterations(torch: ModuleType, operators: Operators, is_first: bool) -> None:
+    """Begin to leave out, as the library decides. A torch without hooks of optimizers goes on to call always.
+
+    What calls cost is measured where nothing is collected yet, else the budget is for what the library does in them.
+    """
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
-    operators.library.deepprof_call_cost(measure_call(torch, operators))
+    if is_first:
+        operators.library.deepprof_call_cost(measure_call(torch, operators))
     register_optimizer_step_post_hook(StepsOfOptimizer(torch, operators).note)

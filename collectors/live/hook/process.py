@@ -27,7 +27,7 @@ if TYPE_CHECKING:
             """Send nothing, in the child of a fork."""
 
 
-CONTEXTS = {"operators": 1, "python": 2}
+CONTEXTS = {"operators": 1, "python": 2, "native": 3}
 DEVICES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/nvmap", "/dev/dxg", "/dev/kfd")  # the last but one is WSL's
 HIDING = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 AT_END: list[Callable[[], None]] = []

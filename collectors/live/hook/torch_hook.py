@@ -329,8 +329,8 @@ def start_operators(torch: ModuleType, operators: Operators) -> None:
     library = operators.library
     obstacle = _find_obstacle(torch)
     if operators.contexts and not operators.wants_events and not obstacle:  # else all iterations are wanted
-        library.deepprof_contexts(0, b"", 1)  # what is measured now is no part of the job
-        quietly(lambda: sample_iterations(torch, operators))
+        is_first = library.deepprof_contexts(0, b"", 1) == 0  # what is measured now is no part of the job
+        quietly(lambda: sample_iterations(torch, operators, is_first))
     operators.wants_operators = False
     _start_contexts(torch, operators)
     if library.deepprof_operators(int(not operators.has_device)):

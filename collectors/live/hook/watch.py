@@ -108,6 +108,6 @@ def begin() -> None:
     """Install the finder and run the shadowed sitecustomize, at the interpreter's start where sitecustomize runs."""
     sys.path[:] = [path for path in sys.path if os.path.normpath(path) != HERE]
     if os.environ.get("DEEPPROF_SOCKET") and os.environ.get("DEEPPROF_INJECT"):
-        contexts = os.environ.get("DEEPPROF_CONTEXTS") in ("operators", "python")
+        contexts = os.environ.get("DEEPPROF_CONTEXTS") in ("operators", "python", "native")
         sys.meta_path.insert(0, HookImportFinder({**TORCH, **(JAX if contexts else {})}))
     _run_shadowed()

@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include "context_threads.h"
 #include "contexts.h"
+#include "native_frames.h"
 
 static int is_same(const struct python_place *one, const struct python_place *other)
 {
@@ -75,7 +76,7 @@ static uint32_t read_around(struct context_thread *thread, struct open_context *
     return is_inside ? around->node : find_path(thread);
 }
 
-uint32_t context_around(struct context_thread *thread, struct open_context *open)
+static uint32_t find_around(struct context_thread *thread, struct open_context *open)
 {
     if (dp_contexts_mode < DP_WITH_PYTHON)
         return thread->depth ? thread->open[thread->depth - 1].node : 0;
@@ -83,4 +84,9 @@ uint32_t context_around(struct context_thread *thread, struct open_context *open
     uint32_t node = read_around(thread, open);
     atomic_store_explicit(&thread->is_reading, 0, memory_order_release);
     return node;
+}
+
+uint32_t context_around(struct context_thread *thread, struct open_context *open)
+{
+    return native_around(thread, open, find_around(thread, open));
 }

@@ -6,6 +6,7 @@
 #include "python_frames.h"
 
 enum { MOST_OPEN = 512, MOST_FRAMES = 512 };
+enum { MOST_WALKED = 1024, MOST_KEPT = 256, MOST_STACKS = 1 << 14 }; /* native frames: of a stack, of one context, of all */
 
 struct open_context {
     uint32_t node;
@@ -13,6 +14,7 @@ struct open_context {
     int64_t start, inner, sequence;     /* the first two in ticks */
     const void *frame;                  /* the innermost function then, and where in it */
     uintptr_t at;
+    int stack_at, stack_count;          /* in `stacks`: the native frames then, inside the interpreter; below 0: not known */
 };
 
 struct step { uint32_t from, to; struct python_place place; }; /* to 0: free */
@@ -30,6 +32,9 @@ struct context_thread {
     struct open_context open[MOST_OPEN];
     struct python_place places[MOST_FRAMES]; /* being read, the innermost first */
     struct { struct python_place place; uint32_t node; } last[MOST_FRAMES]; /* the outermost first */
+    int walked;                         /* how many native frames were needed the last time */
+    uintptr_t walk[MOST_WALKED];        /* being read, the innermost frame first */
+    uintptr_t stacks[MOST_STACKS];      /* of the open contexts, the outermost frame first */
 };
 
 extern _Atomic int dp_contexts_mode, dp_contexts_on; /* of enum dp_contexts; whether collecting goes on */

@@ -5,6 +5,7 @@
 #include "context_threads.h"
 #include "context_tree.h"
 #include "contexts.h"
+#include "native_frames.h"
 #include "parts.h"
 
 static const int64_t WINDOW_NS = 1000000000;
@@ -149,6 +150,7 @@ static void forget(void)
     dp_contexts_on = 0;
     told = told_on = 0;
     context_threads_forget();
+    native_forget();
     context_tree_forget();
 }
 

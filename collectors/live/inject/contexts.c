@@ -11,6 +11,7 @@
 #include "contexts.h"
 #include "forward_numbers.h"
 #include "hooks.h"
+#include "native_frames.h"
 #include "parts.h"
 
 enum { MEASURED_ONE_IN = 31, MOST_TICKS = 200000 };
@@ -29,7 +30,7 @@ static int is_asked;
 __attribute__((constructor)) static void read_environment(void)
 {
     const char *text = getenv("DEEPPROF_CONTEXTS");
-    is_asked = text && (!strcmp(text, "operators") || !strcmp(text, "python"));
+    is_asked = text && (!strcmp(text, "operators") || !strcmp(text, "python") || !strcmp(text, "native"));
 }
 
 /* ---- begin and end ---- */
@@ -42,13 +43,15 @@ static int is_function(uint32_t around)
         && strstr(names_text(node->name), "): apply");
 }
 
-/* Out of operators, to the function or range which they are in. */
+/* Out of operators, and of native code in them, to the function or range which they are in. */
 static uint32_t leave_operators(uint32_t id)
 {
-    const struct context_node *node = context_node(id);
-    while (node->kind == DP_OPERATOR && !node->is_range && node->parent)
-        node = context_node(id = node->parent);
-    return id;
+    uint32_t left = id;
+    for (const struct context_node *node = context_node(id);
+         node->kind != DP_PYTHON_FRAME && !node->is_range && node->parent; node = context_node(node->parent))
+        if (node->kind == DP_OPERATOR)
+            left = node->parent;
+    return left;
 }
 
 /* Where a node of autograd belongs: to its forward operator. One that adds a gradient up belongs where the one before
@@ -207,13 +210,14 @@ int dp_contexts_start(int wanted, const char *prefixes, int without_events)
 {
     atomic_store(&only_sums, without_events);
     if (atomic_load(&dp_contexts_mode)) /* the hook of another library was first */
-        return 0;
+        return 1;
     context_tree_prepare();
     budget_prepare();
     int failed = wanted >= DP_WITH_PYTHON && python_prepare(prefixes);
-    atomic_store(&dp_contexts_mode, failed ? DP_OPERATORS_ONLY : wanted);
+    int no_stacks = wanted >= DP_WITH_NATIVE && native_prepare();
+    atomic_store(&dp_contexts_mode, failed ? DP_OPERATORS_ONLY : wanted < DP_WITH_PYTHON ? wanted : DP_WITH_PYTHON);
     context_clock_choose();
     if (wanted)
         dp_add_source(&dp_context_sums);
-    return failed ? -1 : 0;
+    return failed || no_stacks ? -1 : 0;
 }

@@ -5,7 +5,7 @@
 #include "core.h"
 #include "labels.h"
 
-enum dp_contexts { DP_CONTEXTS_OFF = 0, DP_OPERATORS_ONLY = 1, DP_WITH_PYTHON = 2 };
+enum dp_contexts { DP_CONTEXTS_OFF = 0, DP_OPERATORS_ONLY = 1, DP_WITH_PYTHON = 2, DP_WITH_NATIVE = 3 };
 
 extern const struct dp_source dp_context_sums;
 
@@ -17,7 +17,8 @@ uint32_t dp_context_current(void);          /* the thread's innermost open conte
 int dp_contexts_asked(void);                 /* whether this process is to collect contexts at all */
 int dp_operators_wanted(void);              /* whether operators are sent one by one, too */
 
-/* From now on, in this process: `mode` of enum dp_contexts. 0, or -1: not all of that can be had, which a notice tells. */
+/* From now on, in this process: `mode` of enum dp_contexts. 0; -1: not all of that can be had, which a notice tells; or 1:
+ * it has begun before, and only `only_sums` is new. */
 int dp_contexts_start(int mode, const char *prefixes, int only_sums);
 
 /* The hook: an optimizer's step has ended; returns whether PyTorch is to call us until the next one. `call_ns`: what it

@@ -32,9 +32,9 @@ DP_API int deepprof_operators(int stand_in)
     return dp_start("operators");
 }
 
-/* Sums by calling context: 1 of operators, 2 with functions of Python. `only_sums`: operators are not
- * sent one by one. To be called where Python runs, once; before or after deepprof_operators. 0, or -1: a notice says why
- * there is less. */
+/* Sums by calling context: 1 of operators, 2 with functions of Python, 3 with native ones too. `only_sums`: operators
+ * are not sent one by one. To be called where Python runs; before or after deepprof_operators. 0, -1: a notice says why
+ * there is less, or 1: that has begun before, and only `only_sums` is new. */
 DP_API int deepprof_contexts(int mode, const char *prefixes, int only_sums)
 {
     return dp_contexts_start(mode, prefixes, only_sums);

@@ -21,7 +21,7 @@
 
 enum { SIZE_OF_TYPE = 32, CALL_OF_TYPE = 56, HAS_CALL = 1 << 11 }; /* the last: of a type's flags */
 enum { PLACES = 1 << 16, MOST_PLACES = PLACES / 2, KINDS = 2 };
-enum { OTHER_OBJECTS = 56, MORE_COMPUTATIONS = 57 }; /* notices */
+enum { OTHER_OBJECTS = 48, MORE_COMPUTATIONS = 49 }; /* notices */
 
 typedef void object;
 typedef object *(*caller)(object *self, object *const *arguments, size_t count, object *names);

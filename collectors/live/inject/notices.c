@@ -4,7 +4,7 @@
 #include <string.h>
 #include "parts.h"
 
-enum { MOST = 32, LENGTH = 256 };
+enum { MOST = 64, LENGTH = 256 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct notice {

@@ -32,6 +32,18 @@ def test_another_line_of_the_users_has_its_own() -> None:
     ]
 
 
+def test_native_functions_are_no_lines() -> None:
+    nodes = nodes_of(
+        (1, 0, "python", "/home/me/train.py(5): step", 7),
+        (2, 1, "native", "shop::forward"),
+        (3, 2, "operator", "aten::mm"),
+        (4, 0, "native", "main"),
+        (5, 4, "operator", "aten::add"),
+    )
+    sums = sums_of((1, 0, 70, 0, 0), (2, 0, 70, 0, 0), (3, 2, 70, 1, 9), (4, 0, 5, 0, 0), (5, 1, 5, 0, 0))
+    assert sum_lines(read_sent(nodes).measure(sums)).rows() == [("step me/train.py:7", 70, 9), ("aten::add", 5, 0)]
+
+
 def test_nothing_has_no_lines() -> None:
     found = sum_lines(read_sent(nodes_of()).measure(sums_of()))
     assert found.schema == LINES

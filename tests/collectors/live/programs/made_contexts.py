@@ -214,6 +214,100 @@ def steps(count):
         plain(count)
 
 
+def native(count):
+    """This and the next need SOURCE to be native_calls.cpp."""
+    for _ in range(count):
+        SOURCE.native_nested()
+
+
+def native_callback(count):
+    inner = CALLED(SOURCE.native_nested)
+    for _ in range(count):
+        SOURCE.made_call(b"Outer", inner)
+
+
+def native_threads(count):
+    some = [threading.Thread(target=native, args=(count // 8,)) for _ in range(8)]
+    for each in some:
+        each.start()
+    for each in some:
+        each.join()
+
+
+def native_lasting(count):
+    """Threads that are there until the process ends, and end with it."""
+    last, ended = threading.Barrier(9), threading.Event()
+
+    def run():
+        native(count // 8)
+        last.wait()
+        ended.wait()
+
+    for _ in range(8):
+        threading.Thread(target=run, daemon=True).start()
+    last.wait()
+    LIBRARY.deepprof_finish()
+    os._exit(0)
+
+
+def native_thread(count):
+    SOURCE.native_thread(count)
+
+
+def native_recursion(count):
+    for number in range(count):
+        SOURCE.native_descend(number % 4)
+
+
+def native_deep(count):
+    for _ in range(count):
+        SOURCE.native_descend(600)
+        SOURCE.native_descend(3000)
+
+
+def native_thrown(count):
+    for _ in range(count):
+        SOURCE.native_thrown()
+
+
+def native_hidden(count):
+    for _ in range(count):
+        SOURCE.native_hidden()
+
+
+def native_switched(count):
+    for _ in range(count):
+        SOURCE.native_switched()
+
+
+def native_loading(count):
+    """The loader's lock is held while another thread begins operators in functions that are new."""
+    os.environ["NATIVE_RUN"] = hex(ctypes.cast(SOURCE.native_nested, ctypes.c_void_p).value)
+    ctypes.CDLL(os.environ["NATIVE_LIBRARIES"])
+    native(count - 1)
+
+
+def native_reloaded(count):
+    """A library is unloaded, and another loaded, until one is at the same place."""
+    import _ctypes
+
+    first, second = os.environ["NATIVE_LIBRARIES"].split(":")
+    for _ in range(100):
+        library = ctypes.CDLL(first)
+        place = ctypes.cast(library.native_run, ctypes.c_void_p).value
+        for _ in range(count):
+            library.native_run(SOURCE.native_nested)
+        _ctypes.dlclose(library._handle)
+        library = ctypes.CDLL(second)
+        if place == ctypes.cast(library.native_run, ctypes.c_void_p).value:
+            break
+        _ctypes.dlclose(library._handle)
+    else:
+        sys.exit("the second library never came to be in the place of the first")
+    for _ in range(count):
+        library.native_run(SOURCE.native_nested)
+
+
 def interpreters(count):
     """Operators while there is another interpreter, which runs Python itself."""
     try:
