@@ -18,7 +18,7 @@
 
 enum { NO_PYTHON = 38, SUBINTERPRETERS = 39, FREE_THREADED = 40, OTHER_LAYOUT = 41 }; /* notices */
 enum { SHIM = 3 };                      /* owners from this one on hold no function of Python */
-enum { FRAME_OF_OBJECT = 24, TEXT_NBYTES = 4096 };
+enum { FRAME_OF_OBJECT = 24, TEXT_NBYTES = 4096, LEAST_STATE_NBYTES = 128 };
 
 typedef void object;
 
@@ -40,19 +40,18 @@ static struct {
     int (*GetLasti)(object *);          /* from 3.11 on */
 } py;
 
-/* Where a frame has what, by version. `thread` is where a thread has its innermost frame: there, or at `inside` of what
- * is there. Instructions are counted from `code_begin` of the code object, which is measured; up to 3.10 frames have the
+/* Where a frame has what, by version. `thread` is where a thread has its innermost frame: there, or at `inside` of what is
+ * there; where it is there itself it is looked for, as fields before it have come and gone from 3.13 on. Instructions are counted from `code_begin` of the code object, which is measured; up to 3.10 frames have the
  * instruction's number instead, and are objects. `owner` 0: all are functions of Python's. */
-struct layout { unsigned code, previous, instruction, owner, thread; int inside; uintptr_t code_mask; };
-static const struct layout LAYOUTS[] = {
+static struct layout { unsigned code, previous, instruction, owner, thread; int inside; uintptr_t code_mask; } LAYOUTS[] = {
     {32, 24, 104, 0, 24, -1, ~(uintptr_t)0}, /* 3.9 */
     {32, 24, 96, 0, 24, -1, ~(uintptr_t)0},
     {32, 48, 56, 0, 56, 8, ~(uintptr_t)0},
     {0, 8, 56, 70, 56, 0, ~(uintptr_t)0},
     {0, 8, 56, 70, 72, -1, ~(uintptr_t)0},
-    {0, 8, 56, 74, 64, -1, ~(uintptr_t)3}, /* 3.14 */
+    {0, 8, 56, 74, 72, -1, ~(uintptr_t)3}, /* 3.14 */
 };
-static const struct layout *known;
+static struct layout *known;
 static ptrdiff_t code_begin;
 static int is_ready, minor_version;
 
@@ -190,11 +189,23 @@ static int has_first_line(object *code)
     return is_equal;
 }
 
+static const void *frame_of(const object *each) { return minor_version >= 11 ? word(each, FRAME_OF_OBJECT) : each; }
+
+/* Where the thread's state, of which so much is there in all versions, has the frame of the innermost function. */
+static void find_innermost(const void *thread, const object *each)
+{
+    for (unsigned at = 0; known->inside < 0 && at < LEAST_STATE_NBYTES; at += sizeof(void *))
+        if (word(thread, at) == frame_of(each)) {
+            known->thread = at;
+            return;
+        }
+}
+
 /* Whether `frame` is the one of the object, which holds a reference to `code`. */
 static int agrees(const void *frame, object *each, object *code, int is_first)
 {
     struct python_place place;
-    if ((minor_version >= 11 ? word(each, FRAME_OF_OBJECT) : each) != frame || code_of(frame) != code)
+    if (frame_of(each) != frame || code_of(frame) != code)
         return 0;
     place = (struct python_place){code, instruction_of(frame), 0};
     if (is_first && minor_version >= 11)
@@ -209,8 +220,11 @@ static int agrees(const void *frame, object *each, object *code, int is_first)
 /* All frames of this thread. */
 static int frames_agree(void)
 {
+    const void *thread = py.PyGILState_GetThisThreadState();
     object *each = py.PyThreadState_GetFrame(py.PyGILState_GetThisThreadState());
-    const void *frame = each ? top_of(py.PyGILState_GetThisThreadState()) : NULL; /* looked into once it is known to be one */
+    if (each)
+        find_innermost(thread, each);
+    const void *frame = each ? top_of(thread) : NULL; /* looked into once it is known to be one */
     int count = 0, is_equal = frame != NULL;
     while (each) {
         object *code = py.PyFrame_GetCode(each), *back = py.PyFrame_GetBack(each);

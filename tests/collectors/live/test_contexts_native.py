@@ -83,11 +83,8 @@ def within(*outer: str, count: int = COUNT) -> Counter[tuple[str, ...]]:
 
 
 @pytest.mark.parametrize("python", PYTHONS)
-@pytest.mark.parametrize("is_locked", [False, True])
-def test_native_functions_stand_between_python_and_operators(
-    listener: Listener, source: Path, python: str, is_locked: bool
-) -> None:
-    code, err, heard = run_made(python, listener, source, "native", COUNT, mode="3", is_locked=is_locked)
+def test_native_functions_stand_between_python_and_operators(listener: Listener, source: Path, python: str) -> None:
+    code, err, heard = run_made(python, listener, source, "native", COUNT, mode="3")
     assert (code, err) == (0, "")
     assert count_paths(heard) == within("<module>", "native", "native_nested")
 
