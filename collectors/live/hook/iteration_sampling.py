@@ -42,7 +42,7 @@ def _time_calls(call: Callable[[Any], Any], value: Any) -> int:
     return time.perf_counter_ns() - start_ns
 
 
-class StepsOfOptimizer:
+class _OptimizerSteps:
     """Tells the library of the steps of one optimizer: the first that takes one, as long as it takes any."""
 
     def __init__(self, torch: ModuleType, operators: Operators) -> None:
@@ -73,4 +73,4 @@ def sample_iterations(torch: ModuleType, operators: Operators, is_first: bool) -
 
     if is_first:
         operators.library.deepprof_call_cost(measure_call(torch, operators))
-    register_optimizer_step_post_hook(StepsOfOptimizer(torch, operators).note)
+    register_optimizer_step_post_hook(_OptimizerSteps(torch, operators).note)
