@@ -21,7 +21,7 @@ ROUNDS, CALLS = 5, 200
 MOST_OTHERS = 100  # steps of other optimizers between two of the first
 
 
-def measure_call(torch: ModuleType, operators: Operators) -> int:
+def _measure_call(torch: ModuleType, operators: Operators) -> int:
     """Return the nanoseconds that torch takes to call the library about one operator, while that does nothing yet."""
     value = torch.zeros(1)
     least_ns: dict[bool, int] = {}
@@ -72,5 +72,5 @@ def sample_iterations(torch: ModuleType, operators: Operators, is_first: bool) -
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
     if is_first:
-        operators.library.deepprof_call_cost(measure_call(torch, operators))
+        operators.library.deepprof_call_cost(_measure_call(torch, operators))
     register_optimizer_step_post_hook(_OptimizerSteps(torch, operators).note)
