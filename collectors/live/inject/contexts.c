@@ -85,6 +85,7 @@ static void begin(struct context_thread *thread, struct dp_label *label)
     struct open_context *open = &thread->open[thread->depth];
     memset(open, 0, sizeof *open);
     open->sequence = -1;
+    open->may_outlast = label->role == DP_MARKED;
     uint32_t around = context_around(thread, open);
     int is_range = label->role == DP_MARKED && !is_function(around);
     if (label->role >= DP_ENGINE)

@@ -158,6 +158,17 @@ def test_a_range_does_not_hold_what_runs_after_its_function_has_returned(listene
     assert count_paths(heard) == {opened: COUNT, made: COUNT, (*made, "aten::inner"): COUNT}
 
 
+@pytest.mark.parametrize("python", PYTHONS)
+def test_a_range_does_not_hold_one_that_the_same_function_opens(
+    listener: Listener, source: Path, python: str
+) -> None:
+    """It runs in the same memory, at the same instruction; the function that called it has gone on."""
+    _, _, heard = run_made(python, listener, source, "ranges_in_ranges")
+    made = ("<module>", "ranges_in_ranges", "operate", "aten::made")
+    opened = ("<module>", "ranges_in_ranges", "opened", "a range")
+    assert count_paths(heard) == {opened: 2 * COUNT, made: COUNT, (*made, "aten::inner"): COUNT}
+
+
 def test_code_that_takes_the_place_of_other_code_has_its_own_name(listener: Listener, source: Path) -> None:
     _, _, heard = run_made(sys.executable, listener, source, "other_code")
     counts = Counter(path[2] for path in count_paths(heard).elements() if path[-1] == "aten::made")

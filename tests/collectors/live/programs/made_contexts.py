@@ -133,6 +133,15 @@ def ranges(count):
         SOURCE.made_end()
 
 
+def ranges_in_ranges(count):
+    for _ in range(count):
+        opened()
+        opened()
+        operate()
+        SOURCE.made_end()
+        SOURCE.made_end()
+
+
 def made_code(count):
     for number in range(count):
         space = {"operate": operate}
