@@ -7,6 +7,7 @@ import asyncio
 import atexit
 import ctypes
 import gc
+import glob
 import os
 import sys
 import threading
@@ -314,6 +315,13 @@ def native_reloaded(count):
     else:
         sys.exit("the second library never came to be in the place of the first")
     for _ in range(count):
+        library.native_run(SOURCE.native_nested)
+
+
+def native_libraries(count):
+    """As many libraries as operators, each of which runs one."""
+    libraries = [ctypes.CDLL(each) for each in sorted(glob.glob(os.environ["NATIVE_LIBRARIES"]))]
+    for library in libraries[:count]:
         library.native_run(SOURCE.native_nested)
 
 
