@@ -201,7 +201,7 @@ void dp_contexts_number(int number_at, int thread_at)
 
 static _Atomic int64_t call_cost_ns;
 
-int dp_contexts_step(void) { return budget_step() || !dp_contexts_wanted(); }
+int dp_contexts_step(void) { return budget_step(dp_contexts_wanted()); }
 
 void dp_contexts_cost(int64_t call_ns) { atomic_store(&call_cost_ns, call_ns); }
 

@@ -224,6 +224,21 @@ def steps(count):
         plain(count)
 
 
+def iterate(count):
+    SOURCE.made_run(b"Optimizer.step#SGD.step", b"aten::add_")
+    plain(count)
+
+
+def short_threads(count):
+    """As `steps`, with a thread for each iteration."""
+    more = threading.Thread(target=sys.stdin.readline)
+    more.start()
+    while more.is_alive():
+        each = threading.Thread(target=iterate, args=(count,))
+        each.start()
+        each.join()
+
+
 def native(count):
     """This and the next need SOURCE to be native_calls.cpp."""
     for _ in range(count):
