@@ -16,6 +16,7 @@
 enum { MOST_STRIDE = 64, LEAST_WINDOWS = 2, CALM_WINDOWS = 10, QUIET_WINDOWS = 60, STRIDE_CHANGED = 47 /* notice */ };
 
 static atomic_int collects = 1, is_told;        /* whether the hook tells of steps */
+static atomic_int is_silent;                    /* it has PyTorch not call us until the next one */
 static _Atomic uint32_t stride = 1, iteration, left_out;
 static const struct dp_label *_Atomic first;
 static uint64_t percent = 5;
@@ -58,10 +59,12 @@ void budget_mark(const struct dp_label *label)
     next_iteration();
 }
 
-int budget_step(void)
+int budget_step(int is_on)
 {
     atomic_store(&is_told, 1);
-    return next_iteration();
+    int wanted = next_iteration() || !is_on;
+    atomic_store(&is_silent, !wanted);
+    return wanted;
 }
 
 int budget_is_told(void) { return atomic_load_explicit(&is_told, memory_order_relaxed); }
@@ -103,13 +106,14 @@ static void judge(void)
     tell(share);
 }
 
-/* Whether this window is one without iterations, as is the rule from now on. */
+/* Whether this window is one without iterations, as is the rule from now on. While nobody calls us there is nothing that
+ * windows could be of, however long it lasts. */
 static int finds_windows(uint32_t now)
 {
     int was_by_windows = cycle.by_windows;
     cycle.quiet = now == cycle.number ? cycle.quiet + 1 : 0;
     cycle.number = now;
-    cycle.by_windows = cycle.quiet >= (now ? QUIET_WINDOWS : 1);
+    cycle.by_windows = cycle.quiet >= (now ? QUIET_WINDOWS : 1) && !atomic_load(&is_silent);
     return cycle.by_windows != was_by_windows;
 }
 
@@ -134,6 +138,7 @@ void budget_reset(void)
     atomic_store(&collects, 1);
     atomic_store(&stride, 1);
     atomic_store(&iteration, 0);
+    atomic_store(&left_out, (uint32_t)atomic_load(&is_silent)); /* what runs, and not those while nothing was collected */
     atomic_store(&first, NULL);
     memset(&cycle, 0, sizeof cycle);
 }

@@ -43,6 +43,13 @@ static uint32_t follow_inside(struct context_thread *thread, uint32_t node, int 
     return node;
 }
 
+/* Whether the function has returned that began the range, although one runs in its frame, at the same instruction: the same
+ * function again, as when a program opens a range in another. */
+static int has_returned(const struct open_context *open)
+{
+    return open->may_outlast && open->frame && python_mark(open->frame) != open->around;
+}
+
 /* The innermost open context that holds what begins now, NULL for none; in places, the functions from there on. One whose
  * function no longer runs there, as of a range that a function of its own has opened, holds nothing. */
 static struct open_context *find_holder(struct context_thread *thread, int *count)
@@ -50,7 +57,7 @@ static struct open_context *find_holder(struct context_thread *thread, int *coun
     for (int k = thread->depth - 1; k >= 0; k--) {
         struct open_context *open = &thread->open[k];
         *count = open->is_gone ? -1 : python_read(open->frame, open->at, thread->places, MOST_FRAMES);
-        open->is_gone = *count < 0;
+        open->is_gone = *count < 0 || has_returned(open);
         if (!open->is_gone)
             return open;
     }
@@ -65,6 +72,12 @@ static uint32_t find_path(struct context_thread *thread)
     return holder ? follow_inside(thread, holder->node, count) : follow_path(thread, count);
 }
 
+/* Whether nothing of Python's has begun or ended since the one around it began. */
+static int is_inside(const struct open_context *around, const struct open_context *open)
+{
+    return !around->is_gone && open->frame == around->frame && open->at == around->at && !has_returned(around);
+}
+
 /* While collecting goes on: whoever ends it has waited for those that read. */
 static uint32_t read_around(struct context_thread *thread, struct open_context *open)
 {
@@ -72,8 +85,8 @@ static uint32_t read_around(struct context_thread *thread, struct open_context *
     if (!atomic_load(&dp_contexts_on))
         return around ? around->node : 0;
     open->frame = python_top(&open->at);
-    int is_inside = around && !around->is_gone && open->frame == around->frame && open->at == around->at;
-    return is_inside ? around->node : find_path(thread);
+    open->around = open->may_outlast && open->frame ? python_mark(open->frame) : 0;
+    return around && is_inside(around, open) ? around->node : find_path(thread);
 }
 
 static uint32_t find_around(struct context_thread *thread, struct open_context *open)

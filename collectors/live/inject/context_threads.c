@@ -12,9 +12,17 @@ static pthread_key_t at_thread_end;
 static pthread_once_t prepared = PTHREAD_ONCE_INIT;
 static int has_key;
 static struct context_thread *all;
+static struct { int64_t cost, begun; } ended; /* of threads that have ended since the worker looked, together */
 static pthread_mutex_t listing = PTHREAD_MUTEX_INITIALIZER;
 static __thread struct context_thread *mine;
 static __thread int is_refused;
+
+/* Under the lock. */
+static void keep_cost(const struct context_thread *thread)
+{
+    ended.cost += atomic_load_explicit(&thread->cost, memory_order_relaxed) - thread->told_cost;
+    ended.begun += atomic_load_explicit(&thread->begun, memory_order_relaxed) - thread->told_begun;
+}
 
 static void leave(void *value)
 {
@@ -26,6 +34,7 @@ static void leave(void *value)
         place = &(*place)->next;
     if (*place)
         *place = thread->next;
+    keep_cost(thread);
     pthread_mutex_unlock(&listing);
     free(thread->steps);
     free(thread);
@@ -91,11 +100,12 @@ static double count_cost(struct context_thread *thread, double ns_per_tick, doub
     return spent_ns;
 }
 
-/* Of the thread that paid most. */
+/* Of the thread that paid most; a program that begins threads for each iteration pays what they do one after the other. */
 double context_threads_cost(double ns_per_tick, double ns_per_call)
 {
-    double most_ns = 0;
     pthread_mutex_lock(&listing);
+    double most_ns = (double)ended.cost * ns_per_tick + (double)ended.begun * ns_per_call;
+    ended.cost = ended.begun = 0;
     for (struct context_thread *thread = all; thread; thread = thread->next) {
         double spent_ns = count_cost(thread, ns_per_tick, ns_per_call);
         most_ns = spent_ns > most_ns ? spent_ns : most_ns;
@@ -107,6 +117,7 @@ double context_threads_cost(double ns_per_tick, double ns_per_call)
 void context_threads_forget(void)
 {
     pthread_mutex_init(&listing, NULL); /* another thread of the parent may have held it */
+    ended.cost = ended.begun = 0;
     if ((all = mine)) {
         mine->next = NULL;
         atomic_store(&mine->is_reading, 0);

@@ -10,10 +10,11 @@ enum { MOST_WALKED = 1024, MOST_KEPT = 256, MOST_STACKS = 1 << 14 }; /* native f
 
 struct open_context {
     uint32_t node;
-    int is_gone;                        /* the function that began it has returned */
+    int is_gone, may_outlast;           /* the function that began it has returned; whether it could */
     int64_t start, inner, sequence;     /* the first two in ticks */
     const void *frame;                  /* the innermost function then, and where in it */
     uintptr_t at;
+    uint64_t around;                    /* of what may outlast: the mark of the functions around that */
     int stack_at, stack_count;          /* in `stacks`: the native frames then, inside the interpreter; below 0: not known */
 };
 

@@ -131,6 +131,7 @@ static void set(int on)
     int was_on = atomic_exchange(&dp_contexts_on, on && dp_contexts_mode);
     if (on && !was_on) {
         budget_reset();
+        context_threads_cost(0, 0); /* of before */
         window_start_ns = measured_ns = dp_now_ns();
         measured_ticks = context_ticks();
     }

@@ -85,6 +85,7 @@ static void begin(struct context_thread *thread, struct dp_label *label)
     struct open_context *open = &thread->open[thread->depth];
     memset(open, 0, sizeof *open);
     open->sequence = -1;
+    open->may_outlast = label->role == DP_MARKED;
     uint32_t around = context_around(thread, open);
     int is_range = label->role == DP_MARKED && !is_function(around);
     if (label->role >= DP_ENGINE)
@@ -200,7 +201,7 @@ void dp_contexts_number(int number_at, int thread_at)
 
 static _Atomic int64_t call_cost_ns;
 
-int dp_contexts_step(void) { return budget_step() || !dp_contexts_wanted(); }
+int dp_contexts_step(void) { return budget_step(dp_contexts_wanted()); }
 
 void dp_contexts_cost(int64_t call_ns) { atomic_store(&call_cost_ns, call_ns); }
 

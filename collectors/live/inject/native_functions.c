@@ -9,7 +9,7 @@
 #include "native_unwind.h"
 
 enum { SLOTS = 1 << 17, MOST_ADDRESSES = SLOTS / 2, SYMBOL_NBYTES = 4096, NAME_NBYTES = 1024 };
-enum { MORE_PLACES = 55 }; /* notice */
+enum { MORE_PLACES = 55, MORE_LIBRARIES = 58 }; /* notices */
 
 static struct native_function functions[SLOTS];
 static int count;
@@ -59,6 +59,15 @@ static const struct native_function *add(uintptr_t address, const struct native_
     return has_room ? place : NULL;
 }
 
+/* Code that a program has made, as far as is known. */
+static const struct native_function *find_nowhere(void)
+{
+    if (!modules_are_full())
+        return &NOWHERE;
+    dp_notice(MORE_LIBRARIES, "operators were called from more than 1,024 libraries: native frames end here");
+    return NULL;
+}
+
 const struct native_function *native_function(uintptr_t address)
 {
     struct native_function *function = find(address), made = {0};
@@ -66,7 +75,7 @@ const struct native_function *native_function(uintptr_t address)
         return function;
     const struct native_module *module = module_around(address);
     if (!module)
-        return &NOWHERE;
+        return find_nowhere();
     describe(address, module, &made);
     return add(address, &made);
 }

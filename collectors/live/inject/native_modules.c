@@ -8,10 +8,11 @@
 #include <unistd.h>
 #include "native_modules.h"
 
-enum { MOST_MODULES = 512, PATH_NBYTES = 1024, MOST_MARKED = 1 << 12 };
+enum { MOST_MODULES = 1024, PATH_NBYTES = 1024, MOST_MARKED = 1 << 12, PLACES = 1 << 10 };
 
 static struct native_module modules[MOST_MODULES];
-static atomic_int count;
+static atomic_int count, is_full;
+static atomic_ullong nowhere[PLACES];   /* marks of addresses in code that a program has made, which no library has */
 static atomic_ullong changes_before;    /* how many libraries had come and gone when the list was last compared */
 static uintptr_t of_interpreter;
 static pthread_mutex_t adding = PTHREAD_MUTEX_INITIALIZER;
@@ -114,19 +115,33 @@ static void add(const struct native_module *module)
         modules[place] = *module;
         atomic_store_explicit(&count, place + 1, memory_order_release);
     }
+    if (place == MOST_MODULES)
+        atomic_store(&is_full, 1);
     pthread_mutex_unlock(&adding);
+}
+
+/* To go through all libraries takes a while. Of what has been loaded since, the mark is another. */
+static const struct native_module *look_for(uintptr_t address)
+{
+    struct question question = {.address = address};
+    uint64_t mark = (address ^ atomic_load_explicit(&changes_before, memory_order_acquire) << 48) * UINT64_C(0x9E3779B97F4A7C15);
+    atomic_ullong *place = &nowhere[mark >> 54];
+    if (atomic_load(place) == mark)
+        return NULL;
+    if (dl_iterate_phdr(find, &question))
+        add(&question.found);
+    else
+        atomic_store(place, mark);
+    return known(address);
 }
 
 const struct native_module *module_around(uintptr_t address)
 {
     const struct native_module *module = known(address);
-    struct question question = {.address = address};
-    if (!module && dl_iterate_phdr(find, &question)) {
-        add(&question.found);
-        module = known(address);
-    }
-    return module;
+    return module ? module : look_for(address);
 }
+
+int modules_are_full(void) { return atomic_load_explicit(&is_full, memory_order_relaxed); }
 
 /* ---- whether another has taken the place of one ---- */
 

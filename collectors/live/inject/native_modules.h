@@ -15,6 +15,7 @@ struct native_module {
 
 void modules_prepare(uintptr_t interpreter);             /* an address in it, 0: none */
 const struct native_module *module_around(uintptr_t address); /* NULL: in none, or there is no room for one more */
+int modules_are_full(void);              /* there was no room: whether that one changes nobody sees */
 int modules_are_sound(void);             /* 0: where one of those asked for was, another has been loaded */
 void modules_forget(void);                               /* in the child of a fork */
 #endif

@@ -17,7 +17,7 @@ static const struct code_layout LAYOUTS[] = {
     {14, 68, 112, 120, 136, 92, 40, 56},
 };
 enum { LENGTH = 16, HASH = 24, STATE = 32, BYTES = 32 }; /* of texts; the last is where the content of bytes begins */
-enum { NAME_NBYTES = 1024, MOST_LENGTH = 1 << 26 };
+enum { NAME_NBYTES = 1024, MOST_LENGTH = 1 << 26, MOST_MARKED = 1 << 9 };
 
 static const struct code_layout *known;
 static char *prefixes;                  /* each ends with a zero, all with two */
@@ -45,7 +45,8 @@ static int32_t small_number(const void *at, size_t offset)
 
 /* ---- texts ---- */
 
-/* A text's characters lie behind its head, each in as many bytes as its largest one needs. */
+/* A text's characters lie behind its head, each in as many bytes as its largest one needs; those of a subclass of str, as
+ * some libraries have for paths, lie elsewhere. */
 struct characters { const unsigned char *data; int64_t count; unsigned size; };
 
 static struct characters characters_of(const void *string)
@@ -53,9 +54,10 @@ static struct characters characters_of(const void *string)
     unsigned state = (unsigned)small_number(string, STATE), size = state >> 2 & 7, is_compact = state >> 5 & 1;
     unsigned head = state >> 6 & 1 ? known->ascii : known->compact;
     int64_t count = number(string, LENGTH);
-    if (!is_compact || count < 0 || count > MOST_LENGTH || (size != 1 && size != 2 && size != 4))
+    if (count < 0 || count > MOST_LENGTH || (size != 1 && size != 2 && size != 4))
         return (struct characters){NULL, 0, 1};
-    return (struct characters){(const unsigned char *)string + head, count, size};
+    const unsigned char *data = is_compact ? (const unsigned char *)string + head : pointer(string, known->compact);
+    return (struct characters){data, data ? count : 0, size};
 }
 
 static uint32_t character_at(const struct characters *all, int64_t place)
@@ -202,13 +204,19 @@ static uint64_t mix(uint64_t hash, uint64_t value)
     return hash ^ hash >> 29;
 }
 
-/* Where it lies, its length and its last bytes, which differ where a program numbers what it makes. */
-static uint64_t mix_end(uint64_t hash, const unsigned char *data, int64_t nbytes)
+/* Where it lies, its length and what is in it; of a long one, the beginning and the end. Each word has a factor of its own, so
+ * that none waits for another. */
+static uint64_t mix_content(uint64_t hash, const unsigned char *data, int64_t nbytes)
 {
-    uint64_t last = 0;
-    if (data && nbytes > 0)
+    uint64_t sum = 0, last = 0, word, factor = UINT64_C(0xD6E8FEB86659FD93);
+    int64_t whole = nbytes < MOST_MARKED ? nbytes : MOST_MARKED;
+    for (int64_t at = 0; at + 8 <= whole; at += 8, factor += 2 * UINT64_C(0xD6E8FEB86659FD93)) {
+        memcpy(&word, data + at, 8);
+        sum += word * factor;
+    }
+    if (nbytes > 0)
         memcpy(&last, data + (nbytes > 8 ? nbytes - 8 : 0), nbytes > 8 ? 8 : (size_t)nbytes);
-    return mix(mix(mix(hash, (uintptr_t)data), (uint64_t)nbytes), last);
+    return mix(mix(mix(mix(hash, (uintptr_t)data), (uint64_t)nbytes), sum), last);
 }
 
 static uint64_t mark_content(const void *code)
@@ -216,8 +224,8 @@ static uint64_t mark_content(const void *code)
     const void *lines = pointer(code, known->lines);
     struct characters file = characters_of(pointer(code, known->file));
     uint64_t hash = mix((uint64_t)(unsigned)code_first_line(code), (uint64_t)number(pointer(code, known->name), HASH));
-    hash = mix_end(hash, file.data, file.count * file.size);
-    return mix_end(hash, (const unsigned char *)lines + BYTES, number(lines, LENGTH));
+    hash = mix_content(hash, file.data, file.count * file.size);
+    return mix_content(hash, (const unsigned char *)lines + BYTES, number(lines, LENGTH));
 }
 
 uint64_t code_mark(const void *code)

@@ -118,6 +118,14 @@ static struct python_place place_of(const void *frame)
     return (struct python_place){code, instruction_of(frame), code_mark(code)};
 }
 
+uint64_t python_mark(const void *frame)
+{
+    uint64_t mark = 0;
+    for (; frame; frame = around(frame))
+        mark = ((mark ^ (uintptr_t)frame) * UINT64_C(0x9E3779B97F4A7C15) ^ instruction_of(frame)) * UINT64_C(0xD6E8FEB86659FD93);
+    return mark;
+}
+
 int python_read(const void *until, uintptr_t at, struct python_place *places, int most)
 {
     uintptr_t top;

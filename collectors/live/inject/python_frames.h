@@ -16,6 +16,9 @@ int python_prepare(const char *prefixes);
 /* Where the thread's innermost function is: a mark that changes with each call and instruction; NULL: nowhere. */
 const void *python_top(uintptr_t *at);
 
+/* A mark of all that runs around the frame, of which the instructions move on once it has returned. */
+uint64_t python_mark(const void *frame);
+
 /* Writes the running functions, the innermost first, `most` of them at most, the outermost ones; only those in the frame
  * `until`, which is at `at` (NULL: all). Returns how many, -1 where that one does not run there. */
 int python_read(const void *until, uintptr_t at, struct python_place *places, int most);

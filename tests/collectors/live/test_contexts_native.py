@@ -219,6 +219,31 @@ def test_where_another_library_takes_a_place_native_frames_end(
     assert any("in the place of another" in notice for notice in heard.notices)
 
 
+def test_from_more_libraries_than_are_watched_native_frames_end(
+    listener: Listener, source: Path, tmp_path: Path
+) -> None:
+    library = tmp_path / "library.so"
+    run([compiler(), *FLAGS, "-O1", "-shared", str(PROGRAMS / "native_reloaded.c"), "-DNAME=one", "-o", str(library)])
+    for number in range(1100):
+        shutil.copy(library, tmp_path / f"library{number:04}.so")
+    where = str(tmp_path / "library????.so")
+    heard = run_native(listener, source, "native_libraries", 1100, NATIVE_LIBRARIES=where)
+    counts = count_paths(heard)
+    made = sum(count for path, count in counts.items() if path[-1] == "aten::made")
+    shown = sum(count for path, count in counts.items() if path[-1] == "aten::made" and "native_run" in path)
+    assert made == 1100
+    assert 1000 < shown < 1024
+    assert any("more than 1,024 libraries" in notice for notice in heard.notices)
+
+
+def test_code_of_no_library_is_looked_for_once_until_libraries_change(tmp_path: Path) -> None:
+    program, library = tmp_path / "modules", tmp_path / "library.so"
+    run([compiler(), *FLAGS, "-O1", "-shared", str(PROGRAMS / "native_reloaded.c"), "-DNAME=one", "-o", str(library)])
+    run([compiler(), *FLAGS, str(PROGRAMS / "native_modules.c"), "-o", str(program), "-ldl"])
+    said = subprocess.run([program, library], check=True, capture_output=True, text=True).stdout
+    assert said == "1 0 1 0\n"
+
+
 def test_a_constructor_may_wait_for_a_thread_that_begins_operators(
     listener: Listener, source: Path, tmp_path: Path
 ) -> None:

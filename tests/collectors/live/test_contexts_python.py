@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import subprocess
@@ -158,6 +159,17 @@ def test_a_range_does_not_hold_what_runs_after_its_function_has_returned(listene
     assert count_paths(heard) == {opened: COUNT, made: COUNT, (*made, "aten::inner"): COUNT}
 
 
+@pytest.mark.parametrize("python", PYTHONS)
+def test_a_range_does_not_hold_one_that_the_same_function_opens(
+    listener: Listener, source: Path, python: str
+) -> None:
+    """It runs in the same memory, at the same instruction; the function that called it has gone on."""
+    _, _, heard = run_made(python, listener, source, "ranges_in_ranges")
+    made = ("<module>", "ranges_in_ranges", "operate", "aten::made")
+    opened = ("<module>", "ranges_in_ranges", "opened", "a range")
+    assert count_paths(heard) == {opened: 2 * COUNT, made: COUNT, (*made, "aten::inner"): COUNT}
+
+
 def test_code_that_takes_the_place_of_other_code_has_its_own_name(listener: Listener, source: Path) -> None:
     _, _, heard = run_made(sys.executable, listener, source, "other_code")
     counts = Counter(path[2] for path in count_paths(heard).elements() if path[-1] == "aten::made")
@@ -222,6 +234,57 @@ def test_only_whole_iterations_are_left_out_above_the_budget(listener: Listener,
     made = sum(count for path, count in counts.items() if path[-1] == "aten::made")
     assert steps > 0
     assert made == 10 * steps
+
+
+def test_what_threads_cost_that_end_is_part_of_the_budget(listener: Listener, source: Path) -> None:
+    def is_told(heard: Heard) -> bool:
+        return any("iteration is collected" in notice for notice in heard.notices)
+
+    code, err, _ = run_made(
+        sys.executable, listener, source, "short_threads", 1000, until=is_told, DEEPPROF_CONTEXTS_BUDGET="1"
+    )
+    assert (code, err) == (0, "")
+
+
+@pytest.fixture
+def budget(tmp_path: Path) -> ctypes.CDLL:
+    """The part that chooses iterations, alone: the hook has told of steps, every second one is collected."""
+    library = tmp_path / "budget.so"
+    run([compiler(), *FLAGS, "-O1", "-shared", str(PROGRAMS / "budget_parts.c"), "-o", str(library)])
+    budget = ctypes.CDLL(str(library))
+    budget.look.argtypes = [ctypes.c_double]
+    for _ in range(2):
+        assert budget.step(1)
+        budget.look(0.08)
+    assert budget.every() == 2
+    return budget
+
+
+def test_steps_while_nothing_is_collected_are_not_left_out(budget: ctypes.CDLL) -> None:
+    assert [budget.step(0) for _ in range(100)] == [1] * 100
+    budget.reset()
+    assert budget.take_left_out() == 0
+    assert budget.is_collected()
+
+
+def test_a_long_iteration_that_is_left_out_has_no_seconds_that_are_collected(budget: ctypes.CDLL) -> None:
+    """PyTorch does not call until the next step, as in an evaluation: there is nothing that seconds could be of."""
+    while budget.step(1):
+        pass
+    told = budget.lines_told()
+    for _ in range(1000):
+        budget.look(0)
+    assert (budget.every(), budget.lines_told(), budget.take_left_out()) == (2, told, 1)
+    assert budget.step(1)
+
+
+def test_a_long_iteration_that_is_collected_is_sampled_by_seconds(budget: ctypes.CDLL) -> None:
+    while not budget.step(1):
+        pass
+    budget.take_left_out()
+    for _ in range(100):
+        budget.look(0.04)
+    assert budget.take_left_out() < 0
 
 
 SANITIZED = ["threads", "finalizers", "recursion", "nested", "ranges", "forks", "shutdown"]

@@ -18,7 +18,7 @@ from tests.collectors.live.listener import Heard, Listener
 pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed (pip install torch==2.13.0)")
 
 
-@pytest.mark.parametrize("name", ["resnet", "lstm", "transformer"])
+@pytest.mark.parametrize("name", ["resnet", "lstm", "transformer", "marked"])
 def test_live_tree_equals_the_recorded_one(hooked: Callable[..., Done], tmp_path: Path, name: str) -> None:
     live = hooked("contexts.py", name, "5", DEEPPROF_CONTEXTS="python", DEEPPROF_CONTEXTS_BUDGET="100")
     assert live.process.returncode == 0, live.process.stderr

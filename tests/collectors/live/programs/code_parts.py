@@ -33,6 +33,10 @@ def far_{0}():
 """
 
 
+class Path(str):
+    """A path as some libraries have it, whose characters lie elsewhere."""
+
+
 def all_within(code):
     yield code
     for constant in code.co_consts:
@@ -51,7 +55,8 @@ def read_sources():
                 with open(path, "rb") as file:
                     yield path, file.read()
     for number in range(200):
-        yield f"/\u00e9/<{number}>\u20ac\U0001f525", HARD.format(number, "\n" * number).encode()
+        kind = (str, Path)[number % 2]
+        yield kind(f"/\u00e9/<{number}>\u20ac\U0001f525"), HARD.format(number, "\n" * number).encode()
 
 
 def compile_all():
@@ -79,8 +84,23 @@ def check(code):
     return READER.mark_of(id(code))
 
 
+def check_made_again():
+    """Code in the memory of code that was let go: of another folder, or with the same function on other lines."""
+    seen = {}
+    for number in range(2000):
+        path = f"/made/{number // 8:04}/model.py"
+        text = "def made():\n{}    1\n{}    return 2\n".format("\n" * (number % 8), "\n" * (8 - number % 8))
+        space = {}
+        exec(compile(text.replace("1", "made()"), path, "exec"), space)  # noqa: S102
+        code = space.pop("made").__code__
+        assert seen.setdefault((id(code), READER.mark_of(id(code))), number) == number
+        del code
+    assert len({address for address, _ in seen}) < len(seen)
+
+
 def main():
     READER.prepare(sys.version_info[1], b"/none/\n")
+    check_made_again()
     kept = list(compile_all())
     marks = {(check(code), code.co_name, code.co_filename, code.co_firstlineno) for code in kept}
     print(len(kept), len({mark for mark, *_ in marks}), len(marks))

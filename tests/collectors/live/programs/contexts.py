@@ -8,6 +8,7 @@ import sys
 
 import torch
 from torch import nn
+from torch.autograd.profiler import record_function
 from torch.utils.checkpoint import checkpoint
 
 
@@ -86,7 +87,23 @@ class Transformer(nn.Module):
         return self.out(checkpoint(self.layers[1], first, use_reentrant=False).mean(1))
 
 
+class Marked(nn.Module):
+    """Ranges in each other, which one function of PyTorch's opens."""
+
+    def __init__(self):
+        super().__init__()
+        self.out = nn.Linear(16, 10)
+
+    def forward(self, inputs):
+        with record_function("forward"):
+            for each in inputs.unbind(1):
+                with record_function("outer"), record_function("inner"):
+                    result = self.out(each) * 2
+        return result
+
+
 MODELS = {
+    "marked": (Marked, (8, 40, 16)),
     "resnet": (make_resnet, (4, 3, 32, 32)),
     "lstm": (SmallSteps, (8, 20, 16)),
     "transformer": (Transformer, (8, 12, 32)),

@@ -7,6 +7,7 @@ import asyncio
 import atexit
 import ctypes
 import gc
+import glob
 import os
 import sys
 import threading
@@ -133,6 +134,15 @@ def ranges(count):
         SOURCE.made_end()
 
 
+def ranges_in_ranges(count):
+    for _ in range(count):
+        opened()
+        opened()
+        operate()
+        SOURCE.made_end()
+        SOURCE.made_end()
+
+
 def made_code(count):
     for number in range(count):
         space = {"operate": operate}
@@ -212,6 +222,21 @@ def steps(count):
     while more.is_alive():
         SOURCE.made_run(b"Optimizer.step#SGD.step", b"aten::add_")
         plain(count)
+
+
+def iterate(count):
+    SOURCE.made_run(b"Optimizer.step#SGD.step", b"aten::add_")
+    plain(count)
+
+
+def short_threads(count):
+    """As `steps`, with a thread for each iteration."""
+    more = threading.Thread(target=sys.stdin.readline)
+    more.start()
+    while more.is_alive():
+        each = threading.Thread(target=iterate, args=(count,))
+        each.start()
+        each.join()
 
 
 def native(count):
@@ -305,6 +330,13 @@ def native_reloaded(count):
     else:
         sys.exit("the second library never came to be in the place of the first")
     for _ in range(count):
+        library.native_run(SOURCE.native_nested)
+
+
+def native_libraries(count):
+    """As many libraries as operators, each of which runs one."""
+    libraries = [ctypes.CDLL(each) for each in sorted(glob.glob(os.environ["NATIVE_LIBRARIES"]))]
+    for library in libraries[:count]:
         library.native_run(SOURCE.native_nested)
 
 

@@ -1,0 +1,27 @@
+/* The sampling of iterations alone, for Python to drive. */
+#include "../../../../deepprof/collectors/live/inject/context_budget.c"
+
+#define EXPORT __attribute__((visibility("default")))
+
+static int told;
+
+uint64_t setting(const char *name, uint64_t fallback, uint64_t least, uint64_t most)
+{
+    (void)name, (void)least, (void)most;
+    return fallback;
+}
+
+void dp_notice_again(uint32_t code, const char *text) { told += code && text; }
+
+EXPORT int lines_told(void) { return told; }
+EXPORT int step(int is_on) { return budget_step(is_on); }
+EXPORT void look(double share) { budget_look(1e9 * share, 1e9); }
+EXPORT void reset(void) { budget_reset(); }
+EXPORT int is_collected(void) { return budget_collects(); }
+EXPORT int every(void) { return (int)stride; }
+
+EXPORT int take_left_out(void)
+{
+    const char *what;
+    return (int)budget_take_left_out(&what) * (what[1] == 'i' ? 1 : -1);
+}
