@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from deepprof.live.client.daemon import Daemon
     from deepprof.live.client.values import RankState
 
-LEFT_OUT = ("(iterations left out)", "(seconds left out)")  # contexts that count what the job did not collect
 HOW = "start it with deepprof run --contexts python"
 OF_FILES = {  # options, and what they are without
     "iteration": None,
@@ -80,13 +79,18 @@ def _read(daemon: Daemon, ranks: Sequence[RankState], rank: int, args: argparse.
 
 def say_left_out(contexts: pl.DataFrame) -> str | None:
     """Return a line on what the job did not collect, to keep the cost down; None where it did all."""
-    import polars as pl
+    from deepprof.metrics.contexts.sent import is_left_out
 
-    counts = contexts.filter(pl.col("name").is_in(LEFT_OUT)).select("name", "count").rows()
-    parts = [f"{count:,} {name[1:].split()[0]}" for name, count in counts if count]
+    counts = contexts.filter(is_left_out()).select("name", "count").rows()
+    parts = [_count(count, name[1:].split()[0]) for name, count in counts if count]
     if not parts:
         return None
     return f"{' and '.join(parts)} left out to keep the cost down: sums are of the others."
+
+
+def _count(number: int, things: str) -> str:
+    """Return a number with its word, whose plural is given."""
+    return f"{number:,} {things if number > 1 else things[:-1]}"
 
 
 def _check(args: argparse.Namespace) -> str:

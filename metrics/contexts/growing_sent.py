@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from deepprof.metrics.contexts.sent import SentContexts
+from deepprof.metrics.contexts.sent import SentContexts, is_left_out
 from deepprof.metrics.series.trend import Trend, chance_of, find_trend, rises_throughout
 
 Floats = npt.NDArray[np.float64]
@@ -80,7 +80,8 @@ def _number_windows(sums: pl.DataFrame) -> pl.DataFrame | None:
 def _count_passes(sent: SentContexts, sums: pl.DataFrame) -> Floats:
     """Return how many passes of a program each window has, beside the usual window: 1 for that."""
     counts = sent.count_windows(sums, 1 + int(sums["window"].max()))  # type: ignore[arg-type]
-    steady = counts[(counts > 0).mean(axis=1) >= PRESENT]
+    own = sent.contexts.select(~is_left_out()).to_series().to_numpy()
+    steady = counts[own & ((counts > 0).mean(axis=1) >= PRESENT)]
     if not len(steady):
         return np.ones(counts.shape[1])
     passes = np.median(steady / np.median(steady, axis=1, keepdims=True), axis=0)

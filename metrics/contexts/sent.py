@@ -23,6 +23,7 @@ from deepprof.metrics.contexts.unfolding import ContextNodes
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
+LEFT_OUT = ("(iterations left out)", "(seconds left out)")  # contexts that count what the job did not collect
 NOT_SENT = "what is around it was not sent"
 FIXED = (("all", "all"), ("unattributed", NOT_SENT))  # kind and name of the first two contexts
 AMOUNTS = ("count", "host_ns", "device_count", "device_ns")  # of a row of sums
@@ -112,6 +113,11 @@ def read_sent(nodes: pl.DataFrame, *, at_lines: bool = True) -> SentContexts:
     contexts = tabulate_contexts(top + below, pl.concat([_fixed_frames(frames), frames]))
     numbered = known.select("context", number=pl.Series(paths.context, dtype=pl.Int64))
     return SentContexts(contexts, numbered, parent)
+
+
+def is_left_out() -> pl.Expr:
+    """Return which contexts are none of the program's, and count what the job did not collect."""
+    return (pl.col("depth") == 1) & pl.col("name").is_in(LEFT_OUT)
 
 
 def _bounded(name: str) -> pl.Expr:

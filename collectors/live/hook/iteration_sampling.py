@@ -17,13 +17,16 @@ if TYPE_CHECKING:
 
     from deepprof.collectors.live.hook.torch_hook import Operators
 
+if __name__.startswith("deepprof."):  # else watch.py has run it in this space
+    from deepprof.collectors.live.hook.optimizer_steps import call_at_steps
+
 ROUNDS, CALLS = 5, 200
 MOST_OTHERS = 100  # steps of other optimizers between two of the first
 
 
 def _measure_call(torch: ModuleType, operators: Operators) -> int:
     """Return the nanoseconds that torch takes to call the library about one operator, while that does nothing yet."""
-    value = torch.zeros(1)
+    value = torch.zeros(1, device="cpu")  # a child that is spawned may have a GPU as its default by now
     least_ns: dict[bool, int] = {}
     for number in range(2 * ROUNDS):
         is_called = number % 2 == 1
@@ -47,13 +50,13 @@ class _OptimizerSteps:
 
     def __init__(self, torch: ModuleType, operators: Operators) -> None:
         self.operators = operators
-        self.is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", None) or bool
+        self.find_pass = getattr(torch._C, "_current_graph_task_id", None) or _find_no_pass
         self.first: Callable[[], Any] = bool  # a weak reference, once there is one
         self.others = MOST_OTHERS
 
-    def note(self, optimizer: Any, *_: Any) -> None:
-        """Note the end of a step; where a step is being compiled, nothing may be added to it."""
-        if self.is_compiling() or not self.operators.is_here():
+    def note(self, optimizer: Any) -> None:
+        """Note the end of a step. In a backward pass torch calls on, as it gives its profilers back after each node."""
+        if not self.operators.is_here():
             return
         if self.first() is not optimizer:
             self.others += 1
@@ -61,7 +64,14 @@ class _OptimizerSteps:
                 return
             self.first = weakref.ref(optimizer)
         self.others = 0
-        self.operators.choose(bool(self.operators.library.deepprof_step()))
+        is_collected = bool(self.operators.library.deepprof_step())
+        if self.find_pass() < 0:
+            self.operators.choose(is_collected)
+
+
+def _find_no_pass() -> int:
+    """Return that of a torch before 2.1 which does not tell."""
+    return -1
 
 
 def sample_iterations(torch: ModuleType, operators: Operators, is_first: bool) -> None:
@@ -69,8 +79,6 @@ def sample_iterations(torch: ModuleType, operators: Operators, is_first: bool) -
 
     What calls cost is measured where nothing is collected yet, else the budget is for what the library does in them.
     """
-    from torch.optim.optimizer import register_optimizer_step_post_hook
-
     if is_first:
         operators.library.deepprof_call_cost(_measure_call(torch, operators))
-    register_optimizer_step_post_hook(_OptimizerSteps(torch, operators).note)
+    call_at_steps(None, _OptimizerSteps(torch, operators).note)

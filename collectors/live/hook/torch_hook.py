@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 if __name__.startswith("deepprof."):  # else watch.py has run these in this space
     from deepprof.collectors.live.hook.iteration_sampling import sample_iterations
+    from deepprof.collectors.live.hook.optimizer_steps import call_at_steps
     from deepprof.collectors.live.hook.process import (
         CONTEXTS,
         begin_in_process,
@@ -169,16 +170,14 @@ def has_device(torch: ModuleType) -> bool:
 
 def _mark_optimizers(library: Any) -> None:
     """Write a range around each call of an optimizer, with the name that torch itself uses."""
-    from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-    def push(optimizer: Any, *_: Any) -> None:
+    def push(optimizer: Any) -> None:
         library.deepprof_push(f"Optimizer.step#{type(optimizer).__name__}.step".encode())
 
-    def pop(*_: Any) -> None:
+    def pop(_: Any) -> None:
         library.deepprof_pop()
 
-    register_optimizer_step_pre_hook(push)
-    register_optimizer_step_post_hook(pop)
+    call_at_steps(push, pop)
 
 
 class MemoryLooks:
@@ -248,11 +247,8 @@ def _gibibytes(nbytes: int) -> str:
 
 def _watch_memory(torch: ModuleType, library: Any) -> None:
     """Look at the memory in use around each step of an optimizer, and hear of failed allocations."""
-    from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
-
     looks = MemoryLooks(torch, library)
-    register_optimizer_step_pre_hook(looks.look)
-    register_optimizer_step_post_hook(looks.look)
+    call_at_steps(looks.look, looks.look)
 
     def observe() -> None:
         quietly(lambda: torch._C._cuda_attach_out_of_memory_observer(looks.note_failure))

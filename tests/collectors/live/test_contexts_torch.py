@@ -90,3 +90,13 @@ def test_an_optimizer_that_stops_does_not_end_collecting(tmp_path: Path) -> None
     assert counts["Optimizer.step#Adam.step"] > counts["Optimizer.step#SGD.step"]
     assert counts["Optimizer.step#SGD.step"] < iterations
     assert counts["aten::linear"] == 20 * (counts["Optimizer.step#SGD.step"] + counts["Optimizer.step#Adam.step"])
+
+
+def test_steps_in_the_backward_pass_are_no_time_to_have_torch_call_or_not(tmp_path: Path) -> None:
+    """Torch gives a thread its profilers back after each node: ours would be entered twice, which is refused."""
+    iterations, heard = run_sampled(tmp_path, "backward")
+    counts = count_operators(heard)
+    steps = counts["Optimizer.step#SGD.step"]
+    assert 0 < steps < 40 * iterations
+    assert steps == counts["torch::autograd::AccumulateGrad"]
+    assert abs(steps / 40 + counts["(iterations left out)"] - iterations) <= 1

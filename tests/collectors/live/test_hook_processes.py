@@ -7,7 +7,8 @@ from importlib.util import find_spec
 
 import pytest
 
-from tests.collectors.live.hooked import Done
+from deepprof.collectors.live.hook import find_hook
+from tests.collectors.live.hooked import Done, run_plain
 
 pytestmark = pytest.mark.skipif(  # programs import it, which takes seconds; the tests do not
     find_spec("torch") is None, reason="torch is not installed (pip install torch==2.13.0)"
@@ -39,6 +40,13 @@ def test_forked_children_are_not_heard(hooked: Callable[..., Done]) -> None:
 def test_nothing_is_compiled_again(hooked: Callable[..., Done]) -> None:
     done = hooked("compiled.py")
     assert (done.process.stdout, done.process.returncode) == (b"1\n", 0), done.process.stderr
+
+
+def test_a_step_is_compiled_as_without_the_hook() -> None:
+    """Names of the hook are in no module, where a compiler would look them up."""
+    plain, looked = run_plain("compiled_step.py"), run_plain("compiled_step.py", str(find_hook()))
+    assert (looked.returncode, looked.stdout) == (0, plain.stdout), looked.stderr
+    assert int(plain.stdout) > 0
 
 
 def test_a_program_that_is_over_at_once_is_heard_whole(hooked: Callable[..., Done]) -> None:

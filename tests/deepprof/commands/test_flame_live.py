@@ -63,9 +63,15 @@ def test_what_was_left_out_is_told(capsys, asked, address):
     left_out = nodes_of((4, 0, "operator", "(iterations left out)"))
     asked.sums = pl.concat([SUMS, sums_of((4, 1500, 0, 0, 0)).with_columns(SUMS["time_ns", "window_ns"][:1])])
     asked.nodes = pl.concat([NODES, left_out])
-    assert shown(capsys, address).splitlines()[-1] == (
-        "1,500 iterations left out to keep the cost down: sums are of the others."
+    last = "1,500 iterations left out to keep the cost down: sums are of the others."
+    assert shown(capsys, address).splitlines()[-1] == last
+    assert shown(capsys, address, "--bottom-up", "--search", "nothing of that").splitlines()[-1] == last
+    seconds = sums_of((5, 1, 0, 0, 0)).with_columns(SUMS["time_ns", "window_ns"][:1])
+    asked.sums, asked.nodes = (
+        pl.concat([SUMS, seconds]),
+        pl.concat([NODES, nodes_of((5, 0, "operator", "(seconds left out)"))]),
     )
+    assert shown(capsys, address).splitlines()[-1] == "1 second left out to keep the cost down: sums are of the others."
 
 
 def test_host_time_is_divided_up_where_no_device_was_in_use(capsys, asked, address):

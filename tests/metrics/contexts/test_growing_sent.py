@@ -116,3 +116,14 @@ def test_no_passes_are_known_where_nothing_begins() -> None:
     found = rising(sums)
     assert found is not None
     assert read_sent(NODES).contexts["name"][found.context] == "aten::stack"
+
+
+def test_iterations_that_are_left_out_are_no_passes() -> None:
+    """A program of one jitted function, of which more and more is collected: each call takes what it took."""
+    nodes = nodes_of((1, 0, "operator", "jit_train_step"), (2, 0, "operator", "(seconds left out)"))
+    random, rows = np.random.default_rng(0), []
+    for at in range(30):
+        many = 100 + 20 * at
+        host_ns = int(many * SECOND_NS * random.normal(1, 0.02))
+        rows += [(at * MINUTE_NS, MINUTE_NS, 1, many, host_ns, 0, 0), (at * MINUTE_NS, MINUTE_NS, 2, 40 - at, 0, 0, 0)]
+    assert find_rising(read_sent(nodes), pl.DataFrame(rows, schema=SUMS, orient="row")) is None

@@ -1,4 +1,4 @@
-"""Prints the name of the XLA module of each function that is called as a word is: jax_names.py NAME…; JAX's version first."""
+"""Prints JAX's version, and the name of the XLA module of a function of each name: jax_names.py NAME…."""
 
 import sys
 

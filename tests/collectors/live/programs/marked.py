@@ -24,6 +24,7 @@ def offer_strange_tables(offer) -> None:
 
 if __name__ == "__main__":
     shared = runpy.run_path(str(find_hook() / "process.py"))
+    shared |= runpy.run_path(str(find_hook() / "optimizer_steps.py"))
     hook = runpy.run_path(str(find_hook() / "torch_hook.py"), init_globals=shared)
     library = hook["load"](os.environ["DEEPPROF_INJECT"])
     hook["_mark_optimizers"](library)

@@ -1,6 +1,7 @@
 """Trains two models in turn, each with an optimizer of its own, until its standard input has a line: sampled.py KIND.
 
-With `late`, the second optimizer goes on alone after that. It prints how many iterations there were.
+With `late`, the second optimizer goes on alone after that. With `backward`, each parameter has an optimizer of its own,
+which steps in the backward pass. It prints how many iterations there were.
 """
 
 import sys
@@ -16,15 +17,26 @@ def step(model, optimizer, inputs):
     optimizer.step()
 
 
+def step_in_backward(model):
+    for parameter in model.parameters():
+        optimizer = torch.optim.SGD([parameter], lr=0.01)
+        parameter.register_post_accumulate_grad_hook(lambda _, optimizer=optimizer: optimizer.step())
+
+
 def main(kind):
     threads = threading.Thread(target=sys.stdin.readline)
     threads.start()
     models = [nn.Sequential(*(nn.Linear(4, 4) for _ in range(20))) for _ in range(2)]
     optimizers = [torch.optim.SGD(models[0].parameters(), lr=0.01), torch.optim.Adam(models[1].parameters())]
+    if kind == "backward":
+        step_in_backward(models[0])
     inputs, count = torch.randn(2, 4), 0
     while threads.is_alive() or count < 100:
-        step(models[0], optimizers[0], inputs)
-        step(models[1], optimizers[1], inputs)
+        if kind == "backward":
+            models[0](inputs).sum().backward()
+        else:
+            step(models[0], optimizers[0], inputs)
+            step(models[1], optimizers[1], inputs)
         count += 1
     for _ in range(2000 if kind == "late" else 0):
         step(models[1], optimizers[1], inputs)

@@ -12,7 +12,7 @@ import pytest
 from deepprof.collectors.live.packets import EVENT, RANGE, Kind, Reason
 from deepprof.collectors.trace import RECORD_TABLES, TABLES
 from deepprof.live.agent.hello import ProtocolError, read_hello
-from deepprof.live.agent.process_decoder import EVERY_NS, LEAST_HOLD_NS, PATIENCE_NS, ProcessDecoder
+from deepprof.live.agent.process_decoder import EVERY_NS, LEAST_HOLD_NS, MOST_LINES, PATIENCE_NS, ProcessDecoder
 from deepprof.live.agent.rank_names import RankNameTable
 from tests.deepprof.live.agent import packets_made as made
 
@@ -296,8 +296,20 @@ def test_hello() -> None:
 def test_notices_are_kept_once_each_and_bounded() -> None:
     process, _ = make()
     for number in range(100):
-        say(process, (Kind.NOTICE, made.notice(number % 30, f"word {number}")))
+        say(process, (Kind.NOTICE, made.notice(number, f"word {number}")))
     assert process.notices == {number: f"word {number}" for number in range(16)}
+
+
+def test_a_notice_that_changes_is_told_again_a_bounded_number_of_times(caplog: pytest.LogCaptureFixture) -> None:
+    """How many iterations are left out changes; a line that comes again after a new connection is the same."""
+    process, _ = make()
+    for number in (1, 1, 2, 3, 3):
+        say(process, (Kind.NOTICE, made.notice(7, f"word {number}")), (Kind.NOTICE, made.notice(8, "other")))
+    assert list(process.notices.items()) == [(8, "other"), (7, "word 3")]
+    assert [vars(record)["text"] for record in caplog.records] == ["word 1", "other", "word 2", "word 3"]
+    for number in range(1000):
+        say(process, (Kind.NOTICE, made.notice(7, f"word {number}")))
+    assert len(caplog.records) == MOST_LINES
 
 
 def test_one_that_never_had_a_record_never_opens_a_rank() -> None:
