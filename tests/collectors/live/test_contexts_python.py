@@ -160,9 +160,7 @@ def test_a_range_does_not_hold_what_runs_after_its_function_has_returned(listene
 
 
 @pytest.mark.parametrize("python", PYTHONS)
-def test_a_range_does_not_hold_one_that_the_same_function_opens(
-    listener: Listener, source: Path, python: str
-) -> None:
+def test_a_range_does_not_hold_one_that_the_same_function_opens(listener: Listener, source: Path, python: str) -> None:
     """It runs in the same memory, at the same instruction; the function that called it has gone on."""
     _, _, heard = run_made(python, listener, source, "ranges_in_ranges")
     made = ("<module>", "ranges_in_ranges", "operate", "aten::made")
