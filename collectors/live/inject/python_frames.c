@@ -176,7 +176,8 @@ static int reads_text(object *string)
     return is_equal;
 }
 
-/* An attribute of the code object is a text, and the one that lies at its place. */
+/* An attribute of the code object is a text, and the one that lies at its place. One with half of a surrogate pair, as file
+ * names have that are not UTF-8, has no form that it could be compared in. */
 static int has_text(object *code, const char *attribute, void (*read)(const void *, char *, size_t))
 {
     char text[TEXT_NBYTES];
@@ -184,7 +185,8 @@ static int has_text(object *code, const char *attribute, void (*read)(const void
     const char *expected = string ? py.PyUnicode_AsUTF8(string) : NULL;
     if (expected)
         read(code, text, sizeof text);
-    int is_equal = expected && (strlen(expected) >= sizeof text - 4 || !strcmp(text, expected));
+    int is_equal = expected ? strlen(expected) >= sizeof text - 4 || !strcmp(text, expected) : string != NULL;
+    py.PyErr_Clear();
     py.Py_DecRef(string);
     return is_equal;
 }

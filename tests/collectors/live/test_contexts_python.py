@@ -177,6 +177,18 @@ def test_code_that_takes_the_place_of_other_code_has_its_own_name(listener: List
 
 
 @pytest.mark.parametrize("python", PYTHONS)
+def test_a_file_may_have_a_name_that_is_no_text(listener: Listener, source: Path, tmp_path: Path, python: str) -> None:
+    """Of a byte that is not UTF-8 CPython makes half of a surrogate pair."""
+    program, text = tmp_path / "program.py", (PROGRAMS / "made_contexts.py").read_text()
+    program.write_text(f"exec(compile({text!r}, '/caf\\udce9/made_contexts.py', 'exec'))")
+    code, err, heard = run_made(python, listener, source, "plain", program=str(program))
+    assert (code, err, heard.notices) == (0, "", [])
+    made = ("<module>", "<module>", "plain", "operate", "aten::made")
+    assert count_paths(heard) == {made: COUNT, (*made, "aten::inner"): COUNT}
+    assert any("/caf?/made_contexts.py(" in name for name in heard.names.values())
+
+
+@pytest.mark.parametrize("python", PYTHONS)
 def test_parts_of_code_are_as_python_says(tmp_path: Path, python: str) -> None:
     """For all code of its standard library: names, and the line of each instruction."""
     reader = tmp_path / "reader.so"
