@@ -24,7 +24,7 @@ ROUNDS, CALLS = 5, 200
 MOST_OTHERS = 100  # steps of other optimizers between two of the first
 
 
-def measure_call(torch: ModuleType, operators: Operators) -> int:
+def _measure_call(torch: ModuleType, operators: Operators) -> int:
     """Return the nanoseconds that torch takes to call the library about one operator, while that does nothing yet."""
     value = torch.zeros(1, device="cpu")  # a child that is spawned may have a GPU as its default by now
     least_ns: dict[bool, int] = {}
@@ -45,7 +45,7 @@ def _time_calls(call: Callable[[Any], Any], value: Any) -> int:
     return time.perf_counter_ns() - start_ns
 
 
-class StepsOfOptimizer:
+class _StepsOfOptimizer:
     """Tells the library of the steps of one optimizer: the first that takes one, as long as it takes any."""
 
     def __init__(self, torch: ModuleType, operators: Operators) -> None:
@@ -80,5 +80,5 @@ def sample_iterations(torch: ModuleType, operators: Operators, is_first: bool) -
     What calls cost is measured where nothing is collected yet, else the budget is for what the library does in them.
     """
     if is_first:
-        operators.library.deepprof_call_cost(measure_call(torch, operators))
-    call_at_steps(None, StepsOfOptimizer(torch, operators).note)
+        operators.library.deepprof_call_cost(_measure_call(torch, operators))
+    call_at_steps(None, _StepsOfOptimizer(torch, operators).note)
