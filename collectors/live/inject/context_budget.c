@@ -16,6 +16,7 @@
 enum { MOST_STRIDE = 64, LEAST_WINDOWS = 2, CALM_WINDOWS = 10, QUIET_WINDOWS = 60, STRIDE_CHANGED = 47 /* notice */ };
 
 static atomic_int collects = 1, is_told;        /* whether the hook tells of steps */
+static atomic_int is_silent;                    /* PyTorch does not call until the next: no second can be collected */
 static _Atomic uint32_t stride = 1, iteration, left_out;
 static const struct dp_label *_Atomic first;
 static uint64_t percent = 5;
@@ -61,7 +62,9 @@ void budget_mark(const struct dp_label *label)
 int budget_step(void)
 {
     atomic_store(&is_told, 1);
-    return next_iteration();
+    int wanted = next_iteration();
+    atomic_store(&is_silent, !wanted);
+    return wanted;
 }
 
 int budget_is_told(void) { return atomic_load_explicit(&is_told, memory_order_relaxed); }
@@ -109,7 +112,7 @@ static int finds_windows(uint32_t now)
     int was_by_windows = cycle.by_windows;
     cycle.quiet = now == cycle.number ? cycle.quiet + 1 : 0;
     cycle.number = now;
-    cycle.by_windows = cycle.quiet >= (now ? QUIET_WINDOWS : 1);
+    cycle.by_windows = !atomic_load(&is_silent) && cycle.quiet >= (now ? QUIET_WINDOWS : 1);
     return cycle.by_windows != was_by_windows;
 }
 
@@ -132,6 +135,7 @@ void budget_prepare(void) { percent = setting("DEEPPROF_CONTEXTS_BUDGET", 5, 1, 
 void budget_reset(void)
 {
     atomic_store(&collects, 1);
+    atomic_store(&is_silent, 0);
     atomic_store(&stride, 1);
     atomic_store(&iteration, 0);
     atomic_store(&first, NULL);
