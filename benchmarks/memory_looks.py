@@ -22,7 +22,7 @@ from deepprof.metrics.memory.rises import find_rise
 from deepprof.metrics.series.growth import CHANCE
 from deepprof.metrics.series.trend import Trend, chance_of, find_trend
 
-__all__ = ["LEAKS", "QUIET", "LanguageModel", "count_found", "look_at_training", "run"]
+__all__ = ["LEAKS", "QUIET", "SLOWING", "LanguageModel", "count_found", "look_at_training", "run"]
 
 MIB = 1 << 20
 ITERATIONS, WARMUP = 66, 4
@@ -148,6 +148,13 @@ def _settle(rng: np.random.Generator, n: int) -> npt.NDArray[np.float64]:
     return 250 * (1 - np.exp(-np.arange(n) / (rng.uniform(0.05, 0.2) * n))) + _scatter(rng, n)
 
 
+def _shapes(rng: np.random.Generator, n: int) -> npt.NDArray[np.float64]:
+    """A cache with something for each shape of a batch, half as many as there are looks."""
+    shapes = rng.integers(0, n // 2, n)
+    first = np.unique(shapes, return_index=True)[1]
+    return np.isin(np.arange(n), first).cumsum() * 10.0 + _scatter(rng, n)
+
+
 def _jump(rng: np.random.Generator, n: int) -> npt.NDArray[np.float64]:
     """Something large that is loaded once."""
     return (np.arange(n) >= rng.integers(1, n)) * 50.0 + _scatter(rng, n)
@@ -168,6 +175,8 @@ QUIET: dict[str, Draw] = {
     "one jump": _jump,
 }
 LEAKS: dict[str, Draw] = {f"a leak of {times:g} x the scatter": _leak(times) for times in (0.5, 1, 2, 4)}
+SLOWING: dict[str, Draw] = {"a cache of shapes": _shapes}
+ALL = QUIET | LEAKS | SLOWING
 LENGTHS = (12, 20, 66, 200, 1000)
 
 
@@ -215,11 +224,11 @@ def run(draws: int = 400) -> None:
         table.add_row(*cells)
     console.print(table)
     table = Table("levels", *(f"{n:,} looks" for n in LENGTHS), title=f"share in which a rise is found, of {draws}")
-    for seed, (name, draw) in enumerate((QUIET | LEAKS).items()):
+    for seed, (name, draw) in enumerate(ALL.items()):
         table.add_row(name, *(f"{count_found(draw, n, draws, seed):.2%}" for n in LENGTHS))
     console.print(table)
     table = Table("levels", *WAYS, title=f"the same by other ways, {ITERATIONS} looks")
-    for seed, (name, draw) in enumerate((QUIET | LEAKS).items()):
+    for seed, (name, draw) in enumerate(ALL.items()):
         table.add_row(name, *(f"{count_found(draw, ITERATIONS, draws, seed, way):.2%}" for way in WAYS))
     console.print(table)
 

@@ -25,6 +25,7 @@ RISING = 0.9  # least share of the iterations that leave at least as much as the
 RISING_MORE = 0.5  # least share of those that leave more
 KEPT = 0.5  # of all rises together, more is still there at the end
 LASTING = 0.2  # least share of the growth in the second half: caches and workspaces fill in the first
+UNDIMINISHED = 1 / 3  # the same where memory varies as well: half as much as in the first half
 FEWEST_OF_LITTLE = 20  # iterations: a small rise in fewer may be a cache that is not full yet
 
 Int64s = npt.NDArray[np.int64]
@@ -78,7 +79,7 @@ def find_memory_growth(
 def find_rise(nbytes: Int64s) -> LevelRise | None:
     """Return by how much a level rises from iteration to iteration, None where it does not, or not to the end."""
     trend = find_trend(nbytes)
-    if len(nbytes) < MIN_GROWTH_ITERATIONS or trend is None or trend.slope <= 0 or not _lasts(nbytes):
+    if len(nbytes) < MIN_GROWTH_ITERATIONS or trend is None or trend.slope <= 0 or not _lasts(nbytes, LASTING):
         return None
     return _rise_steadily(nbytes, trend) or _rise_on_the_whole(nbytes, trend)
 
@@ -97,8 +98,11 @@ def _rise_steadily(nbytes: Int64s, trend: Trend) -> LevelRise | None:
 
 
 def _rise_on_the_whole(nbytes: Int64s, trend: Trend) -> LevelRise | None:
-    """Return the rise where memory varies as well, and neither chance nor a walk without aim leads as far up."""
-    if not _is_certain(nbytes, trend):
+    """Return the rise where memory varies as well, and neither chance nor a walk without aim leads as far up.
+
+    A cache that has something for each shape of a batch rises now and then, less and less often.
+    """
+    if not _lasts(nbytes, UNDIMINISHED) or not _is_certain(nbytes, trend):
         return None
     return LevelRise(trend.slope, round(trend.slope * (len(nbytes) - 1)), (1 + trend.tau) / 2)
 
@@ -109,9 +113,9 @@ def _is_certain(nbytes: Int64s, trend: Trend) -> bool:
     return chance < CHANCE and rises_throughout(nbytes, trend)
 
 
-def _lasts(nbytes: Int64s) -> bool:
-    """Return whether a good part of the growth is in the second half."""
-    return int(nbytes[-1] - nbytes[len(nbytes) // 2]) >= LASTING * int(nbytes[-1] - nbytes[0])
+def _lasts(nbytes: Int64s, share: float) -> bool:
+    """Return whether at least such a share of the growth is in the second half."""
+    return int(nbytes[-1] - nbytes[len(nbytes) // 2]) >= share * int(nbytes[-1] - nbytes[0])
 
 
 def _is_large(grown: int, steps: int, first: int | None) -> bool:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.caching_allocator import CachingAllocator, MemoryBlock
-from benchmarks.memory_looks import LEAKS, QUIET, LanguageModel, count_found, look_at_training
+from benchmarks.memory_looks import LEAKS, QUIET, SLOWING, LanguageModel, count_found, look_at_training
 from deepprof.metrics.memory.rises import MEMORY_GROWTH, find_rise
 from tests.chance import examples
 
@@ -65,3 +65,9 @@ def test_levels_without_a_leak_have_none(name: str) -> None:
 @pytest.mark.parametrize("name", LEAKS)
 def test_leaks_are_found_in_time(name: str) -> None:
     assert count_found(LEAKS[name], 200, 20, seed=12) == 1
+
+
+@pytest.mark.parametrize("name", SLOWING)
+def test_a_rise_that_slows_down_is_seldom_a_leak(name: str) -> None:
+    """It is five sixths of them where nothing is asked of the second half but a fifth of the growth."""
+    assert count_found(SLOWING[name], 66, 200, seed=13) <= 0.2

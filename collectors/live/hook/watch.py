@@ -1,6 +1,7 @@
 """Waits in a Python process of a job for the import of torch or JAX, and runs the sitecustomize that ours shadows.
 
-It loads no module that is not loaded already, prints nothing and leaves sys.path as it would be without the hook.
+It loads no module that is not loaded already but `__future__`, prints nothing, and leaves sys.path as it would be
+without the hook.
 """
 
 from __future__ import annotations

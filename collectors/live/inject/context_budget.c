@@ -17,15 +17,16 @@ enum { MOST_STRIDE = 64, LEAST_WINDOWS = 2, CALM_WINDOWS = 10, QUIET_WINDOWS = 6
 
 static atomic_int collects = 1, is_told;        /* whether the hook tells of steps */
 static atomic_int is_silent;                    /* it has PyTorch not call us until the next one */
-static _Atomic uint32_t stride = 1, iteration, left_out;
+static _Atomic uint32_t stride = 1, iteration, chosen, left_out;
 static const struct dp_label *_Atomic first;
 static uint64_t percent = 5;
 
 static struct {                         /* the worker's: a cycle so far */
     double cost_ns, passed_ns;
-    uint32_t windows, calm, quiet, begun_at, number;
+    uint32_t windows, calm, quiet, begun_at, chosen_at, number;
     int by_windows;
 } cycle;
+static uint32_t window;                 /* the worker's */
 
 uint32_t budget_take_left_out(const char **what)
 {
@@ -37,8 +38,16 @@ uint32_t budget_take_left_out(const char **what)
 static void choose(int wanted)
 {
     atomic_store_explicit(&collects, wanted, memory_order_relaxed);
-    if (!wanted)
-        atomic_fetch_add_explicit(&left_out, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(wanted ? &chosen : &left_out, 1, memory_order_relaxed);
+}
+
+/* One of each `stride` in a row, and not always the same one: what a program does in each 8th iteration is in its share of
+ * those that are collected. */
+static int is_chosen(uint32_t number)
+{
+    uint32_t row = atomic_load_explicit(&stride, memory_order_relaxed), mark = number / row * 2654435769u;
+    mark = (mark ^ mark >> 15) * 2246822519u;
+    return number % row == (uint32_t)((uint64_t)(mark ^ mark >> 13) * row >> 32);
 }
 
 int budget_collects(void) { return atomic_load_explicit(&collects, memory_order_relaxed); }
@@ -46,7 +55,7 @@ int budget_collects(void) { return atomic_load_explicit(&collects, memory_order_
 static int next_iteration(void)
 {
     uint32_t number = atomic_fetch_add_explicit(&iteration, 1, memory_order_relaxed) + 1;
-    int wanted = number % atomic_load_explicit(&stride, memory_order_relaxed) == 0;
+    int wanted = is_chosen(number);
     choose(wanted);
     return wanted;
 }
@@ -92,13 +101,14 @@ static uint32_t choose_stride(double share)
     return cycle.calm >= CALM_WINDOWS ? wanted / 2 : wanted;
 }
 
-static void judge(void)
+/* Of as many iterations as passed: in a row of `stride` one is collected, in those of a cycle perhaps two, or none. */
+static void judge(uint32_t passed, uint32_t taken)
 {
-    double share = cycle.cost_ns / cycle.passed_ns;
+    double share = cycle.cost_ns / cycle.passed_ns * passed / ((double)taken * stride);
     uint32_t wanted = choose_stride(share);
     cycle.cost_ns = cycle.passed_ns = 0;
     cycle.windows = 0;
-    cycle.begun_at = atomic_load(&iteration);
+    cycle.begun_at = atomic_load(&iteration), cycle.chosen_at = atomic_load(&chosen);
     if (wanted == stride)
         return;
     cycle.calm = 0;
@@ -124,11 +134,11 @@ void budget_look(double cost_ns, double passed_ns)
     cycle.windows++;
     if (finds_windows(now) && stride > 1)
         tell(cycle.cost_ns / cycle.passed_ns);
-    uint32_t passed = cycle.by_windows ? cycle.windows : now - cycle.begun_at;
-    if (cycle.windows >= LEAST_WINDOWS && passed >= stride)
-        judge();
+    uint32_t passed = cycle.by_windows ? cycle.windows : now - cycle.begun_at, taken = atomic_load(&chosen) - cycle.chosen_at;
+    if (cycle.windows >= LEAST_WINDOWS && passed >= stride && taken)
+        judge(passed, taken);
     if (cycle.by_windows)
-        choose(cycle.windows % stride == 0);
+        choose(is_chosen(++window));
 }
 
 void budget_prepare(void) { percent = setting("DEEPPROF_CONTEXTS_BUDGET", 5, 1, 100); }
@@ -138,6 +148,7 @@ void budget_reset(void)
     atomic_store(&collects, 1);
     atomic_store(&stride, 1);
     atomic_store(&iteration, 0);
+    atomic_store(&chosen, 0);
     atomic_store(&left_out, (uint32_t)atomic_load(&is_silent)); /* what runs, and not those while nothing was collected */
     atomic_store(&first, NULL);
     memset(&cycle, 0, sizeof cycle);

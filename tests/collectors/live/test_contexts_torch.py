@@ -100,3 +100,12 @@ def test_steps_in_the_backward_pass_are_no_time_to_have_torch_call_or_not(tmp_pa
     assert 0 < steps < 40 * iterations
     assert steps == counts["torch::autograd::AccumulateGrad"]
     assert abs(steps / 40 + counts["(iterations left out)"] - iterations) <= 1
+
+
+@pytest.mark.slow  # a minute without a step
+def test_seconds_are_not_said_to_be_collected_in_which_torch_does_not_call(tmp_path: Path) -> None:
+    """What runs after the last step is part of its iteration, left out as a whole."""
+    _, heard = run_sampled(tmp_path, "after")
+    counts = count_operators(heard)
+    assert "aten::cumsum" in counts or "(seconds left out)" not in counts
+    assert "aten::cumsum" in counts or not any("second is collected" in notice for notice in heard.notices)

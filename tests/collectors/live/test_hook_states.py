@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepprof.collectors.live.hook import process, torch_hook
+from deepprof.collectors.live.hook import iteration_sampling, optimizer_steps, process, torch_hook
 
 
 class Library:
@@ -301,3 +301,34 @@ def test_objects_of_another_layout_are_told_from_nodes_without_looking_there() -
     space = SimpleNamespace(_set_grad_enabled=lambda _: None)
     torch: Any = SimpleNamespace(_C=space, is_grad_enabled=lambda: True, zeros=lambda *_, **__: Tensor())
     assert torch_hook._quietly_measured(torch) == (-1, -1)
+
+
+def test_what_a_call_costs_is_measured_on_the_cpu() -> None:
+    """A child that is spawned imports the program before the hook begins, which may have made a GPU the default."""
+    seen: list[object] = []
+    torch: Any = SimpleNamespace(zeros=lambda _, device=None: seen.append(device), neg=lambda value: value)
+    operators: Any = SimpleNamespace(enter=lambda: None, leave=lambda: None)
+    assert iteration_sampling._measure_call(torch, operators) >= 0
+    assert seen == ["cpu"]
+
+
+def test_nothing_that_fails_at_a_step_comes_to_the_program() -> None:
+    """Another profiler may be there, of which nobody has told us."""
+    torch = pytest.importorskip("torch")
+    from torch.optim import optimizer as hooks
+
+    def fail(_: object) -> None:
+        called.append(True)
+        raise RuntimeError("Profiler is already enabled on this thread")
+
+    called: list[bool] = []
+    spaces = [getattr(hooks, f"_global_optimizer_{each}_hooks") for each in ("pre", "post")]
+    kept = [dict(space) for space in spaces]
+    optimizer_steps.call_at_steps(fail, fail)
+    try:
+        torch.optim.SGD([torch.nn.Parameter(torch.ones(2))], lr=0.1).step()
+    finally:
+        for space, before in zip(spaces, kept, strict=True):
+            space.clear()
+            space.update(before)
+    assert called == [True, True]

@@ -112,6 +112,7 @@ SILENT: dict[str, Callable[[int], Levels]] = {
     "short teeth": sawtooth(9),
     "filling": lambda n: np.minimum(np.arange(n), n // 2) * 8 * MIB + scatter(n, n),
     "settling": lambda n: (200 * MIB * (1 - np.exp(-np.arange(n) * 8 / n))).astype(np.int64) + scatter(n, n),
+    "shapes": lambda n: np.rint(n / 2 * (1 - np.exp(-2 * np.arange(n) / n))).astype(np.int64) * 8 * MIB,
     "once": lambda n: (np.arange(n) > n // 3) * 500 * MIB + scatter(n, n),
     "thrice": lambda n: np.arange(n) * 4 // n * 500 * MIB + scatter(n, n),
     "two batch sizes": lambda n: np.arange(n) % 2 * 70 * MIB,

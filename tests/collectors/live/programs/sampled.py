@@ -1,11 +1,13 @@
 """Trains two models in turn, each with an optimizer of its own, until its standard input has a line: sampled.py KIND.
 
 With `late`, the second optimizer goes on alone after that. With `backward`, each parameter has an optimizer of its own,
-which steps in the backward pass. It prints how many iterations there were.
+which steps in the backward pass. With `after`, an operator runs for 70 s after the last step. It prints how many
+iterations there were.
 """
 
 import sys
 import threading
+import time
 
 import torch
 from torch import nn
@@ -40,6 +42,10 @@ def main(kind):
         count += 1
     for _ in range(2000 if kind == "late" else 0):
         step(models[1], optimizers[1], inputs)
+    until = time.monotonic() + (70 if kind == "after" else 0)
+    while time.monotonic() < until:
+        torch.cumsum(inputs, 0)
+        time.sleep(0.001)
     print(count)
 
 
