@@ -194,6 +194,7 @@ def test_children_that_are_spawned_are_heard_unless_they_are_daemons(hooked: Cal
     assert [heard.ended for heard in done.heard] == [True, True]
 
 
+@pytest.mark.slow  # the made-up ones show it, too
 def test_functions_that_are_dropped_take_nothing(hooked: Callable[..., Done]) -> None:
     """Of each, 200 bytes at least would be kept, and with what JAX has of it several kB."""
     plain = run_plain(PROGRAM, "dropped", "4000")

@@ -360,6 +360,7 @@ NEEDS_TORCH = pytest.mark.skipif(
 )
 
 
+@pytest.mark.slow  # half a minute to compile: libraries without PyTorch show the same
 @NEEDS_TORCH
 def test_an_extension_of_pytorch(hooked: Callable[..., Done], extension: Path) -> None:
     """Its functions stand above its operators, PyTorch's own do not, and what goes backward has none."""

@@ -190,7 +190,10 @@ def test_a_file_may_have_a_name_that_is_no_text(listener: Listener, source: Path
     assert any("/caf?/made_contexts.py(" in name for name in heard.names.values())
 
 
-@pytest.mark.parametrize("python", PYTHONS)
+READ_WHOLE = [pytest.param(each, marks=[pytest.mark.slow] if each != sys.executable else []) for each in PYTHONS]
+
+
+@pytest.mark.parametrize("python", READ_WHOLE)
 def test_parts_of_code_are_as_python_says(tmp_path: Path, python: str) -> None:
     """For all code of its standard library: names, and the line of each instruction."""
     reader = tmp_path / "reader.so"

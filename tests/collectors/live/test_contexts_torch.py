@@ -83,6 +83,7 @@ def test_iterations_are_left_out_whole_and_torch_does_not_call_meanwhile(tmp_pat
     assert first + counts["(iterations left out)"] in {iterations, iterations + 1}  # what follows the last step is one
 
 
+@pytest.mark.slow  # as the test above, with another program
 def test_an_optimizer_that_stops_does_not_end_collecting(tmp_path: Path) -> None:
     """When the first one has had no step while another one had many, that one's steps mark the iterations."""
     iterations, heard = run_sampled(tmp_path, "late")
