@@ -1,17 +1,11 @@
-"""What an iteration takes, and the memory after: contexts_cost.py NAME ITERATIONS none|profiler.
-
-It prints the milliseconds of an iteration, at the first decile, at the median, and the mean of the second half, and the
-resident megabytes.
-"""
+"""What an iteration takes, and the memory after: contexts_cost.py NAME ITERATIONS none|profiler."""
 
 import contextlib
 import sys
-import time
 
 import contexts
 import torch
-
-PAGE_NBYTES = 4096
+from iteration_cost import show_cost
 
 
 def main(name, iterations, peer):
@@ -24,17 +18,11 @@ def main(name, iterations, peer):
     contexts.train(model, optimizer, inputs, targets, 3)
     activities = [torch.profiler.ProfilerActivity.CPU]
     recorded = torch.profiler.profile(activities=activities, with_stack=True) if peer == "profiler" else None
-    times = []
-    with recorded or contextlib.nullcontext():
-        for _ in range(iterations):
-            start = time.perf_counter()
-            contexts.train(model, optimizer, inputs, targets, 1)
-            times.append(1e3 * (time.perf_counter() - start))
-    late = times[len(times) // 2 :]
-    times.sort()
-    with open("/proc/self/statm") as statm:
-        resident = int(statm.read().split()[1]) * PAGE_NBYTES / 1e6
-    print(times[len(times) // 10], times[len(times) // 2], sum(late) / len(late), resident)
+
+    def step():
+        contexts.train(model, optimizer, inputs, targets, 1)
+
+    show_cost(step, iterations, recorded or contextlib.nullcontext())
 
 
 if __name__ == "__main__":
