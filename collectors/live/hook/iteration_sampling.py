@@ -51,7 +51,7 @@ class _OptimizerSteps:
     def __init__(self, torch: ModuleType, operators: Operators) -> None:
         self.operators = operators
         self.find_pass = getattr(torch._C, "_current_graph_task_id", None) or _find_no_pass
-        self.first: Callable[[], Any] = bool  # a weak reference, once there is one
+        self.first: Callable[[], Any] = type(None)  # a weak reference, once there is one
         self.others = MOST_OTHERS
 
     def note(self, optimizer: Any) -> None:
@@ -60,7 +60,7 @@ class _OptimizerSteps:
             return
         if self.first() is not optimizer:
             self.others += 1
-            if self.first() and self.others <= MOST_OTHERS:
+            if self.first() is not None and self.others <= MOST_OTHERS:
                 return
             self.first = weakref.ref(optimizer)
         self.others = 0
