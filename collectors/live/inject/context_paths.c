@@ -7,17 +7,12 @@
 #include "contexts.h"
 #include "native_frames.h"
 
-static int is_same(const struct python_place *one, const struct python_place *other)
-{
-    return one->code == other->code && one->at == other->at && one->mark == other->mark;
-}
-
 /* How much of the path is as it was the last time. */
 static int count_equal(const struct context_thread *thread, int count)
 {
     int equal = 0;
     while (equal < count && equal < thread->last_count
-           && is_same(&thread->last[equal].place, &thread->places[count - 1 - equal]))
+           && python_is_same(&thread->last[equal].place, &thread->places[count - 1 - equal]))
         equal++;
     return equal;
 }

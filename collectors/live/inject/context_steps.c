@@ -14,18 +14,12 @@ static unsigned place_of(const struct context_thread *thread, uint32_t from, con
     return (unsigned)(hash >> 40) & thread->step_mask;
 }
 
-static int is_step(const struct step *step, uint32_t from, const struct python_place *place)
-{
-    return step->from == from && step->place.code == place->code && step->place.at == place->at
-        && step->place.mark == place->mark;
-}
-
 /* The step, or the free place for it. */
 static struct step *find_step(const struct context_thread *thread, uint32_t from, const struct python_place *place)
 {
     unsigned at = place_of(thread, from, place);
     struct step *step = &thread->steps[at];
-    while (step->to && !is_step(step, from, place))
+    while (step->to && !(step->from == from && python_is_same(&step->place, place)))
         step = &thread->steps[at = (at + 1) & thread->step_mask];
     return step;
 }

@@ -164,31 +164,23 @@ static int find_functions(void)
     return missing || !py.IsFinalizing ? -1 : 0;
 }
 
-/* `string`, a reference that is given back, reads as CPython says. */
-static int reads_text(object *string)
+/* Whether `string`, a reference that is given back, is what is read `from` somewhere. One with half of a surrogate pair, as
+ * file names have that are not UTF-8, has no form that it could be compared in. */
+static int reads_text(object *string, const void *from, void (*read)(const void *, char *, size_t))
 {
     char text[TEXT_NBYTES];
     const char *expected = string ? py.PyUnicode_AsUTF8(string) : NULL;
     if (expected)
-        code_text(string, text, sizeof text);
-    int is_equal = expected && (strlen(expected) >= sizeof text - 4 || !strcmp(text, expected));
+        read(from, text, sizeof text);
+    int is_equal = expected ? strlen(expected) >= sizeof text - 4 || !strcmp(text, expected) : string != NULL;
+    py.PyErr_Clear();
     py.Py_DecRef(string); /* takes NULL */
     return is_equal;
 }
 
-/* An attribute of the code object is a text, and the one that lies at its place. One with half of a surrogate pair, as file
- * names have that are not UTF-8, has no form that it could be compared in. */
 static int has_text(object *code, const char *attribute, void (*read)(const void *, char *, size_t))
 {
-    char text[TEXT_NBYTES];
-    object *string = py.PyObject_GetAttrString(code, attribute);
-    const char *expected = string ? py.PyUnicode_AsUTF8(string) : NULL;
-    if (expected)
-        read(code, text, sizeof text);
-    int is_equal = expected ? strlen(expected) >= sizeof text - 4 || !strcmp(text, expected) : string != NULL;
-    py.PyErr_Clear();
-    py.Py_DecRef(string);
-    return is_equal;
+    return reads_text(py.PyObject_GetAttrString(code, attribute), code, read);
 }
 
 static int has_first_line(object *code)
@@ -254,8 +246,10 @@ static int texts_agree(void)
 {
     static const char *const TEXTS[] = {"text", "t\xC3\xA9xt", "t\xE2\x82\xACxt", "t\xF0\x9F\x94\xA5xt"};
     int are_equal = 1;
-    for (size_t i = 0; i < sizeof TEXTS / sizeof *TEXTS; i++)
-        are_equal &= reads_text(py.PyUnicode_FromString(TEXTS[i]));
+    for (size_t i = 0; i < sizeof TEXTS / sizeof *TEXTS; i++) {
+        object *string = py.PyUnicode_FromString(TEXTS[i]);
+        are_equal &= string && reads_text(string, string, code_text);
+    }
     return are_equal;
 }
 

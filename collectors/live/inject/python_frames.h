@@ -9,6 +9,11 @@
 /* A place in code: the code object, the instruction in it, and what tells it from another one at the same address. */
 struct python_place { const void *code; uintptr_t at; uint64_t mark; };
 
+static inline int python_is_same(const struct python_place *one, const struct python_place *other)
+{
+    return one->code == other->code && one->at == other->at && one->mark == other->mark;
+}
+
 /* Once, on a thread that runs Python and does not hold the interpreter's lock: finds the interpreter. `prefixes`: beginnings
  * of file names to leave out, a line each. Returns 0, or -1 where it cannot be read, which a notice tells. */
 int python_prepare(const char *prefixes);
