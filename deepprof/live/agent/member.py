@@ -145,7 +145,7 @@ class ProcessMember:
                 duty_ratio=pacer.duty_ratio,
                 overhead_ratio=pacer.overhead_ratio,
                 level_changes=pacer.changed,
-                notice=next(reversed(self.process.notices.values()), ""),
+                notice=next(reversed(self.process.notices.texts.values()), ""),
             )
         )
 
@@ -169,7 +169,7 @@ class ProcessMember:
             overhead_ratio=round(self.pacer.overhead_ratio, 6),
             account=describe_account(process.account, rank, ended=process.ended, stand_in=self.hello.stand_in),
             refusal=rank.uplink.refusal if rank else "",
-            notices=tuple(answers.CollectorNotice(code, text) for code, text in process.notices.items()),
+            notices=tuple(answers.CollectorNotice(code, text) for code, text in process.notices.texts.items()),
         )
 
     def describe_changes(self) -> list[dict[str, str | int | float]]:

@@ -49,6 +49,7 @@ from deepprof.live.agent.hello import ProcessHello, ProtocolError
 from deepprof.live.agent.operators import OperatorKernels, OperatorSplit
 from deepprof.live.agent.pieces import Tables, count_records
 from deepprof.live.agent.process_names import ProcessNameTable
+from deepprof.live.agent.process_notices import ProcessNotices
 from deepprof.live.agent.rank_spool import RankSpool
 from deepprof.live.agent.record_limits import AHEAD_NS, FAR_NS, are_possible, judge_records
 from deepprof.live.agent.reordering import ReorderBuffer, Rows
@@ -65,7 +66,6 @@ BEHIND_NS = 1_000_000_000
 HELD_NBYTES = 32 << 20  # of records that wait for their turn; beyond it only those that have come are ordered
 EVERY_NS = 1_000_000_000  # between batches, unless BATCH_RECORDS are held
 BATCH_RECORDS = 8192  # records: a small batch costs the daemon as much as a large one
-MOST_NOTICES, MOST_LINES = 16, 64  # of one process: codes, and lines of the log
 CUT_TEXT = "the process was gone before it had said its end: its last records may be missing"
 HIGHEST = 2**60  # number of a record
 NO_CONTEXT = "no-context"  # device events that came into no context's sum, where contexts are told
@@ -124,8 +124,7 @@ class ProcessDecoder:
         self.next = 0
         self.account = ProcessAccount()
         self.overflowed = False  # since the flag was last cleared
-        self.notices: dict[int, str] = {}
-        self.lines = 0  # of the log, about notices
+        self.notices = ProcessNotices()
         self.sent_ns = 0  # CLOCK_MONOTONIC
         self.watermark_ns = NO_TIME  # Unix: all records that began before were given to the rank
         self.ended = False
@@ -166,7 +165,6 @@ class ProcessDecoder:
     def after(self, other: ProcessDecoder) -> ProcessDecoder:
         """Return this one as the successor of `other`, whose records no rank took: names and clocks stay."""
         self.process_names, self.tick, self.notices = other.process_names, other.tick, other.notices
-        self.lines = other.lines
         self.contexts.tree = other.contexts.tree
         for own, others in zip(self._backlogs, other._backlogs, strict=True):
             own.clock, own.now_ns = others.clock, others.now_ns
@@ -185,8 +183,7 @@ class ProcessDecoder:
             if self.tick is not None and self.tick.next > self.next:
                 self._skip(self.tick.next - self.next, self.tick.made, Reason(self.tick.reason))
                 self.next = self.tick.next
-            self.notices[CUT] = CUT_TEXT
-            log.warning("notice", extra={"pid": self.hello.pid, "collector": self.hello.collector, "text": CUT_TEXT})
+            self.notices.keep(CUT, CUT_TEXT, self.hello)
         self.end()
 
     def end(self) -> None:
@@ -316,16 +313,7 @@ class ProcessDecoder:
             raise ProtocolError("a notice is too short")
         code = int(np.frombuffer(payload, NOTICE_HEAD, 1)[0]["code"])
         text = escaped(bytes(payload[NOTICE_HEAD.itemsize :][:1024]).decode("utf-8", "replace"))
-        is_known = code in self.notices
-        if (
-            text != self.notices.get(code)
-            and (is_known or len(self.notices) < MOST_NOTICES)
-            and self.lines < MOST_LINES
-        ):
-            self.notices.pop(code, None)  # the latest is the last
-            self.notices[code] = text
-            self.lines += 1
-            log.warning("notice", extra={"pid": self.hello.pid, "collector": self.hello.collector, "text": text})
+        self.notices.take(code, text, self.hello)
 
     def _take_tick(self, payload: memoryview) -> None:
         if len(payload) != TICK.itemsize:

@@ -12,7 +12,8 @@ import pytest
 from deepprof.collectors.live.packets import EVENT, RANGE, Kind, Reason
 from deepprof.collectors.trace import RECORD_TABLES, TABLES
 from deepprof.live.agent.hello import ProtocolError, read_hello
-from deepprof.live.agent.process_decoder import EVERY_NS, LEAST_HOLD_NS, MOST_LINES, PATIENCE_NS, ProcessDecoder
+from deepprof.live.agent.process_decoder import EVERY_NS, LEAST_HOLD_NS, PATIENCE_NS, ProcessDecoder
+from deepprof.live.agent.process_notices import MOST_LINES
 from deepprof.live.agent.rank_names import RankNameTable
 from tests.deepprof.live.agent import packets_made as made
 
@@ -297,7 +298,7 @@ def test_notices_are_kept_once_each_and_bounded() -> None:
     process, _ = make()
     for number in range(100):
         say(process, (Kind.NOTICE, made.notice(number, f"word {number}")))
-    assert process.notices == {number: f"word {number}" for number in range(16)}
+    assert process.notices.texts == {number: f"word {number}" for number in range(16)}
 
 
 def test_a_notice_that_changes_is_told_again_a_bounded_number_of_times(caplog: pytest.LogCaptureFixture) -> None:
@@ -305,7 +306,7 @@ def test_a_notice_that_changes_is_told_again_a_bounded_number_of_times(caplog: p
     process, _ = make()
     for number in (1, 1, 2, 3, 3):
         say(process, (Kind.NOTICE, made.notice(7, f"word {number}")), (Kind.NOTICE, made.notice(8, "other")))
-    assert list(process.notices.items()) == [(8, "other"), (7, "word 3")]
+    assert list(process.notices.texts.items()) == [(8, "other"), (7, "word 3")]
     assert [vars(record)["text"] for record in caplog.records] == ["word 1", "other", "word 2", "word 3"]
     for number in range(1000):
         say(process, (Kind.NOTICE, made.notice(7, f"word {number}")))
@@ -326,4 +327,4 @@ def test_one_that_is_gone_without_a_word_says_so() -> None:
     process.cut()
     process.cut()
     assert rank.said == [("records", 1), ("end", {})]
-    assert "may be missing" in next(iter(process.notices.values()))
+    assert "may be missing" in next(iter(process.notices.texts.values()))
