@@ -21,6 +21,9 @@ ONE_SENDER = "nobody takes over the rank of another sender; test_shares.py has s
 DAY_LATER = "nobody is silent for a day"
 HISTORY = "no disk refuses to be read"
 MANY_WINDOWS = "no job has so many windows of contexts; history/test_windows.py has one"
+NO_LOOKING_BACK = (
+    "no rank sends contexts that are examined; test_looking_back.py and exporter/test_profiles.py read them"
+)
 ON_ITS_WAY = "nobody comes back while something of theirs is on its way; test_engine_streams.py does"
 
 NOT_PASSED = {
@@ -39,6 +42,7 @@ NOT_PASSED = {
     "service.examiner.examiner:Examiner.run: asyncio.sleep(PAUSE_S)": ONCE_MORE,
     "service.examiner.examiner:Examiner.run: asyncio.sleep(PAUSE_S) (2)": ONCE_MORE,
     "service.housekeeping:_try_again: asyncio.to_thread(try_disk, engine)": BAD_DISK,
+    "service.kept_contexts:read_rank: read_contexts(engine, job, rank, within, here)": NO_LOOKING_BACK,
     "service.query:QueryServicer.GetContexts: context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))": MANY_WINDOWS,  # noqa: E501 - the code names it so
     "service.query:QueryServicer.GetContexts: context.abort(grpc.StatusCode.UNAVAILABLE, f'the history can": HISTORY,
     "service.query:QueryServicer.ListIterations: context.abort(grpc.StatusCode.UNAVAILABLE, f'the history can": HISTORY,
