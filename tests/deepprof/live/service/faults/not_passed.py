@@ -39,6 +39,7 @@ NOT_PASSED = {
     "service.engine:Engine.make_room: self.send_away(rank)": NO_LIMIT,
     "service.engine:Engine.quiet: changed.wait()": ON_ITS_WAY,
     "service.engine:Engine.send_away: self.let_go(rank)": NO_LIMIT,
+    "service.examiner.examiner:Examiner.look_back: read_rank(self.engine, *rank.key, (now - LOOK_BACK_NS, now))": NO_LOOKING_BACK,  # noqa: E501 - the code names it so
     "service.examiner.examiner:Examiner.run: asyncio.sleep(PAUSE_S)": ONCE_MORE,
     "service.examiner.examiner:Examiner.run: asyncio.sleep(PAUSE_S) (2)": ONCE_MORE,
     "service.housekeeping:_try_again: asyncio.to_thread(try_disk, engine)": BAD_DISK,
