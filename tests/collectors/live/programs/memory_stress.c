@@ -14,6 +14,7 @@ static uint64_t got, lost, broken;
 static int64_t promised = INT64_MIN, latest = INT64_MIN;
 static atomic_int is_over;
 static int is_slow;
+static pthread_barrier_t switched_on; /* nobody tells anything before: what is switched on gives what there is */
 
 int64_t dp_now_ns(void)
 {
@@ -41,6 +42,7 @@ void dp_put(enum dp_kind kind, const void *records, uint32_t count, uint64_t mis
 static void *gather(void *unused)
 {
     dp_memory.set(1);
+    pthread_barrier_wait(&switched_on);
     while (!atomic_load(&is_over)) {
         int64_t now = dp_now_ns();
         if (!is_slow)
@@ -64,7 +66,9 @@ int main(int count, char **words)
     int many = atoi(words[1]);
     uint64_t each = strtoull(words[2], NULL, 10);
     is_slow = count > 3;
+    pthread_barrier_init(&switched_on, NULL, 2);
     pthread_create(&gatherer, NULL, gather, NULL);
+    pthread_barrier_wait(&switched_on);
     for (int i = 0; i < many; i++)
         pthread_create(&threads[i], NULL, work, &each);
     for (int i = 0; i < many; i++)
