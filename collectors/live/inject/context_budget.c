@@ -1,18 +1,23 @@
-/* Sampling of iterations, so that contexts cost no more than DEEPPROF_CONTEXTS_BUDGET percent of a thread's time.
+/* Sampling of iterations, so that contexts cost no more than DEEPPROF_CONTEXTS_BUDGET percent of a thread's time (100:
+ * however much it is, all are collected).
  *
  * An iteration is what lies between two steps of the first optimizer: forward and backward pass are in one. Whoever tells
  * of them (the hook, of their ends) may have PyTorch not call us at all in those that are left out. Where nobody does, an
  * optimizer's range marks its beginning; where there is none, whole windows are sampled instead.
  *
- * Judged by whole cycles, as many iterations as there are to one that is collected: a part of one says nothing. */
+ * Judged by whole cycles, as many iterations as there are to one that is collected: a part of one says nothing. A job
+ * loses more than the library measures of itself: how many times as much, iterations of both kinds tell. */
+#include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include "context_budget.h"
 #include "core.h"
+#include "iteration_times.h"
 #include "parts.h"
 
+enum { ALL = 100, ASSUMED_TIMES = 2, MOST_TIMES = 4 };
 enum { MOST_STRIDE = 64, LEAST_WINDOWS = 2, CALM_WINDOWS = 10, QUIET_WINDOWS = 60, STRIDE_CHANGED = 47 /* notice */ };
 
 static atomic_int collects = 1, is_told;        /* whether the hook tells of steps */
@@ -26,6 +31,7 @@ static struct {                         /* the worker's: a cycle so far */
     uint32_t windows, calm, quiet, begun_at, chosen_at, number;
     int by_windows;
 } cycle;
+static double lost_times = ASSUMED_TIMES; /* the worker's: as much as is measured, until it is known better */
 static uint32_t window;                 /* the worker's */
 
 uint32_t budget_take_left_out(const char **what)
@@ -71,6 +77,7 @@ void budget_mark(const struct dp_label *label)
 int budget_step(int is_on)
 {
     atomic_store(&is_told, 1);
+    times_step(dp_now_ns(), budget_collects());
     int wanted = next_iteration() || !is_on;
     atomic_store(&is_silent, !wanted);
     return wanted;
@@ -94,6 +101,8 @@ static void tell(double share)
 static uint32_t choose_stride(double share)
 {
     uint32_t wanted = stride;
+    if (percent == ALL)
+        return 1;
     for (; 100 * share > (double)percent && wanted < MOST_STRIDE; share /= 2)
         wanted *= 2;
     int is_calm = wanted > 1 && 100 * share * 2.5 <= (double)percent;
@@ -101,10 +110,21 @@ static uint32_t choose_stride(double share)
     return cycle.calm >= CALM_WINDOWS ? wanted / 2 : wanted;
 }
 
+/* A single comparison has noise: it counts for a quarter. No less is lost than is measured. */
+static void compare_times(uint32_t taken)
+{
+    double times = times_take_lost_ns() / (cycle.cost_ns / taken);
+    if (!isfinite(times))
+        return;
+    times = times < 1 ? 1 : times < MOST_TIMES ? times : MOST_TIMES;
+    lost_times += (times - lost_times) / 4;
+}
+
 /* Of as many iterations as passed: in a row of `stride` one is collected, in those of a cycle perhaps two, or none. */
 static void judge(uint32_t passed, uint32_t taken)
 {
-    double share = cycle.cost_ns / cycle.passed_ns * passed / ((double)taken * stride);
+    compare_times(taken);
+    double share = lost_times * cycle.cost_ns / cycle.passed_ns * passed / ((double)taken * stride);
     uint32_t wanted = choose_stride(share);
     cycle.cost_ns = cycle.passed_ns = 0;
     cycle.windows = 0;
@@ -133,7 +153,7 @@ void budget_look(double cost_ns, double passed_ns)
     cycle.cost_ns += cost_ns, cycle.passed_ns += passed_ns;
     cycle.windows++;
     if (finds_windows(now) && stride > 1)
-        tell(cycle.cost_ns / cycle.passed_ns);
+        tell(lost_times * cycle.cost_ns / cycle.passed_ns);
     uint32_t passed = cycle.by_windows ? cycle.windows : now - cycle.begun_at, taken = atomic_load(&chosen) - cycle.chosen_at;
     if (cycle.windows >= LEAST_WINDOWS && passed >= stride && taken)
         judge(passed, taken);
@@ -152,4 +172,6 @@ void budget_reset(void)
     atomic_store(&left_out, (uint32_t)atomic_load(&is_silent)); /* what runs, and not those while nothing was collected */
     atomic_store(&first, NULL);
     memset(&cycle, 0, sizeof cycle);
+    lost_times = ASSUMED_TIMES;
+    times_reset();
 }

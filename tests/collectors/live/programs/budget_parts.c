@@ -1,9 +1,11 @@
 /* The sampling of iterations alone, for Python to drive. */
 #include "../../../../deepprof/collectors/live/inject/context_budget.c"
+#include "../../../../deepprof/collectors/live/inject/iteration_times.c"
 
 #define EXPORT __attribute__((visibility("default")))
 
 static int told;
+static int64_t now_ns = 1;
 
 uint64_t setting(const char *name, uint64_t fallback, uint64_t least, uint64_t most)
 {
@@ -11,11 +13,15 @@ uint64_t setting(const char *name, uint64_t fallback, uint64_t least, uint64_t m
     return fallback;
 }
 
+int64_t dp_now_ns(void) { return now_ns; }
 void dp_notice_again(uint32_t code, const char *text) { told += code && text; }
 
 EXPORT int lines_told(void) { return told; }
+EXPORT void set_percent(int allowed) { percent = (uint64_t)allowed; }
+EXPORT void pass(int64_t passed_ns) { now_ns += passed_ns; }
+EXPORT double lost_by_measured(void) { return lost_times; }
 EXPORT int step(int is_on) { return budget_step(is_on); }
-EXPORT void look(double share) { budget_look(1e9 * share, 1e9); }
+EXPORT void look(double cost_ns, double passed_ns) { budget_look(cost_ns, passed_ns); }
 EXPORT void reset(void) { budget_reset(); }
 EXPORT int is_collected(void) { return budget_collects(); }
 EXPORT int every(void) { return (int)stride; }
