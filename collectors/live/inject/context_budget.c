@@ -47,13 +47,23 @@ static void choose(int wanted)
     atomic_fetch_add_explicit(wanted ? &chosen : &left_out, 1, memory_order_relaxed);
 }
 
+/* Which half of twice so many iterations is gone on with: another one each time, and the same in each process. */
+static uint32_t choose_half(uint32_t pair, uint32_t size)
+{
+    uint32_t mark = (pair ^ size * 3266489917u) * 2654435769u;
+    mark = (mark ^ mark >> 15) * 2246822519u;
+    return (mark ^ mark >> 13) >> 31;
+}
+
 /* One of each `stride` in a row, and not always the same one: what a program does in each 8th iteration is in its share of
- * those that are collected. */
+ * those that are collected. What is chosen of a longer row is of a shorter one, too: ranks wait for each other, and lose
+ * less where they collect the same iterations. */
 static int is_chosen(uint32_t number)
 {
-    uint32_t row = atomic_load_explicit(&stride, memory_order_relaxed), mark = number / row * 2654435769u;
-    mark = (mark ^ mark >> 15) * 2246822519u;
-    return number % row == (uint32_t)((uint64_t)(mark ^ mark >> 13) * row >> 32);
+    uint32_t row = atomic_load_explicit(&stride, memory_order_relaxed), size = 1;
+    while (size < row && (number / size & 1) == choose_half(number / size / 2, size))
+        size *= 2;
+    return size >= row;
 }
 
 int budget_collects(void) { return atomic_load_explicit(&collects, memory_order_relaxed); }
@@ -167,11 +177,11 @@ void budget_reset(void)
 {
     atomic_store(&collects, 1);
     atomic_store(&stride, 1);
-    atomic_store(&iteration, 0);
     atomic_store(&chosen, 0);
     atomic_store(&left_out, (uint32_t)atomic_load(&is_silent)); /* what runs, and not those while nothing was collected */
     atomic_store(&first, NULL);
     memset(&cycle, 0, sizeof cycle);
+    cycle.begun_at = cycle.number = atomic_load(&iteration); /* of all steps, as in other ranks, which are reset elsewhere */
     lost_times = ASSUMED_TIMES;
     times_reset();
 }

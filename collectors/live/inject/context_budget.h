@@ -11,5 +11,5 @@ int budget_is_told(void);                           /* whether the hook does tha
 void budget_look(double cost_ns, double passed_ns); /* the worker, after each window: the thread that paid most */
 uint32_t budget_take_left_out(const char **what);   /* the worker: how many iterations, or seconds, since the last time */
 void budget_prepare(void);                          /* where the environment may be read */
-void budget_reset(void);                            /* from the first iteration on, all of them */
+void budget_reset(void);                            /* from now on all iterations, with the numbers that they have */
 #endif
