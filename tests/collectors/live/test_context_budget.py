@@ -64,7 +64,7 @@ def test_work_of_each_nth_iteration_has_its_share_of_what_is_collected(budget: c
 
 
 def test_ranks_collect_the_same_iterations(new_budget: Callable[[], ctypes.CDLL]) -> None:
-    """Each is switched on at another one, and finds another share: what one collects in fewer is in those of the others."""
+    """Each is switched on at another one, and finds another share: who collects fewer collects some of the others'."""
     ranks = [new_budget() for _ in range(3)]
     collected = np.zeros((3, 4000), np.bool_)
     for number, (rank, row) in enumerate(zip(ranks, (2, 8, 64), strict=True)):
