@@ -13,7 +13,7 @@
 #include "core.h"
 #include "parts.h"
 
-enum { MOST_STRIDE = 64, LEAST_WINDOWS = 2, CALM_WINDOWS = 10, QUIET_WINDOWS = 60, STRIDE_CHANGED = 47 /* notice */ };
+enum { ALL = 100, MOST_STRIDE = 64, LEAST_WINDOWS = 2, CALM_WINDOWS = 10, QUIET_WINDOWS = 60, STRIDE_CHANGED = 47 /* notice */ };
 
 static atomic_int collects = 1, is_told;        /* whether the hook tells of steps */
 static atomic_int is_silent;                    /* it has PyTorch not call us until the next one */
@@ -101,14 +101,19 @@ static uint32_t choose_stride(double share)
     return cycle.calm >= CALM_WINDOWS ? wanted / 2 : wanted;
 }
 
+static void begin_cycle(void)
+{
+    cycle.cost_ns = cycle.passed_ns = 0;
+    cycle.windows = 0;
+    cycle.begun_at = atomic_load(&iteration), cycle.chosen_at = atomic_load(&chosen);
+}
+
 /* Of as many iterations as passed: in a row of `stride` one is collected, in those of a cycle perhaps two, or none. */
 static void judge(uint32_t passed, uint32_t taken)
 {
     double share = cycle.cost_ns / cycle.passed_ns * passed / ((double)taken * stride);
     uint32_t wanted = choose_stride(share);
-    cycle.cost_ns = cycle.passed_ns = 0;
-    cycle.windows = 0;
-    cycle.begun_at = atomic_load(&iteration), cycle.chosen_at = atomic_load(&chosen);
+    begin_cycle();
     if (wanted == stride)
         return;
     cycle.calm = 0;
@@ -127,13 +132,25 @@ static int finds_windows(uint32_t now)
     return cycle.by_windows != was_by_windows;
 }
 
+/* What was counted by the other rule is no part of a cycle. */
+static void change_rule(void)
+{
+    if (stride > 1)
+        tell(cycle.cost_ns / cycle.passed_ns);
+    begin_cycle();
+}
+
+/* Of all that there is nothing is left out, whatever was measured: threads that wait for a processor, or that end side by
+ * side, seem to take more than that. */
 void budget_look(double cost_ns, double passed_ns)
 {
     uint32_t now = atomic_load(&iteration);
+    if (percent == ALL)
+        return;
     cycle.cost_ns += cost_ns, cycle.passed_ns += passed_ns;
     cycle.windows++;
-    if (finds_windows(now) && stride > 1)
-        tell(cycle.cost_ns / cycle.passed_ns);
+    if (finds_windows(now))
+        change_rule();
     uint32_t passed = cycle.by_windows ? cycle.windows : now - cycle.begun_at, taken = atomic_load(&chosen) - cycle.chosen_at;
     if (cycle.windows >= LEAST_WINDOWS && passed >= stride && taken)
         judge(passed, taken);
@@ -141,7 +158,7 @@ void budget_look(double cost_ns, double passed_ns)
         choose(is_chosen(++window));
 }
 
-void budget_prepare(void) { percent = setting("DEEPPROF_CONTEXTS_BUDGET", 5, 1, 100); }
+void budget_prepare(void) { percent = setting("DEEPPROF_CONTEXTS_BUDGET", 5, 1, ALL); }
 
 void budget_reset(void)
 {

@@ -262,12 +262,19 @@ def test_what_threads_cost_that_end_is_part_of_the_budget(listener: Listener, so
 
 
 @pytest.fixture
-def budget(tmp_path: Path) -> ctypes.CDLL:
-    """The part that chooses iterations, alone: the hook has told of steps, every second one is collected."""
+def fresh_budget(tmp_path: Path) -> ctypes.CDLL:
+    """The part that chooses iterations, alone: nobody has told of steps yet."""
     library = tmp_path / "budget.so"
     run([compiler(), *FLAGS, "-O1", "-shared", str(PROGRAMS / "budget_parts.c"), "-o", str(library)])
     budget = ctypes.CDLL(str(library))
     budget.look.argtypes = [ctypes.c_double]
+    return budget
+
+
+@pytest.fixture
+def budget(fresh_budget: ctypes.CDLL) -> ctypes.CDLL:
+    """The same after the hook has told of steps: every second iteration is collected."""
+    budget = fresh_budget
     for _ in range(2):
         assert budget.step(1)
         budget.look(0.08)
@@ -316,6 +323,30 @@ def test_a_long_iteration_that_is_collected_is_sampled_by_seconds(budget: ctypes
     for _ in range(100):
         budget.look(0.04)
     assert budget.take_left_out() < 0
+
+
+@pytest.mark.parametrize("steps", [0, 3])
+def test_seconds_within_the_budget_are_all_collected(fresh_budget: ctypes.CDLL, steps: int) -> None:
+    """From the first one on, and where they follow iterations: those and seconds are not counted together."""
+    for _ in range(steps):
+        assert fresh_budget.step(1)
+        fresh_budget.look(0.04)
+    for _ in range(100):
+        fresh_budget.look(0.04)
+        assert fresh_budget.is_collected()
+    assert (fresh_budget.every(), fresh_budget.lines_told(), fresh_budget.take_left_out()) == (1, 0, 0)
+
+
+def test_a_budget_of_all_there_is_leaves_nothing_out(fresh_budget: ctypes.CDLL) -> None:
+    """Threads that are late while they are measured, or end side by side, seem to take more than there is."""
+    fresh_budget.allow(100)
+    for _ in range(100):
+        fresh_budget.look(8)
+        assert fresh_budget.is_collected()
+    for _ in range(100):
+        assert fresh_budget.step(1)
+        fresh_budget.look(8)
+    assert (fresh_budget.every(), fresh_budget.lines_told(), fresh_budget.take_left_out()) == (1, 0, 0)
 
 
 SANITIZED = ["threads", "finalizers", "recursion", "nested", "ranges", "forks", "shutdown"]
