@@ -111,8 +111,6 @@ static void tell(double share)
 static uint32_t choose_stride(double share)
 {
     uint32_t wanted = stride;
-    if (percent == ALL)
-        return 1;
     for (; 100 * share > (double)percent && wanted < MOST_STRIDE; share /= 2)
         wanted *= 2;
     int is_calm = wanted > 1 && 100 * share * 2.5 <= (double)percent;
@@ -130,15 +128,20 @@ static void compare_times(uint32_t taken)
     lost_times += (times - lost_times) / 4;
 }
 
+static void begin_cycle(void)
+{
+    cycle.cost_ns = cycle.passed_ns = 0;
+    cycle.windows = 0;
+    cycle.begun_at = atomic_load(&iteration), cycle.chosen_at = atomic_load(&chosen);
+}
+
 /* Of as many iterations as passed: in a row of `stride` one is collected, in those of a cycle perhaps two, or none. */
 static void judge(uint32_t passed, uint32_t taken)
 {
     compare_times(taken);
     double share = lost_times * cycle.cost_ns / cycle.passed_ns * passed / ((double)taken * stride);
     uint32_t wanted = choose_stride(share);
-    cycle.cost_ns = cycle.passed_ns = 0;
-    cycle.windows = 0;
-    cycle.begun_at = atomic_load(&iteration), cycle.chosen_at = atomic_load(&chosen);
+    begin_cycle();
     if (wanted == stride)
         return;
     cycle.calm = 0;
@@ -157,13 +160,25 @@ static int finds_windows(uint32_t now)
     return cycle.by_windows != was_by_windows;
 }
 
+/* What was counted by the other rule is no part of a cycle. */
+static void change_rule(void)
+{
+    if (stride > 1)
+        tell(lost_times * cycle.cost_ns / cycle.passed_ns);
+    begin_cycle();
+}
+
+/* Of all that there is nothing is left out, whatever was measured: threads that wait for a processor, or that end side by
+ * side, seem to take more than that. */
 void budget_look(double cost_ns, double passed_ns)
 {
     uint32_t now = atomic_load(&iteration);
+    if (percent == ALL)
+        return;
     cycle.cost_ns += cost_ns, cycle.passed_ns += passed_ns;
     cycle.windows++;
-    if (finds_windows(now) && stride > 1)
-        tell(lost_times * cycle.cost_ns / cycle.passed_ns);
+    if (finds_windows(now))
+        change_rule();
     uint32_t passed = cycle.by_windows ? cycle.windows : now - cycle.begun_at, taken = atomic_load(&chosen) - cycle.chosen_at;
     if (cycle.windows >= LEAST_WINDOWS && passed >= stride && taken)
         judge(passed, taken);
@@ -171,7 +186,7 @@ void budget_look(double cost_ns, double passed_ns)
         choose(is_chosen(++window));
 }
 
-void budget_prepare(void) { percent = setting("DEEPPROF_CONTEXTS_BUDGET", 5, 1, 100); }
+void budget_prepare(void) { percent = setting("DEEPPROF_CONTEXTS_BUDGET", 5, 1, ALL); }
 
 void budget_reset(void)
 {

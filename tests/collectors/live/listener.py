@@ -209,7 +209,7 @@ class Listener:
     def wait(self, until: Callable[[Listener], Any]) -> Any:
         with self.news:
             assert self.news.wait_for(lambda: answer(lambda: until(self)), PATIENCE_S), "nothing came"
-        return until(self)
+            return until(self)
 
     @property
     def last(self) -> Heard:

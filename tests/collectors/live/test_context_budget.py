@@ -37,9 +37,15 @@ def _load_budget(library: Path) -> ctypes.CDLL:
 
 
 @pytest.fixture
-def budget(new_budget: Callable[[], ctypes.CDLL]) -> ctypes.CDLL:
-    """The hook has told of steps, every second one is collected."""
-    budget = new_budget()
+def fresh_budget(new_budget: Callable[[], ctypes.CDLL]) -> ctypes.CDLL:
+    """Return one to which nobody has told of steps yet."""
+    return new_budget()
+
+
+@pytest.fixture
+def budget(fresh_budget: ctypes.CDLL) -> ctypes.CDLL:
+    """The same after the hook has told of steps: every second iteration is collected."""
+    budget = fresh_budget
     for _ in range(2):
         assert budget.step(1)
         look(budget, 0.08)
@@ -152,6 +158,25 @@ def test_no_less_is_lost_than_is_measured(budget: ctypes.CDLL) -> None:
     assert (budget.every(), budget.lost_by_measured()) == (8, pytest.approx(1, abs=0.01))
 
 
-def test_a_budget_of_all_leaves_nothing_out(budget: ctypes.CDLL) -> None:
-    budget.set_percent(100)
-    assert _Job(budget, 9, 9).run(100) > 0.85
+@pytest.mark.parametrize("steps", [0, 3])
+def test_seconds_within_the_budget_are_all_collected(fresh_budget: ctypes.CDLL, steps: int) -> None:
+    """From the first one on, and where they follow iterations: those and seconds are not counted together."""
+    for _ in range(steps):
+        assert fresh_budget.step(1)
+        look(fresh_budget, 0.04)
+    for _ in range(100):
+        look(fresh_budget, 0.04)
+        assert fresh_budget.is_collected()
+    assert (fresh_budget.every(), fresh_budget.lines_told(), fresh_budget.take_left_out()) == (1, 0, 0)
+
+
+def test_a_budget_of_all_there_is_leaves_nothing_out(fresh_budget: ctypes.CDLL) -> None:
+    """Threads that are late while they are measured, or end side by side, seem to take more than there is."""
+    fresh_budget.allow(100)
+    for _ in range(100):
+        look(fresh_budget, 8)
+        assert fresh_budget.is_collected()
+    for _ in range(100):
+        assert fresh_budget.step(1)
+        look(fresh_budget, 8)
+    assert (fresh_budget.every(), fresh_budget.lines_told(), fresh_budget.take_left_out()) == (1, 0, 0)
