@@ -99,7 +99,7 @@ def choose(many: int) -> list[Numbers]:
     return [(1, 3), (0, 3), (many - 1, None), (many // 2, many // 2 + 1)]
 
 
-@pytest.mark.widens(3)
+@pytest.mark.widens(5)
 def test_some_iterations_of_every_file_are_those_of_the_whole(file: Analyzed) -> None:
     row, whole = file
     if isinstance(whole, deepprof.TraceError):

@@ -107,6 +107,7 @@ def look_at_all(seen: Visit, session: dict[str, Any], documents: int = 1) -> Non
     seen.page.context.close()
 
 
+@pytest.mark.widens(3)
 @pytest.mark.parametrize("server", [serving, serving_job], ids=["view", "daemon"])
 def test_every_view_opens_from_a_server(page: Page | None, server: Server, browser: Browser) -> None:
     if page is None or not page[0].analysis.loops:

@@ -41,6 +41,7 @@ def looks(begin_ns: int, first: int, step: int, peak: int, scatter: int = 0) -> 
     return rows
 
 
+@pytest.mark.widens(2)
 @pytest.mark.parametrize(
     ("name", "sizes", "expected"),
     [
