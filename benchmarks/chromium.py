@@ -20,8 +20,8 @@ class BrowserMissingError(Exception):
 
 
 @contextmanager
-def open_chromium() -> Iterator[Browser]:
-    """Yield a running browser; raises `BrowserMissingError` where there is none."""
+def open_chromium(patience_s: float = 30.0) -> Iterator[Browser]:
+    """Yield a browser that runs within `patience_s`; raises `BrowserMissingError` where there is none."""
     try:
         from playwright.sync_api import sync_playwright
     except ModuleNotFoundError:
@@ -31,7 +31,7 @@ def open_chromium() -> Iterator[Browser]:
         raise BrowserMissingError("no chromium on this machine; apt-get install chromium")
     arguments = [*ARGUMENTS, *(["--no-sandbox"] if os.geteuid() == 0 else [])]
     with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=program, args=arguments)
+        running = playwright.chromium.launch(executable_path=program, args=arguments, timeout=1000 * patience_s)
         try:
             yield running
         finally:

@@ -47,6 +47,7 @@ CHECKS: dict[str, Check] = {  # what measures as long as it may is the last
 }
 LEAST_S = 20.0  # that a check needs
 BUDGET_S = 540.0
+MINUTES_S = 300.0
 
 
 class Stopped(BaseException):
@@ -139,10 +140,14 @@ def make_plan(folder: Path, options: argparse.Namespace) -> Plan:
 
 
 def shrink(plan: Plan, cupti: Path) -> Plan:
-    """Return a plan for the stand-in: its times mean nothing, so that a goal is only set where they are its fault."""
+    """Return a plan for the stand-in: its times mean nothing, so that a goal is only set where they are its fault.
+
+    Nothing is about this machine's speed, so that everything has minutes.
+    """
     few, goals = dict.fromkeys(LOOPS, 10), dict.fromkeys(LOOPS, 0.5 if plan.mock == "slow" else float("inf"))
     plan = replace(plan, cupti=cupti, iterations=few, goals=goals, checks=8, rounds=min(plan.rounds, 1), repeats=2)
-    return replace(plan, graph_records=2000, graph_s=30.0, share_s=0.5, shares=(0.25, 1.0), hidden_s=30.0, retry_ms=50)
+    plan = replace(plan, graph_records=2000, share_s=0.5, shares=(0.25, 1.0), retry_ms=50)
+    return replace(plan, graph_s=MINUTES_S, hidden_s=MINUTES_S, patience_s=MINUTES_S, timeout_s=4 * MINUTES_S)
 
 
 if __name__ == "__main__":

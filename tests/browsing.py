@@ -58,7 +58,7 @@ def browser() -> Iterator[Browser]:
     """Return Debian's or the system's Chromium."""
     with ExitStack() as opened:
         try:
-            running = opened.enter_context(open_chromium())
+            running = opened.enter_context(open_chromium(PATIENCE_S))
         except BrowserMissingError as problem:
             pytest.skip(str(problem))
         yield running

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
@@ -26,7 +27,7 @@ OPERATOR = "cpu_op"
 
 
 class Device(Protocol):
-    """What the loops need of a device; times are the caller's business.
+    """What the loops need of a device. `now_s` is the clock that they are timed by.
 
     `settle_s` lies before all else once we collect, `rest_s` around what is measured, `gap_s` between marked
     iterations, `sample_s` between looks at the memory.
@@ -38,6 +39,7 @@ class Device(Protocol):
     sample_s: float
     nodes: int
 
+    def now_s(self) -> float: ...
     def describe(self) -> dict[str, str]: ...
     def prepare(self, loop: str) -> Callable[[], object]: ...
     def synchronize(self) -> None: ...
@@ -90,6 +92,9 @@ class TorchDevice:
 
         self.torch, self.where, self.cuda = torch, where, cuda or torch.cuda
         self.ballast: Any = torch.ones(1, device=where)
+
+    def now_s(self) -> float:
+        return time.perf_counter()
 
     def describe(self) -> dict[str, str]:
         found = {"gpu": self.cuda.get_device_name(0), "torch": self.torch.__version__}

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 WARM = 3  # iterations before marked ones
+FEWEST = 8  # iterations at a share of the memory, however busy the machine is
 PROFILED_PART = 4
 CHUNK = 50  # replays of a graph between two looks at the clock
 Loops = dict[str, int]
@@ -63,11 +64,11 @@ def time_repeats(device: Device, iterate: Callable[[], object], iterations: int,
     """Return the seconds of each repetition; between two of them the device does nothing."""
     seconds = []
     for _ in range(repeats):
-        began = time.perf_counter()
+        began_s = device.now_s()
         for _ in range(iterations):
             iterate()
         device.synchronize()
-        seconds.append(time.perf_counter() - began)
+        seconds.append(device.now_s() - began_s)
     return seconds
 
 
@@ -77,10 +78,7 @@ def mark(device: Device, iterate: Callable[[], object], iterations: int) -> list
     device.synchronize()
     for _ in range(iterations):
         time.sleep(device.gap_s)
-        began_ns = time.time_ns()
-        iterate()
-        device.synchronize()
-        marks.append([began_ns, time.time_ns()])
+        marks.append(mark_one(device, iterate))
     time.sleep(device.gap_s)
     return marks
 
@@ -197,7 +195,7 @@ def run_replays(device: Device, loops: Loops, options: argparse.Namespace) -> di
 
 
 def run_shares(device: Device, loops: Loops, options: argparse.Namespace) -> dict[str, Any]:
-    """Run one loop at each share of the device's memory, each until we are told to stop."""
+    """Run one loop at each share of the device's memory, each until we are told to stop, and at least a few times."""
     (loop,) = loops
     found: dict[str, Any] = {}
     for share in options.shares:
@@ -208,17 +206,24 @@ def run_shares(device: Device, loops: Loops, options: argparse.Namespace) -> dic
         except RuntimeError as error:  # torch's OutOfMemoryError is one
             problem = (str(error) or repr(error)).splitlines()[0]
         reach(f"share {share:g}")
+        if not problem:
+            marks += [mark_one(device, iterate) for _ in range(FEWEST)]
         print_json(step="running")
         while not has_line():
-            began_ns = time.time_ns()
             if problem:
                 time.sleep(device.rest_s)
-                continue
-            iterate()
-            device.synchronize()
-            marks.append([began_ns, time.time_ns()])
+            else:
+                marks.append(mark_one(device, iterate))
         found[f"{share:g}"] = {"marks": marks, "problem": problem}
     return found
+
+
+def mark_one(device: Device, iterate: Callable[[], object]) -> list[int]:
+    """Return when an iteration began and ended, Unix ns."""
+    began_ns = time.time_ns()
+    iterate()
+    device.synchronize()
+    return [began_ns, time.time_ns()]
 
 
 SCENARIOS = {

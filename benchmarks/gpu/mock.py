@@ -83,7 +83,7 @@ class Record(ctypes.Structure):
 
 
 class MockDevice:
-    """Iterations of one length, whatever they do."""
+    """Iterations of one length, whatever they do; loops are timed by what it was to take, not by how busy we are."""
 
     settle_s = 0.0
     rest_s = 0.005
@@ -95,6 +95,7 @@ class MockDevice:
         self.kind, self.done, self.mode = kind, Counter[tuple[str, str, str]](), 0
         self.number = self.sent = self.iterations = 0  # of launches, records and iterations
         self.names = dict[str, bytes]()  # CUPTI never frees a name
+        self.worked_s = 0.0
         self.session_ended_ns = 0  # of another profiler; 0: there was none
         self.cupti: Any = None
         if path := os.environ.get("CUDA_INJECTION64_PATH"):
@@ -126,7 +127,7 @@ class MockDevice:
 
         def iterate() -> None:
             began_ns = time.monotonic_ns()
-            time.sleep(20 * WORK_S if self.kind == "slow" and self.is_collecting() else WORK_S)
+            self.work(20 * WORK_S if self.kind == "slow" and self.is_collecting() else WORK_S)
             self.iterations += 1
             operator = operator_of if loop != "graph" else lambda _: ""
             self.done.update((WORDS[kind], plain(name), operator(name)) for kind, name in WORK[loop])
@@ -136,6 +137,13 @@ class MockDevice:
                 self.send(sent[skipped:], began_ns, [] if is_graph else launched_by[skipped:])
 
         return iterate
+
+    def work(self, seconds: float) -> None:
+        time.sleep(seconds)
+        self.worked_s += seconds
+
+    def now_s(self) -> float:
+        return self.worked_s
 
     def is_collecting(self) -> bool:
         """Whether kernels are recorded now."""

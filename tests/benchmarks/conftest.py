@@ -17,7 +17,7 @@ from tests.collectors.live.building import build
 def plan(tmp_path: Path) -> Callable[[str], Plan]:
     """Return what makes a plan for a stand-in with a fault of a kind."""
     built = build("plain")
-    return lambda mock: gpu_overhead.shrink(Plan(tmp_path, built.library, mock=mock, patience_s=60), built.mock)
+    return lambda mock: gpu_overhead.shrink(Plan(tmp_path, built.library, mock=mock), built.mock)
 
 
 def failed(rows: list[Row]) -> list[str]:

@@ -51,7 +51,7 @@ FEW = ["counts", "launches", "windows", "no-device", "replays"]
 
 @pytest.mark.parametrize("checks", [FEW, pytest.param(list(CHECKS), marks=pytest.mark.slow)], ids=len)
 def test_what_is_whole_passes_all_checks(checks: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--mock", "--only", *checks]) == 0
+    assert main(["--mock", "--budget", "1500", "--only", *checks]) == 0
     said, progress = capsys.readouterr()
     assert said.count("\n") > 30 or checks == FEW
     assert "FAILED" not in said

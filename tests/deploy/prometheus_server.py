@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
-import socket
 import subprocess
 import time
 import urllib.error
@@ -13,6 +13,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -38,13 +39,22 @@ def wait_for(ask: Callable[[], T], what: str, deadline_s: float = DEADLINE_S) ->
     return said
 
 
-@dataclass(frozen=True)
+@dataclass
 class Prometheus:
     """One that runs; `url` has no slash at its end."""
 
-    url: str
     process: subprocess.Popen[bytes]
     log: Path = field(repr=False)
+
+    @cached_property
+    def url(self) -> str:
+        """Return where it listens, which it logs."""
+        found = wait_for(self._find_address, "Prometheus listens")
+        return f"http://{found[1]}"
+
+    def _find_address(self) -> re.Match[str] | None:
+        assert self.process.poll() is None, self.log.read_text()
+        return re.search(r'msg="Listening on"(?: component=\w+)? address=(\S+:\d+)\n', self.log.read_text())
 
     def ask(self, path: str, **parameters: str | Sequence[str]) -> Any:
         """Return the `data` of an answer of the HTTP API."""
@@ -84,12 +94,6 @@ class Prometheus:
             return False
 
 
-def free_port() -> int:
-    """Return a port that nobody had a moment ago."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
-
-
 def scrape(name: str, *targets: str, **other: Any) -> dict[str, Any]:
     """Return a scrape configuration of static targets."""
     return {"job_name": name, "static_configs": [{"targets": [*targets]}], **other}
@@ -107,17 +111,17 @@ def running_prometheus(folder: Path, config: Mapping[str, Any], *flags: str) -> 
     folder.mkdir(parents=True, exist_ok=True)
     intervals = {"scrape_interval": INTERVAL, "scrape_timeout": INTERVAL, "evaluation_interval": EVALUATION}
     (folder / "prometheus.yml").write_text(yaml.safe_dump({"global": intervals, **config}))
-    address, log = f"127.0.0.1:{free_port()}", folder / "log"
+    log = folder / "log"
     command = [
         program,
         f"--config.file={folder / 'prometheus.yml'}",
         f"--storage.tsdb.path={folder / 'data'}",
-        f"--web.listen-address={address}",
-        "--log.level=warn",
+        "--web.listen-address=127.0.0.1:0",
+        "--log.level=info",  # with where it listens
         *flags,
     ]
     with log.open("wb") as said, subprocess.Popen(command, stdout=said, stderr=said) as process:
-        server = Prometheus(f"http://{address}", process, log)
+        server = Prometheus(process, log)
         try:
             wait_for(server.ready, "Prometheus")
             yield server

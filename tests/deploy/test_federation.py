@@ -23,17 +23,20 @@ def recipe(key: str, address: str) -> dict[str, Any]:
 
 
 def assert_same_job(above: Prometheus, below: Prometheus) -> None:
-    """Wait until the upper server has the job's series with the labels they have below."""
-    wait_for(lambda: above.query('deepprof_iterations_total{job_id="train"}'), "the job's series")
-    labels = [
-        {tuple(sorted(one["metric"].items())) for one in server.query("deepprof_iteration_duration_seconds_bucket")}
-        for server in (above, below)
-    ]
-    assert labels[0] == labels[1]
-    assert len(labels[0]) == 3 * 19
-    first = above.number('deepprof_iterations_total{job_id="train",rank="0"}')
+    """Wait until the upper server has the job's series with the labels they have below.
+
+    Each is asked until both agree: after a scrape that took too long a server has no series until the next one.
+    """
+
+    def labels(server: Prometheus) -> set[tuple[tuple[str, str], ...]]:
+        series = server.query("deepprof_iteration_duration_seconds_bucket")
+        return {tuple(sorted(one["metric"].items())) for one in series}
+
+    found = wait_for(lambda: (both := labels(above)) == labels(below) and both, "the same series")
+    assert len(found) == 3 * 19
     more = 'deepprof_iterations_total{job_id="train",rank="0"}'
-    assert wait_for(lambda: (above.number(more) or 0) > (first or 0), "numbers that grow")
+    first = wait_for(lambda: above.number(more), "the job's series")
+    wait_for(lambda: (above.number(more) or 0) > first, "numbers that grow")
 
 
 def test_a_second_server_federates_the_jobs(tmp_path: Path) -> None:

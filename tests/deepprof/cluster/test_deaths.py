@@ -33,6 +33,19 @@ ELSEWHERE: dict[str, Any] = {  # a scheduler that is not ours, whatever else tak
     "dashboard_address": None,
     "scheduler_kwargs": {"dashboard_address": "127.0.0.1:0"},
 }
+# Looks at nothing once its workers are there: it ends when it is interrupted, then or before.
+HELD = """
+import sys, threading
+from deepprof.cluster import connection
+from deepprof.commands import main
+
+def check(*given, real=connection.check_workers):
+    real(*given)
+    threading.Event().wait()
+
+connection.check_workers = check
+sys.exit(main(sys.argv[1:]))
+"""
 
 
 @functools.cache
@@ -96,7 +109,9 @@ def test_a_bug_of_a_worker_stays_a_bug() -> None:
 
 
 def test_a_scheduler_without_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "WAIT_S", 1)
+    waited = Client.wait_for_workers
+    monkeypatch.setattr(Client, "wait_for_workers", lambda client, number, timeout: waited(client, number, 0.1))
+    monkeypatch.setattr(connection, "WAIT_S", DEADLINE_S)  # for the scheduler, which is there
     with (
         LocalCluster(n_workers=0, **ELSEWHERE) as cluster,
         pytest.raises(UsageError, match=r"the scheduler has no worker; start some with `dask worker tcp://127"),
@@ -132,7 +147,7 @@ def test_an_interrupted_command_leaves_no_worker(
 ) -> None:
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    command = [sys.executable, "-m", "deepprof", "diagnose", str(straggling), "--cluster", "local", "--jobs", "2"]
+    command = [sys.executable, "-c", HELD, "diagnose", str(straggling), "--cluster", "local", "--jobs", "2"]
     environment = os.environ | {"TMPDIR": str(scratch), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, process_group=0, env=environment
@@ -184,10 +199,18 @@ def wait_for_workers(process: psutil.Process) -> list[psutil.Process]:
     deadline = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline:
         found = process.children(recursive=True)
-        if sum("spawn_main" in " ".join(each.cmdline()) for each in found) >= 2:
+        if sum("spawn_main" in read_command(each) for each in found) >= 2:
             return found
         time.sleep(0.01)
     raise AssertionError(f"no workers after {DEADLINE_S} s")
+
+
+def read_command(process: psutil.Process) -> str:
+    """Return the words with which a process was started, none where it has just ended."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        return ""
 
 
 def test_the_command_prints_the_same(

@@ -15,7 +15,7 @@ import deepprof
 from deepprof.commands import main
 from deepprof.live.client.errors import DaemonError
 from tests.chance import examples
-from tests.deepprof.live.service.daemons import Daemon, launch, running
+from tests.deepprof.live.service.daemons import Daemon, launch, running, wait_for
 from tests.deepprof.live.service.sending import check_accounts, open_client, wait_settled
 from tests.patience import PATIENCE_S
 
@@ -99,6 +99,7 @@ def test_many_jobs_and_many_ranks_stay_readable(real, tmp_path, capsys, monkeypa
         for number in range(12):
             client.send(trace, f"job/{number}")
         assert len(client.ranks("wide")) == 40
+        wait_for(lambda: not any(job.connected for job in client.jobs()), "all streams are gone")
         check_accounts(client)
     capsys.readouterr()
     monkeypatch.setenv("COLUMNS", "60")

@@ -36,6 +36,7 @@ def make_with_stand_in(*given):  # not before: what it loads starts threads
     from deepprof.live.agent.launching import AgentSupervisor
     AgentSupervisor.program = (sys.executable, "-m", "tests.deepprof.live.agent.stand_in_agent")
     AgentSupervisor.find.__defaults__ = (PATIENCE,)
+    AgentSupervisor.ask.__defaults__ = (PATIENCE,)
     return make_supervisor(*given)
 run.make_supervisor = make_with_stand_in
 sys.exit(main(sys.argv[1:]))
@@ -105,7 +106,7 @@ def test_what_runs_on_is_the_commands_own(cli):
     assert "runs on" not in done.stderr
     _, stderr = running.communicate("\n", timeout=PATIENCE_S)
     assert "runs on" not in stderr
-    left = cli("--job", "demo", "sh", "-c", "sleep 99 >/dev/null 2>&1 & echo $!")
+    left = cli("--job", "demo", "sh", "-c", "sleep 9999 >/dev/null 2>&1 & echo $!")
     assert f"its process {left.stdout.strip()} runs on" in left.stderr
     os.kill(int(left.stdout), signal.SIGKILL)
 
@@ -114,7 +115,7 @@ def wait_for(path):
     until_s = time.monotonic() + PATIENCE_S
     while time.monotonic() < until_s:
         with contextlib.suppress(Exception):
-            return ask(path)
+            return ask(path, PATIENCE_S)
         time.sleep(0.02)
     raise AssertionError("no agent")
 
@@ -174,12 +175,9 @@ def test_where_nothing_can_be_collected_the_command_runs_all_the_same(cli, more,
 
 
 def test_a_slow_agent_is_not_waited_for_long(cli):
-    code = DRIVER.replace('"-m", "tests.deepprof.live.agent.stand_in_agent"', '"-c", "import time; time.sleep(3)"')
-    code = code.replace(
-        "return make_supervisor", "AgentSupervisor.find.__defaults__ = (0.1,)\n    return make_supervisor"
-    )
+    code = DRIVER.replace(f"find.__defaults__ = ({PATIENCE_S},)", "find.__defaults__ = (0.1,)")
     command = [sys.executable, "-c", code, "run", "--agent", str(cli.path), "--quiet", "sh", "-c", "echo $DEEPPROF_JOB"]
-    environ = {**os.environ, "LIBRARY": LIBRARY, "DEEPPROF_JOB": "late"}
+    environ = {**os.environ, "LIBRARY": LIBRARY, "DEEPPROF_JOB": "late", "HANGS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S, env=environ)
     assert (done.returncode, done.stdout) == (0, "late\n")
     slow, gone = done.stderr.splitlines()

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,28 @@ FULL = """
 import resource, sys
 from deepprof.commands import main
 resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
+sys.exit(main(sys.argv[1:]))
+"""
+# Goes no further once something lies on the disk, and says so.
+HELD = """
+import glob, os, sys, time
+import polars
+from deepprof.commands import main
+from deepprof.job import parallel
+
+def hold(*_, **__):
+    own = os.environ["TMPDIR"]
+    while not glob.glob(own + "/*/*") + glob.glob(own + "/.*/*"):
+        time.sleep(0.01)
+    print("something is there", flush=True)
+    while True:
+        time.sleep(0.01)
+
+def write(*given, real=polars.DataFrame.write_parquet, **more):
+    real(*given, **more)
+    hold()
+
+parallel.wait, polars.DataFrame.write_parquet = hold, write
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -53,10 +74,9 @@ def start(own: Path, *argv: str) -> "subprocess.Popen[bytes]":
 def test_a_request_to_end_leaves_nothing(ranks, own, command, jobs):
     """As SLURM, Kubernetes and systemd send it; of what was begun nothing stays, and no process complains."""
     output = ["-o", str(own / "job.deepprof")] if command == "convert" else []
-    process = start(own, "-m", "deepprof", command, str(ranks), "--jobs", jobs, *output)
-    deadline = time.monotonic() + PATIENCE_S
-    while not (list(own.glob("*/*")) + list(own.glob(".*/*"))) and time.monotonic() < deadline:
-        assert process.poll() is None
+    process = start(own, "-c", HELD, command, str(ranks), "--jobs", jobs, *output)
+    assert process.stdout.readline() == b"something is there\n"
+    assert list(own.glob("*/*")) + list(own.glob(".*/*"))
     process.send_signal(signal.SIGTERM)
     assert (process.communicate(timeout=PATIENCE_S), process.returncode) == ((b"", b""), 128 + signal.SIGTERM)
 

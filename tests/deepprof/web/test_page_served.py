@@ -19,6 +19,7 @@ from deepprof.web.package import PageDocuments
 from deepprof.web.server import ViewServer
 from tests.browsing import Visit, browser, visit
 from tests.deepprof.web.pages import analyze_ranks, open_page
+from tests.patience import PATIENCE_S
 from tests.tables import event, make_trace
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ def test_the_token_leaves_the_address(seen: Visit, address: str) -> None:
 
 def test_without_the_token_there_is_no_page(address: str, browser: Browser) -> None:
     page = browser.new_page()
+    page.set_default_timeout(PATIENCE_S * 1000)
     answer = page.goto(address.partition("?")[0])
     assert answer is not None
     assert answer.status == 403

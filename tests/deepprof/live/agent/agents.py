@@ -80,7 +80,7 @@ class AgentProcess:
         return True
 
     def ask(self) -> AgentStatus:
-        return ask(self.socket)
+        return ask(self.socket, DEADLINE_S)
 
     def wait(self, what: Callable[[AgentStatus], bool], words: str) -> AgentStatus:
         """Wait until the agent's answer is as wished."""

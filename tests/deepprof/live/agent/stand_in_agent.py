@@ -1,7 +1,7 @@
 """A program that is called as `deepprof agent` is, and only answers: `PROGRAM agent --socket PATH ... --until-idle`.
 
 ANSWER in its environment is what it says beside the usual (JSON), the file SOCKET.answer what it says from when it is
-there; FAIL is a line with which it ends.
+there; FAIL is a line with which it ends, and with HANGS it never listens.
 It ends when SOCKET.stop appears, or when the folder of its socket is gone.
 """
 
@@ -11,6 +11,7 @@ import json
 import os
 import socket
 import sys
+import time
 from pathlib import Path
 
 from deepprof.collectors.live.packets import Kind
@@ -26,6 +27,8 @@ def main() -> None:
         sys.exit(2)
     with path.with_suffix(".starts").open("a") as starts:
         starts.write(f"{os.getpid()}\n")
+    while "HANGS" in os.environ and path.parent.exists() and not path.with_suffix(".stop").exists():
+        time.sleep(LOOK_S)
     path.unlink(missing_ok=True)
     later = path.with_suffix(".answer")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as endpoint:

@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from deepprof.live.client.daemon import Daemon as Client
-from deepprof.live.client.endpoint import find_endpoint
 from deepprof.live.client.values import RankState
 from tests.deepprof.live.agent.agents import AgentProcess, Job, iterations, running_agent
 from tests.deepprof.live.agent.views import exported, watched
 from tests.deepprof.live.service.daemons import Daemon, launch, running, wait_for
+from tests.deepprof.live.service.sending import open_client
 
 NAMES = [f"kernel_{number}" for number in range(13)]
 MS = 1_000_000
@@ -29,7 +28,7 @@ def folder() -> Iterator[Path]:
 
 
 def find_rank(daemon: Daemon, job: str = "demo", rank: int = 0) -> RankState | None:
-    with Client(find_endpoint(daemon.address)) as client:
+    with open_client(daemon) as client:
         known = any(each.job == job for each in client.jobs())
         return next((each for each in client.ranks(job) if each.rank == rank), None) if known else None
 

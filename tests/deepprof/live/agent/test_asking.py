@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from deepprof.collectors.live.packets import HEAD, MAGIC, PAYLOAD_NBYTES, Kind
 from deepprof.live.agent.answers import read_answer
 from deepprof.live.agent.asking import NoAnswerReason, NotAnsweredError, ask, is_there
+from tests.patience import PATIENCE_S
 
 from .fake_agent import answer, answering, pack, process
 
 
-def refusal(path, patience_s=1.0):
+def refusal(path, patience_s=PATIENCE_S):
     with pytest.raises(NotAnsweredError) as caught:
         ask(path, patience_s)
     return caught.value.why
@@ -27,7 +28,7 @@ def test_an_agent_answers(tmp_path):
     path = tmp_path / "s"
     said = answer(processes=[process(durable=990), process(pid=7, rank=None, notices=[{"code": 3, "text": "busy"}])])
     with answering(path, lambda: said) as heard:
-        got = ask(path)
+        got = ask(path, PATIENCE_S)
     assert np.frombuffer(heard[0], HEAD)[0].item() == (MAGIC, Kind.ASK, 0, 0, 0)
     assert [each.unsent for each in got.processes] == [10, 0]
     assert got.processes[1].rank is None

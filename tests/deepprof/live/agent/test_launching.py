@@ -29,6 +29,8 @@ PROGRAM = (sys.executable, "-m", "tests.deepprof.live.agent.stand_in_agent")
 def path(tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(AgentSupervisor, "program", PROGRAM)
+    for wait in (AgentSupervisor.find, AgentSupervisor.ask):
+        monkeypatch.setattr(wait, "__defaults__", (PATIENCE_S,))
     folder = tmp_path / "d"
     yield folder / "agent.sock"
     (folder / "agent.stop").touch() if folder.exists() else None
@@ -62,7 +64,7 @@ def test_one_that_is_there_is_taken(path):
 
 def test_where_there_is_none_one_is_started_in_a_session_of_its_own(path):
     supervisor = AgentSupervisor(path, ["--to", "unix:/d"])
-    found = supervisor.find(30)
+    found = supervisor.find()
     assert [found.pid] == [supervisor.pid] == starts(path)
     assert os.getsid(found.pid) == found.pid
     assert path.parent.stat().st_mode & 0o777 == 0o700
@@ -75,12 +77,12 @@ def test_a_socket_that_was_left_behind_is_no_agent(path):
     path.parent.mkdir(mode=0o700)
     with socket.socket(socket.AF_UNIX) as endpoint:
         endpoint.bind(str(path))
-    assert AgentSupervisor(path).find(30).pid == starts(path)[0]
+    assert AgentSupervisor(path).find().pid == starts(path)[0]
 
 
 def test_many_runs_at_once_start_one(path):
     code = "import sys\nfrom pathlib import Path\nfrom deepprof.live.agent.launching import AgentSupervisor\n"
-    code += f"AgentSupervisor.program = {PROGRAM!r}\nprint(AgentSupervisor(Path(sys.argv[1])).find(60).pid)"
+    code += f"AgentSupervisor.program = {PROGRAM!r}\nprint(AgentSupervisor(Path(sys.argv[1])).find({PATIENCE_S}).pid)"
     runs = [subprocess.Popen([sys.executable, "-c", code, path], stdout=subprocess.PIPE, text=True) for _ in range(4)]
     found = {run.communicate(timeout=PATIENCE_S)[0] for run in runs}
     assert found == {f"{starts(path)[0]}\n"}
@@ -90,7 +92,7 @@ def test_many_runs_at_once_start_one(path):
 def test_it_holds_none_of_the_shells_files(path):
     read, write = os.pipe()
     os.set_inheritable(write, True)
-    AgentSupervisor(path).find(30)
+    AgentSupervisor(path).find()
     os.close(write)
     with os.fdopen(read) as reader:
         assert reader.read() == ""  # else it would not end
@@ -99,9 +101,9 @@ def test_it_holds_none_of_the_shells_files(path):
 def test_one_that_ends_as_it_starts_says_why(path):
     supervisor = AgentSupervisor(path, environ={**os.environ, "FAIL": "address 'x' is no address"})
     with pytest.raises(NoAgentError, match=r"the agent ended as it started \(address 'x' is no address\)"):
-        supervisor.find(30)
+        supervisor.find()
     with pytest.raises(NoAgentError, match="the agent ended as it started"):
-        supervisor.find(30)
+        supervisor.find()
 
 
 def test_one_that_cannot_be_executed(path, monkeypatch):
@@ -111,7 +113,7 @@ def test_one_that_cannot_be_executed(path, monkeypatch):
 
 
 def test_one_that_is_slow(path, monkeypatch):
-    monkeypatch.setattr(AgentSupervisor, "program", ("/bin/sh", "-c", "exec sleep 60"))
+    monkeypatch.setattr(AgentSupervisor, "program", ("/bin/sh", "-c", "exec sleep 9999"))
     supervisor = AgentSupervisor(path)
     assert supervisor.find(0.1) is None
     assert supervisor.pid is not None
@@ -157,25 +159,25 @@ def test_a_log_that_is_a_link_is_not_followed(path, tmp_path):
 def test_one_that_is_killed_is_started_again_and_it_is_said_once(path):
     said = []
     supervisor = AgentSupervisor(path, say=said.append)
-    supervisor.find(30)
+    supervisor.find()
     for count in (2, 3):
         os.kill(supervisor.pid, signal.SIGKILL)
         pid, status = os.waitpid(supervisor.pid, 0)
         supervisor.check({pid: status})
         until(lambda: (supervisor.check({}), len(starts(path)) == count)[1])  # noqa: B023
         until(lambda: is_there(path))
-        assert ask(path).pid == supervisor.pid
+        assert ask(path, PATIENCE_S).pid == supervisor.pid
     assert said == ["the agent ended (by signal 9) and is started again; what it had taken is on disk"]
 
 
 def test_one_that_had_nothing_to_do_is_started_again_without_a_word(path):
     said = []
     supervisor = AgentSupervisor(path, say=said.append)
-    first = supervisor.find(30).pid
+    first = supervisor.find().pid
     path.unlink()
     supervisor.check({first: os.waitpid(first, 0)[1]})
     until(lambda: is_there(path))
-    assert ask(path).pid == supervisor.pid != first
+    assert ask(path, PATIENCE_S).pid == supervisor.pid != first
     assert said == []
 
 
@@ -258,5 +260,5 @@ def test_a_long_log_begins_anew(path):
     path.parent.mkdir(mode=0o700)
     path.with_suffix(".log").write_text("x" * (launching.LOG_NBYTES + 1))
     supervisor = AgentSupervisor(path)
-    supervisor.find(30)
+    supervisor.find()
     assert supervisor.log.stat().st_size < launching.LOG_NBYTES

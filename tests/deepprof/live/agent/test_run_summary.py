@@ -201,10 +201,12 @@ def called(said):
 
 
 @pytest.fixture
-def looks(tmp_path):
+def looks(tmp_path, monkeypatch):
     """Answers one after the other, or what gives them, the last again and again; `drain` on them."""
 
-    def look(*said, patience_s=60.0, pause=lambda _: False):
+    monkeypatch.setattr(draining, "ASK_S", PATIENCE_S)
+
+    def look(*said, patience_s=PATIENCE_S, pause=lambda _: False):
         rest = itertools.chain(said, itertools.repeat(said[-1]))
         with answering(tmp_path / "s", lambda: called(next(rest))) as heard:
             _, _, account = drain(tmp_path / "s", "demo", (), patience_s, pause=pause)

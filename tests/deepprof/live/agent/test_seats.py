@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from deepprof.collectors.live.packets import HEAD, Kind
+from deepprof.live.agent import launching
 from deepprof.live.agent import node_agent as agents
 from deepprof.live.agent.asking import is_held, sit
 from deepprof.live.agent.launching import LOOK_S, AgentSupervisor
@@ -83,7 +84,7 @@ def test_who_sits_is_seated_until_the_other_end_goes(tmp_path):
 
 def test_an_agent_counts_who_sits(folder):
     with running_agent(folder, f"unix:{folder}/nobody") as real:
-        lease, said = sit(real.socket)
+        lease, said = sit(real.socket, PATIENCE_S)
         assert said.pid == real.process.pid
         with lease:
             assert is_held(lease)
@@ -132,8 +133,9 @@ def test_with_spools_and_without_a_daemon_it_gives_up_later(agent, hand, monkeyp
     assert not agent.is_done()
 
 
-def test_a_run_takes_a_seat_at_an_agent_that_another_has_started_again(tmp_path):
+def test_a_run_takes_a_seat_at_an_agent_that_another_has_started_again(tmp_path, monkeypatch):
     """Its own is gone, somebody listens: it sits down there, and starts nothing."""
+    monkeypatch.setattr(launching, "GLANCE_S", PATIENCE_S)
     path, now = tmp_path / "s", [100.0]
     supervisor = AgentSupervisor(path, clock=lambda: now[0])
     gone, other = socket.socketpair()

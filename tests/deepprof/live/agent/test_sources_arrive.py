@@ -13,13 +13,12 @@ from pathlib import Path
 import pytest
 
 from deepprof.collectors.importers import read
-from deepprof.live.client.daemon import Daemon as Client
-from deepprof.live.client.endpoint import find_endpoint
 from deepprof.live.client.values import RankState
 from deepprof.simulation import simulate, write
 from tests.collectors.rpd_database import build
 from tests.deepprof.live.agent.agents import running_agent
 from tests.deepprof.live.service.daemons import Daemon, running, wait_for
+from tests.deepprof.live.service.sending import open_client
 
 ITERATIONS, KERNELS = 60, 40
 PAUSE_NS, KERNEL_NS = 100_000_000, 10_000
@@ -35,7 +34,7 @@ def folder() -> Iterator[Path]:
 
 def wait_settled(daemon: Daemon, job: str) -> RankState:
     def look() -> RankState | None:
-        with Client(find_endpoint(daemon.address)) as client:
+        with open_client(daemon) as client:
             known = any(each.job == job for each in client.jobs())
             found = client.ranks(job) if known else []
         return next((rank for rank in found if rank.ended and rank.settled), None)
@@ -44,7 +43,7 @@ def wait_settled(daemon: Daemon, job: str) -> RankState:
 
 
 def is_connected(daemon: Daemon, job: str) -> bool:
-    with Client(find_endpoint(daemon.address)) as client:
+    with open_client(daemon) as client:
         return any(each.job == job and each.connected for each in client.jobs())
 
 

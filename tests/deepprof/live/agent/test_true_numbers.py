@@ -28,14 +28,13 @@ from deepprof.live.agent.answers import CUT, AgentStatus, RecordAccount
 from deepprof.live.agent.asking import ask
 from deepprof.live.agent.draining import is_alive
 from deepprof.live.agent.summary import add_up, select
-from deepprof.live.client.daemon import Daemon as Client
-from deepprof.live.client.endpoint import find_endpoint
 from deepprof.live.client.errors import DaemonError
 from tests.collectors.live.building import build
 from tests.collectors.live.reader import TRUTH, start_job
 from tests.deepprof.live.agent import packets_made as made
 from tests.deepprof.live.agent.agents import AgentProcess, Job, running_agent
 from tests.deepprof.live.service.daemons import Daemon, running, wait_for
+from tests.deepprof.live.service.sending import open_client
 from tests.patience import PATIENCE_S, UNHURRIED
 
 DEADLINE_S = PATIENCE_S
@@ -208,7 +207,7 @@ def test_what_the_device_makes_is_kept_or_missing_by_name(
 
 def is_forgotten(daemon: Daemon, job: str) -> bool:
     """Have the daemon do no more for a job: it would examine it as a whole, in a process of its own."""
-    with Client(find_endpoint(daemon.address)) as client, suppress(DaemonError):  # a stream may still be open
+    with open_client(daemon) as client, suppress(DaemonError):  # a stream may still be open
         if any(each.job == job for each in client.jobs()):
             client.forget(job)
         return True
@@ -228,7 +227,7 @@ def check_daemon(daemon: Daemon, answer: AgentStatus, job: str, books: RecordAcc
 
 def ask_daemon(daemon: Daemon, job: str) -> tuple[Counter[str], Counter[str]]:
     """Return what the daemon has kept of a job, by kind, and what it knows to be missing, by reason."""
-    with Client(find_endpoint(daemon.address)) as client:
+    with open_client(daemon) as client:
         ranks = client.ranks(job)
     kept = Counter[str]()
     for each in (each for rank in ranks for each in rank.account.kinds):
@@ -261,7 +260,7 @@ def test_mixed_records_of_every_kind_arrive_as_they_were_emitted(daemon: Daemon,
     each = 7 * len(COPIES)
     assert books.made == books.kept == dict.fromkeys(ACTIVITIES, each)
     assert books.missing == {}
-    with Client(find_endpoint(daemon.address)) as client:
+    with open_client(daemon) as client:
         (rank,) = client.ranks("round-trip")
     assert {of.kind: of.accepted for of in rank.account.kinds} == dict.fromkeys(ACTIVITIES, each)
     assert (rank.account.accepted, rank.account.invalid) == (len(kinds), 0)
@@ -299,7 +298,7 @@ def test_records_that_the_daemon_refuses_are_never_called_kept(tmp_path: Path) -
         command = "MOCK_PATIENT=1 RANK=0 $JOB backward 100; MOCK_PATIENT=1 RANK=1 $JOB backward 5000"
         line = start_run(own, "refused", "sh", "-c", command).stderr.splitlines()[-1]
         answer = ask(own.socket, DEADLINE_S)
-        with Client(find_endpoint(strict.address)) as client:
+        with open_client(strict) as client:
             accounts = [rank.account for rank in client.ranks("refused")]
     kept, refused = sum(a.accepted for a in accounts), sum(a.missing.get("refused", 0) for a in accounts)
     assert kept + refused == 5100

@@ -89,10 +89,19 @@ class Daemon:
             self.reader.join(DEADLINE_S)
 
 
-def launch(folder: Path, *args: str, environ: dict[str, str] | None = None, before: Sequence[str] = ()) -> Daemon:
-    """Start a daemon whose store and socket are in `folder`, which may have one already; `before` stands before it."""
+def launch(
+    folder: Path,
+    *args: str,
+    environ: dict[str, str] | None = None,
+    before: Sequence[str] = (),
+    program: Sequence[str] = ("-m", "deepprof"),
+) -> Daemon:
+    """Start a daemon whose store and socket are in `folder`, which may have one already; `before` stands before it.
+
+    `program` is what Python is given to be `deepprof`.
+    """
     (folder / "d").mkdir(mode=0o700, exist_ok=True)
-    command = [*before, sys.executable, "-m", "deepprof", "serve", "--listen", f"unix:{folder}/d/s"]
+    command = [*before, sys.executable, *program, "serve", "--listen", f"unix:{folder}/d/s"]
     command += ["--metrics", "127.0.0.1:0", "--store", str(folder / "store"), "--log-format", "json", *args]
     env = {**os.environ, **(environ or {})}
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=env)

@@ -9,13 +9,14 @@ from deepprof.live.client.connection import connect
 from deepprof.live.client.daemon import Daemon as Client
 from deepprof.live.service.views import HISTORY
 from tests.deepprof.live.service.daemons import Daemon, wait_for
+from tests.patience import PATIENCE_S
 
 __all__ = ["check_accounts", "iterations_of", "open_client", "wait_settled"]
 
 
 def open_client(daemon: Daemon) -> Client:
-    """Return a client of the daemon."""
-    return connect(daemon.address)
+    """Return a client of the daemon, which waits for an answer as long as tests wait."""
+    return connect(daemon.address, timeout_s=PATIENCE_S)
 
 
 def wait_settled(client: Client, job: str) -> None:

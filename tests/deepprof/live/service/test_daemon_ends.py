@@ -63,8 +63,18 @@ def is_mined(client: Client, job: str, trace: deepprof.Trace) -> bool:
     return client.ranks(job)[0].account.accepted == trace.accounting.kept
 
 
+# A daemon that gives calls so long to end that it cannot have stopped by itself when it is asked once more.
+PATIENT = f"""
+import sys
+from deepprof.commands import main
+from deepprof.live.service import daemon
+daemon.GRACE_S = {DEADLINE_S}
+sys.exit(main(sys.argv[1:]))
+"""
+
+
 def test_a_second_sigterm_ends_it_at_once_and_loses_nothing(trace: deepprof.Trace, folder: Path) -> None:
-    daemon = launch(folder).wait_ready()
+    daemon = launch(folder, program=("-c", PATIENT)).wait_ready()
     with RawStream(daemon) as stream:
         stream.say(hello=make_hello(trace, "a", collector="test"))
         for batch in cut(trace, records=1000):

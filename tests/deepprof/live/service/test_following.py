@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -34,6 +33,7 @@ from tests.deepprof.live.service.test_readers import asked
 from tests.deepprof.live.service.traces import gpu_only_trace
 
 Body = Callable[[Inside], Coroutine[Any, Any, None]]
+MINUTE_NS = 60 * 10**9
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +89,12 @@ class Follower:
 
 @asynccontextmanager
 async def following(daemon: Inside, **more: int) -> AsyncIterator[Follower]:
-    yield Follower(JobRecords(Asked(daemon, asyncio.get_running_loop()), "j", **more), [])
+    """Give a reader on the daemon's clock, which only a test moves."""
+    clock = daemon.clock
+    times = SimpleNamespace(time_ns=clock.unix_ns, monotonic=lambda: clock.monotonic_ns() / 1e9)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("deepprof.live.client.job_records.time", times)
+        yield Follower(JobRecords(Asked(daemon, asyncio.get_running_loop()), "j", **more), [])
 
 
 def run(folder: Path, body: Body) -> None:
@@ -298,17 +303,20 @@ def test_a_rank_that_begins_when_all_others_have_ended_is_followed(tmp_path, tra
 
 
 @pytest.mark.parametrize("old", ["its last record", "the look at it"])
-def test_for_a_rank_that_never_begins_nobody_waits_for_ever(tmp_path, trace, monkeypatch, old) -> None:
+def test_for_a_rank_that_never_begins_nobody_waits_for_ever(tmp_path, trace, old) -> None:
     async def body(daemon: Inside) -> None:
         async with following(daemon) as follower:
             rank = await daemon.send(replace(trace, rank=0, world_size=3), "j")
             await follower.read()
             assert not follower.records.ended
             if old == "its last record":
-                rank.last_record_unix_ns = time.time_ns() - 61 * 10**9
+                daemon.clock.unix += MINUTE_NS
             else:
                 rank.last_record_unix_ns += 10**18  # of a clock that is ahead
-                monkeypatch.setattr("deepprof.live.client.job_records.LATE_RANK_S", 0)
+                daemon.clock.pass_by(MINUTE_NS - 1)
+                await follower.read()
+                assert not follower.records.ended
+                daemon.clock.pass_by(1)
             await follower.read()
             assert follower.records.ended
         assert follower.starts == trace.device_events["start_ns"].to_list()

@@ -139,13 +139,13 @@ def greet(stack: ExitStack, daemon: object, job: str) -> RawStream:
 
 def test_streams_that_bring_nothing_give_way_to_a_new_one() -> None:
     with running(settings=["limits.streams=3"]) as daemon, ExitStack() as stack:
-        silent = stack.enter_context(RawStream(daemon))  # never says who it is
-        wait_for(lambda: "deepprof_streams 1\n" in daemon.get("/metrics")[1], "it is there")
         idle = greet(stack, daemon, "idle")
         idle.hear()
         busy = greet(stack, daemon, "busy")
         busy.say(batch=Batch(names=["kernel"]))
         wait_for(lambda: busy.hear().names == 1, "it is durable")
+        silent = stack.enter_context(RawStream(daemon))  # never says who it is
+        wait_for(lambda: "deepprof_streams 3\n" in daemon.get("/metrics")[1], "it is there")
         first = greet(stack, daemon, "first")
         first.hear()
         assert silent.fate() == grpc.StatusCode.UNAVAILABLE

@@ -67,6 +67,7 @@ def test_the_five_minutes_print_what_the_page_shows() -> None:
             assert steady(run(command, daemon)) == steady(shown), command
             if " send " in command:
                 wait_settled(client, "demo")
+                wait_for(lambda: not client.jobs()[0].connected, "its stream is gone")
                 wait_for(lambda: client.jobs()[0].active_findings, "the rules have looked at the job")
         check_accounts(client)
 
