@@ -199,11 +199,12 @@ class Engine:
         if rank.hello.collector == hello.collector:
             self.check_sender(rank, owner)
             return rank
-        if rank.connection is not None:
+        if rank.connection is not None and not rank.ended:
             text = f"rank {hello.rank} of job {hello.job!r} is sent by {rank.hello.collector!r}; stop that first"
             raise RefusedError("ALREADY_EXISTS", text)
         if rank.owner != owner:
             await self.make_room(hello, owner)  # first, so that a sender without space does not end another's rank
+        rank.connection = None  # of a stream that has ended, and is about to go
         await self.quiet(rank)
         await self.record(partial(self.end, rank))
         return None  # the old rank is shown until another one takes its place

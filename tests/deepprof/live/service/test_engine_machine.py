@@ -128,7 +128,8 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(job=st.sampled_from(JOBS), collector=st.sampled_from(COLLECTORS))
     def attach(self, job: str, collector: str) -> None:
         known = self.sent[job][-1] if self.sent[job] else None
-        if job in self.streams and known and known.collector != collector:
+        stands = job in self.streams and not self.streams[job].rank.ended
+        if stands and known and known.collector != collector:
             self.refused(hello(job, collector), "ALREADY_EXISTS")
             return
         try:

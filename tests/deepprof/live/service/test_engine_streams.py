@@ -96,6 +96,24 @@ def test_a_client_that_goes_while_it_attaches_does_not_stay(steps: Steps, batche
     assert other.rank.number != stream.rank.number
 
 
+def test_a_collector_whose_end_is_durable_is_in_nobodys_way(steps: Steps, batches: list[SendRequest]) -> None:
+    """Its client, which has the last answer, may begin the next one before the stream is gone."""
+    stream = steps.attach(hello(JOB))
+    steps.send(stream, batches[0])
+    steps.begin(stream.take(SendRequest(end=End())))
+    with pytest.raises(RefusedError, match="is sent by"):
+        steps.attach(hello(JOB, "another"))
+    steps.settle()
+    other = steps.attach(hello(JOB, "another"))
+    assert (stream.rank.ended, other.rank.ended) == (True, False)
+    steps.detach(stream)
+    assert steps.find(JOB) is other.rank
+    assert steps.find(JOB).connection is not None
+    steps.send(other, batches[0])
+    steps.settle()
+    assert other.rank.durable == stream.rank.durable == batches[1].batch.first
+
+
 @pytest.mark.parametrize("method", ["begin", "close_session", "checkpoint"])
 def test_a_collector_is_replaced_or_stays_when_the_history_is_full(
     steps: Steps, batches: list[SendRequest], monkeypatch: pytest.MonkeyPatch, method: str
