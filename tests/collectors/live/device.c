@@ -61,7 +61,7 @@ static void load(void)
 
 void await(int kind, int wanted)
 {
-    for (int i = 0; i < 20000 && is_enabled(kind) != wanted && !getenv("JOB_ALONE"); i++)
+    for (int i = 0; i < PATIENCE_MS && is_enabled(kind) != wanted && !getenv("JOB_ALONE"); i++)
         nap(1000);
 }
 

@@ -25,6 +25,7 @@ extern uint64_t base; /* when launching began, on the device's clock */
 extern long kept;
 
 uint64_t now(void);                      /* the device's clock */
+enum { PATIENCE_MS = 300000 };
 void nap(long microseconds);
 void await(int kind, int wanted);        /* until the kind is enabled, or no longer */
 int launch(const struct mock_record *);  /* whether the device kept it; it is told as true if so */

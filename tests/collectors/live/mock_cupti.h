@@ -32,6 +32,6 @@ void mock_torch_profiler(int is); /* takes the callbacks and the clock; the cloc
 void mock_proton(int is);         /* subscribes as the only one */
 void mock_monitor(int is);        /* subscribes beside others */
 unsigned long mock_other_count(void); /* records that it was given */
-unsigned long mock_refused_count(void); /* who asked to subscribe beside it */
+unsigned long mock_refused_count(void); /* who asked to be beside another */
 int mock_other_is_whole(void);        /* nobody has switched off what it enabled, or taken its callbacks */
 #endif

@@ -25,7 +25,9 @@ def profiled(tmp_path_factory: pytest.TempPathFactory) -> Done:
     listener = Listener(tmp_path_factory.mktemp("agent") / "s").start()
 
     def is_back(place: int) -> bool:
-        return f"place {place}" in listener.last.notices and bool(listener.last.ticks[-1]["level"] == CollectionLevel.ON)
+        return f"place {place}" in listener.last.notices and bool(
+            listener.last.ticks[-1]["level"] == CollectionLevel.ON
+        )
 
     with start("profilers.py", **hooked_environment(build("plain").library, listener.path)) as process:
         assert process.stdin is not None
