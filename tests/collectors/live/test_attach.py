@@ -49,7 +49,7 @@ def test_a_forked_child_attaches_whatever_the_parents_threads_held(tmp_path: Pat
         child = os.fork()
         if child == 0:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.alarm(20)
+            signal.alarm(int(PATIENCE_S))
             writer = torch_profiler.obtain(tmp_path / "nobody", speaker)
             os._exit(int(writer.is_over))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

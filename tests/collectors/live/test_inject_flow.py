@@ -15,6 +15,7 @@ from .building import build
 from .reader import TRUTH, Agent, Connection, await_truth, finish_job, start_job
 
 FOREVER = 10_000_000
+FEW_BUFFERS = 4  # so that little waits with the driver, however late the collector is: what is more than that is queued
 
 
 def numbers(said: Connection) -> list[int]:
@@ -45,7 +46,7 @@ def stretches(said: Connection) -> list[tuple[int, int]]:
 
 def test_a_slow_reader_costs_whole_stretches_and_every_record_is_counted(tmp_path: Path) -> None:
     truth, queue = tmp_path / "truth", 1 << 20
-    settings = {"JOB_TRUTH": truth, "MOCK_PATIENT": 1, "DEEPPROF_QUEUE_NBYTES": queue}
+    settings = {"JOB_TRUTH": truth, "MOCK_PATIENT": 1, "DEEPPROF_QUEUE_NBYTES": queue, "DEEPPROF_BUFFERS": FEW_BUFFERS}
     with Agent(tmp_path / "socket") as agent:
         agent.gate.clear()
         job = start_job(build("plain"), ["steady", FOREVER], settings | {"DEEPPROF_SOCKET": agent.path})
@@ -80,7 +81,7 @@ def test_a_reader_of_half_the_speed_gets_few_long_stretches(tmp_path: Path) -> N
     def prepare(said: Connection) -> None:
         said.pace, said.piece_nbytes = read_half, 1 << 16
 
-    settings = {"JOB_TRUTH": truth, "MOCK_PATIENT": 1, "DEEPPROF_QUEUE_NBYTES": queue}
+    settings = {"JOB_TRUTH": truth, "MOCK_PATIENT": 1, "DEEPPROF_QUEUE_NBYTES": queue, "DEEPPROF_BUFFERS": FEW_BUFFERS}
     with Agent(tmp_path / "socket") as agent:
         agent.prepare = prepare
         job = start_job(build("plain"), ["steady", FOREVER], settings | {"DEEPPROF_SOCKET": agent.path})
