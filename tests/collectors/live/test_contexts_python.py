@@ -261,12 +261,17 @@ def test_what_threads_cost_that_end_is_part_of_the_budget(listener: Listener, so
     assert (code, err) == (0, "")
 
 
+@pytest.fixture(scope="module")
+def budget_parts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("budget") / "parts.so"
+    run([compiler(), *FLAGS, "-O1", "-shared", str(PROGRAMS / "budget_parts.c"), "-o", str(target)])
+    return target
+
+
 @pytest.fixture
-def fresh_budget(tmp_path: Path) -> ctypes.CDLL:
-    """The part that chooses iterations, alone: nobody has told of steps yet."""
-    library = tmp_path / "budget.so"
-    run([compiler(), *FLAGS, "-O1", "-shared", str(PROGRAMS / "budget_parts.c"), "-o", str(library)])
-    budget = ctypes.CDLL(str(library))
+def fresh_budget(budget_parts: Path, tmp_path: Path) -> ctypes.CDLL:
+    """The part that chooses iterations, alone: nobody has told of steps yet. A copy is a library with its own state."""
+    budget = ctypes.CDLL(str(shutil.copy(budget_parts, tmp_path / "budget.so")))
     budget.look.argtypes = [ctypes.c_double]
     return budget
 
