@@ -114,12 +114,13 @@ def test_graphs_that_were_captured_between_two_windows_are_seen_in_the_next(tmp_
         said.say(Kind.LEVEL, CollectionLevel.OFF)
         await_truth(lambda: said.ticks[-1]["level"] == CollectionLevel.OFF, "the end of the window")
         window.touch()
+        await_truth(lambda: not window.exists(), "the capture")
         ticks, before = len(said.ticks), said.count
         await_truth(lambda: len(said.ticks) > ticks + 2, "ticks")
         assert said.count == before
         said.say(Kind.LEVEL, CollectionLevel.ON)
         await_truth(lambda: said.ticks[-1]["level"] == CollectionLevel.ON, "the next window")
-        window.unlink()
+        window.touch()
         finish_job(job)
         said = agent.only()
     assert said.ended
