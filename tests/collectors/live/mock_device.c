@@ -307,7 +307,13 @@ void mock_monitor(int is)
 
 unsigned long mock_other_count(void) { return other_count; }
 
-unsigned long mock_refused_count(void) { return refused_count; }
+unsigned long mock_refused_count(void)
+{
+    pthread_mutex_lock(&lock);
+    unsigned long count = refused_count;
+    pthread_mutex_unlock(&lock);
+    return count;
+}
 
 int mock_other_is_whole(void)
 {
