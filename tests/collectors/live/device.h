@@ -14,7 +14,7 @@ struct truth {
 
 enum { NAMES = 50 };
 extern char names[NAMES][64];
-extern int (*is_enabled)(int), (*emit)(const struct mock_record *), (*stray)(void), (*other_is_whole)(void);
+extern int (*is_enabled)(int), (*emit)(const struct mock_record *), (*stray)(const struct mock_record *), (*other_is_whole)(void);
 extern void *(*begin_record)(const struct mock_record *);
 extern void (*end_record)(void *, uint64_t, uint64_t), (*capture)(uint32_t);
 extern void (*refuse)(int), (*delay)(int), (*restart)(void), (*torch_profiler)(int), (*proton)(int), (*monitor)(int);
