@@ -107,7 +107,8 @@ def test_graphs_that_were_captured_between_two_windows_are_seen_in_the_next(tmp_
     """Were CUPTI off at the capture, the graph's kernels would never be recorded; on 13.0 switching off can hang."""
     window = tmp_path / "captured"
     with Agent(tmp_path / "socket") as agent:
-        settings = {"DEEPPROF_SOCKET": agent.path, "MOCK_API": api, "JOB_WINDOW": window, "MOCK_PATIENT": 1}
+        settings = {"DEEPPROF_SOCKET": agent.path, "MOCK_API": api, "JOB_WINDOW": window}
+        settings["DEEPPROF_BUFFERS"] = 1024  # nobody empties them while the level is off, for half a minute if need be
         job = start_job(build("plain"), ["graphs", ITERATIONS], settings, "training")
         await_truth(lambda: agent.connections and agent.connections[0].count > ITERATIONS, "graphs")
         said = agent.connections[0]
