@@ -27,6 +27,7 @@ static int running, finished, paused; /* these and the next two under the lock *
 static unsigned pauses;                /* so many have been asked for */
 static int stopped = 1;                /* no source collects */
 static uint64_t queue_limit, early_ms, finish_ms; /* the second: for the agent's first answer; the third: at the end */
+static int64_t finish_until_ns;                   /* under the lock, once it is finishing */
 
 /* The worker's own. */
 static struct {
@@ -370,16 +371,16 @@ int dp_start(const char *collector)
     return failed;
 }
 
+/* Whoever asks again waits no longer than the first one. */
 void dp_finish(void)
 {
-    int64_t until_ns = finish_by_ns(10);
     pthread_mutex_lock(&lock);
-    if (running) {
-        atomic_store(&finishing, 1);
+    if (running && !atomic_exchange(&finishing, 1)) {
+        finish_until_ns = finish_by_ns(10);
         pthread_cond_signal(&woken);
     }
     while (running && !finished)
-        if (condition_wait(&changed, &lock, until_ns))
+        if (condition_wait(&changed, &lock, finish_until_ns))
             break;
     pthread_mutex_unlock(&lock);
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import hashlib
 import os
@@ -53,19 +54,18 @@ def run(command: list[str]) -> None:
 
 @functools.cache
 def build(flavour: str) -> Built:
-    """Return the programs of `flavour`; another process that builds the same makes the same files."""
+    """Return the programs of `flavour`; another process that needs the same waits for these."""
     sources = sorted(INJECT.glob("*.c"))
     texts = [*sources, *sorted(INJECT.glob("*.h")), *sorted(HERE.glob("*.[ch]")), EARLY, REPLAY, MOCK[-1]]
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in texts) + repr((FLAGS, SANITIZERS)).encode())
     home = Path(tempfile.gettempdir()) / f"deepprof-inject-{os.getuid()}-{digest.hexdigest()[:16]}-{flavour}"
     built = Built(*(home / name for name in ("inject.so", "mock.so", "job", "training", "early", "replay")))
-    if not home.is_dir():
-        work = Path(tempfile.mkdtemp(prefix="deepprof-inject-"))
-        compile_all(compiler(), SANITIZERS[flavour], work, sources)
-        try:
+    with home.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not home.is_dir():
+            work = Path(tempfile.mkdtemp(prefix="deepprof-inject-"))
+            compile_all(compiler(), SANITIZERS[flavour], work, sources)
             work.rename(home)
-        except OSError:  # another process was first
-            shutil.rmtree(work)
     return built
 
 

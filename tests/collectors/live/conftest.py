@@ -6,9 +6,18 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from deepprof.collectors.live import connection, writer
 from tests.collectors.live.building import build
 from tests.collectors.live.hooked import Done, run_hooked
 from tests.collectors.live.listener import Listener
+from tests.patience import PATIENCE_S
+
+
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have what is written from Python wait for an agent that is slow to answer."""
+    for module, name in ((connection, "WELCOME_S"), (connection, "ENDING_S"), (writer, "FINISH_S")):
+        monkeypatch.setattr(module, name, PATIENCE_S)
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@
 #include "device.h"
 
 char names[NAMES][64];
-int (*is_enabled)(int), (*emit)(const struct mock_record *), (*stray)(void), (*other_is_whole)(void);
+int (*is_enabled)(int), (*emit)(const struct mock_record *), (*stray)(const struct mock_record *), (*other_is_whole)(void);
 void *(*begin_record)(const struct mock_record *);
 void (*end_record)(void *, uint64_t, uint64_t), (*capture)(uint32_t);
 void (*refuse)(int), (*delay)(int), (*restart)(void), (*torch_profiler)(int), (*proton)(int), (*monitor)(int);
@@ -61,7 +61,7 @@ static void load(void)
 
 void await(int kind, int wanted)
 {
-    for (int i = 0; i < 20000 && is_enabled(kind) != wanted && !getenv("JOB_ALONE"); i++)
+    for (int i = 0; i < PATIENCE_MS && is_enabled(kind) != wanted && !getenv("JOB_ALONE"); i++)
         nap(1000);
 }
 

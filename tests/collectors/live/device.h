@@ -14,7 +14,7 @@ struct truth {
 
 enum { NAMES = 50 };
 extern char names[NAMES][64];
-extern int (*is_enabled)(int), (*emit)(const struct mock_record *), (*stray)(void), (*other_is_whole)(void);
+extern int (*is_enabled)(int), (*emit)(const struct mock_record *), (*stray)(const struct mock_record *), (*other_is_whole)(void);
 extern void *(*begin_record)(const struct mock_record *);
 extern void (*end_record)(void *, uint64_t, uint64_t), (*capture)(uint32_t);
 extern void (*refuse)(int), (*delay)(int), (*restart)(void), (*torch_profiler)(int), (*proton)(int), (*monitor)(int);
@@ -25,6 +25,7 @@ extern uint64_t base; /* when launching began, on the device's clock */
 extern long kept;
 
 uint64_t now(void);                      /* the device's clock */
+enum { PATIENCE_MS = 300000 };
 void nap(long microseconds);
 void await(int kind, int wanted);        /* until the kind is enabled, or no longer */
 int launch(const struct mock_record *);  /* whether the device kept it; it is told as true if so */

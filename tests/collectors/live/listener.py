@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -177,7 +178,8 @@ class Listener:
             with self.news:
                 self.doors.append(door)
                 self.connections.append(heard)
-            door.sendall(packet(Kind.WELCOME, VERSION, self.level))
+            with suppress(OSError):  # it may have gone meanwhile
+                door.sendall(packet(Kind.WELCOME, VERSION, self.level))
             self.spawn(self.read, door, heard)
 
     def read(self, door: socket.socket, heard: Heard) -> None:

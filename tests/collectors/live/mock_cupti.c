@@ -187,6 +187,7 @@ int cuptiActivityGetEnabledKinds(void *subscriber, int *kinds, uint32_t *room, u
                 kinds[*count] = kind;
             ++*count;
         }
+    refused_count += *count && !shared.is_ours; /* who asks begins nothing then */
     pthread_mutex_unlock(&lock);
     return OK;
 }

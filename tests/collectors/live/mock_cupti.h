@@ -24,7 +24,7 @@ void mock_delay(int is);                   /* every third buffer stays back unti
 void mock_capture(uint32_t graph);         /* its kernels are recorded later only if kernels are enabled now */
 unsigned long mock_dropped(void);
 unsigned long mock_walked(void);           /* records that the collector is done with */
-int mock_stray(void);                      /* completes buffers that are not the collector's; whether they stay whole */
+int mock_stray(const struct mock_record *); /* completes buffers that are not the collector's; whether they stay whole */
 void mock_restart(void);
 
 /* Another client of CUPTI in this process, as it begins (1) and ends (0). */
@@ -32,6 +32,6 @@ void mock_torch_profiler(int is); /* takes the callbacks and the clock; the cloc
 void mock_proton(int is);         /* subscribes as the only one */
 void mock_monitor(int is);        /* subscribes beside others */
 unsigned long mock_other_count(void); /* records that it was given */
-unsigned long mock_refused_count(void); /* who asked to subscribe beside it */
+unsigned long mock_refused_count(void); /* who asked to be beside another */
 int mock_other_is_whole(void);        /* nobody has switched off what it enabled, or taken its callbacks */
 #endif

@@ -207,10 +207,12 @@ void mock_end(void *launched, uint64_t start, uint64_t end)
     free(made);
 }
 
-/* What another client gave before it was replaced comes to who is registered now; and one of ours comes twice. */
-int mock_stray(void)
+/* What another client gave before it was replaced comes to who is registered now; and one of ours comes twice, which has
+ * the `last` record at least: nobody flushes it before. */
+int mock_stray(const struct mock_record *last)
 {
     static struct { uint8_t before[256], bytes[1024]; } foreign_buffer;
+    size_t place;
     struct mock_record record = {.kind = 10, .start = 1, .end = 2};
     int is_whole = 1;
     memset(foreign_buffer.before, 0xAA, sizeof foreign_buffer.before);
@@ -219,7 +221,7 @@ int mock_stray(void)
     for (size_t i = 0; i < sizeof foreign_buffer.before; i++)
         is_whole &= foreign_buffer.before[i] == 0xAA;
     pthread_mutex_lock(&lock);
-    struct filled *filled = shared.slots[per_thread ? my_slot - 1 : 0];
+    struct filled *filled = write_to_all(last, &place);
     shared.slots[per_thread ? my_slot - 1 : 0] = NULL;
     uint8_t *bytes = filled ? filled->bytes : NULL;
     size_t nbytes = filled ? filled->nbytes : 0;
@@ -307,7 +309,13 @@ void mock_monitor(int is)
 
 unsigned long mock_other_count(void) { return other_count; }
 
-unsigned long mock_refused_count(void) { return refused_count; }
+unsigned long mock_refused_count(void)
+{
+    pthread_mutex_lock(&lock);
+    unsigned long count = refused_count;
+    pthread_mutex_unlock(&lock);
+    return count;
+}
 
 int mock_other_is_whole(void)
 {

@@ -17,7 +17,7 @@ import numpy as np
 
 from deepprof.collectors.live import packets
 from deepprof.collectors.live.packets import CollectionLevel, Kind, Reason
-from tests.patience import PATIENCE_S, answer
+from tests.patience import PATIENCE_S, UNHURRIED, answer
 
 from .building import Built
 
@@ -216,7 +216,7 @@ def start_job(
 ) -> subprocess.Popen[str]:
     """Start the job, or `training`; what stands in `settings` is its environment beside PATH."""
     own = {"PATH": os.environ["PATH"], "JOB_LIBRARY": built.library, "DEEPPROF_CUPTI": built.mock, **SANITIZED}
-    own |= {"DEEPPROF_FINISH_MS": 20_000}  # a busy machine is no reason to lose a job's last records
+    own |= UNHURRIED  # a busy machine is no reason to lose a job's first and last records
     environment = {key: str(value) for key, value in {**own, **settings}.items()}
     command = [str(part) for part in (getattr(built, program), *arguments)]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -12,6 +12,7 @@ import pytest
 
 import deepprof
 from deepprof.collectors.trace import Trace
+from tests.patience import PATIENCE_S
 
 from .building import HERE, compiler, run
 
@@ -49,7 +50,7 @@ def record(built: AccessesJob, tmp_path_factory: pytest.TempPathFactory) -> obje
         told |= {"DEEPPROF_ACCESSES_OUTPUT": str(path), "DEEPPROF_ACCESSES_PATCHES": __file__}
         environ = {"PATH": os.environ["PATH"], "ASAN_OPTIONS": "detect_leaks=0", **told}  # tables go with the context
         command = [str(built.job), str(built.library), *words.split()]
-        done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
         assert (done.returncode, done.stderr) == (status, "")
         assert [each.name for each in path.parent.iterdir()] == [path.name]
         return deepprof.read(path, details=True)

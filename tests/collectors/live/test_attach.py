@@ -20,6 +20,7 @@ import deepprof
 from deepprof.collectors.live import torch_profiler
 from deepprof.collectors.live.packets import ANNOTATION, CollectionLevel, Kind, Reason
 from tests.collectors.live.listener import Heard, Listener
+from tests.patience import PATIENCE_S
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed (pip install torch==2.13.0)")
 
@@ -48,7 +49,7 @@ def test_a_forked_child_attaches_whatever_the_parents_threads_held(tmp_path: Pat
         child = os.fork()
         if child == 0:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.alarm(20)
+            signal.alarm(int(PATIENCE_S))
             writer = torch_profiler.obtain(tmp_path / "nobody", speaker)
             os._exit(int(writer.is_over))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
@@ -255,14 +256,16 @@ def test_the_rank_is_asked_of_torch_where_nothing_else_says_it(
     assert (said["env:DEEPPROF_RANK"], said["env:DEEPPROF_WORLD_SIZE"]) == ("5", "8")
 
 
-SCRIPT = """
+SCRIPT = f"""
 import sys, torch, deepprof
+from deepprof.collectors.live import connection, writer
+connection.ENDING_S = writer.FINISH_S = {PATIENCE_S}
 with torch.profiler.profile() as profiler:
     deepprof.attach(profiler)
     for _ in range(3):
         with torch.profiler.record_function("mine"):
             torch.ones(8).sum()
-print(sorted({"polars", "grpc", "msgspec", "rich"} & set(sys.modules)))
+print(sorted({{"polars", "grpc", "msgspec", "rich"}} & set(sys.modules)))
 """
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import math
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,15 +21,21 @@ def look(budget: ctypes.CDLL, share: float) -> None:
     budget.look(1e9 * share / budget.lost_by_measured(), 1e9)
 
 
+@pytest.fixture(scope="module")
+def budget_parts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("budget") / "parts.so"
+    run([compiler(), *FLAGS, "-O1", "-shared", str(PROGRAMS / "budget_parts.c"), "-o", str(target)])
+    return target
+
+
 @pytest.fixture
-def new_budget(tmp_path: Path) -> Callable[[], ctypes.CDLL]:
-    """Make the part that chooses iterations, alone: another one with each call."""
+def new_budget(budget_parts: Path, tmp_path: Path) -> Callable[[], ctypes.CDLL]:
+    """Load the part that chooses iterations, alone. A copy is a library with its own state."""
     numbers = itertools.count()
-    return lambda: _load_budget(tmp_path / f"budget{next(numbers)}.so")
+    return lambda: _load_budget(shutil.copy(budget_parts, tmp_path / f"budget{next(numbers)}.so"))
 
 
 def _load_budget(library: Path) -> ctypes.CDLL:
-    run([compiler(), *FLAGS, "-O1", "-shared", str(PROGRAMS / "budget_parts.c"), "-o", str(library)])
     budget = ctypes.CDLL(str(library))
     budget.look.argtypes = [ctypes.c_double, ctypes.c_double]
     getattr(budget, "pass").argtypes = [ctypes.c_int64]

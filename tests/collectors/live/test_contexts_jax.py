@@ -98,9 +98,10 @@ def test_what_a_first_call_traces_stands_in_it(hooked: Callable[..., Done]) -> N
 
 
 def test_every_kind_of_call_has_its_module_s_name(hooked: Callable[..., Done]) -> None:
-    counts = count_dispatches(run(hooked, "kinds"))
+    few = 10  # some are compiled each time
+    counts = count_dispatches(run(hooked, "kinds", few))
     twice = "jax.grad(lambda values: jnp.sum(scanned(values)))(weights)"  # the backward pass is called the same
-    assert counts[twice, "jit_scanned"] == 2 * COUNT
+    assert counts[twice, "jit_scanned"] == 2 * few
     for line, name in (
         ("inputs = add_one(inputs)", "jit_add_one"),
         ("scanned(weights)", "jit_scanned"),
@@ -109,7 +110,7 @@ def test_every_kind_of_call_has_its_module_s_name(hooked: Callable[..., Done]) -
         ("jax.jit(lambda values: values - 1)(weights)", "jit__lambda"),
         ("jax.vmap(train_step, (None, 0))(weights, inputs[:, None])", "jit_train_step"),
     ):
-        assert counts[line, name] == COUNT, line
+        assert counts[line, name] == few, line
 
 
 def test_operators_alone_have_no_functions(hooked: Callable[..., Done]) -> None:

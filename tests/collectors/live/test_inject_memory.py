@@ -12,7 +12,7 @@ import pytest
 from deepprof.collectors.live.packets import MEMORY_CHANGE, NO_TOTAL, RECORD_KINDS, CollectionLevel, Kind, Reason
 from tests.collectors.live.building import FLAGS, INJECT, SANITIZERS, build, compiler
 from tests.collectors.live.hooked import PROGRAMS
-from tests.collectors.live.reader import Agent, Connection
+from tests.collectors.live.reader import Agent, Connection, await_truth
 from tests.patience import PATIENCE_S, UNHURRIED
 
 MEMORY = RECORD_KINDS.index("memory")
@@ -44,12 +44,16 @@ look(0, 3, 3, 3)
 
 
 def hear(code: str, folder: Path, level: CollectionLevel = CollectionLevel.ON) -> Connection:
-    """Run a program of looks, and return what the agent heard."""
+    """Run a program of looks, which may wait for a line until it knows the level; return what the agent heard."""
     with Agent(folder / "socket", level) as agent:
         words = [sys.executable, "-S", "-E", "-c", PROGRAM.format(code), str(build("plain").library)]
         environment = {"DEEPPROF_SOCKET": str(agent.path), **UNHURRIED}
-        done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
-        assert (done.returncode, done.stderr) == (0, "")
+        pipe = subprocess.PIPE
+        with subprocess.Popen(words, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as job:
+            if "readline" in code:
+                await_truth(lambda: agent.connections[0].ticks, "the level")
+            _, err = job.communicate("\n", timeout=PATIENCE_S)
+        assert (job.returncode, err) == (0, "")
         return agent.only()
 
 
@@ -102,7 +106,7 @@ def test_a_child_of_a_fork_tells_nothing(tmp_path: Path) -> None:
 
 
 def test_switched_off_nothing_is_kept(tmp_path: Path) -> None:
-    heard = hear(f"time.sleep(0.5); {FEW}", tmp_path, CollectionLevel.OFF)
+    heard = hear(f"sys.stdin.readline(); {FEW}", tmp_path, CollectionLevel.OFF)
     assert (heard.changes, heard.lost) == ([], 0)
 
 

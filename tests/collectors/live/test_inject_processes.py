@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from deepprof.collectors.live import packets
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, UNHURRIED
 
 from .building import build
 from .reader import TRUTH, Agent, Connection, await_truth, finish_job, start_job
@@ -90,7 +90,7 @@ def test_a_job_that_closes_all_descriptors_is_not_written_to(tmp_path: Path) -> 
         "number, = ours()\n"
         "mine = os.open(sys.argv[2], os.O_RDWR | os.O_CREAT)\n"
         "os.dup2(mine, number)\n"
-        "time.sleep(1)\n"
+        "while os.path.exists(sys.argv[3]): time.sleep(0.01)\n"
         "assert os.fstat(number).st_ino == os.fstat(mine).st_ino\n"
         "assert os.fstat(mine).st_size == 0\n"
         "print(number)\n"
@@ -100,7 +100,7 @@ def test_a_job_that_closes_all_descriptors_is_not_written_to(tmp_path: Path) -> 
         mine, said = tmp_path / "mine", tmp_path / "said"
         job = subprocess.Popen(
             [sys.executable, "-S", "-E", str(script), str(built.library), str(mine), str(said)],
-            env={"DEEPPROF_SOCKET": str(agent.path), "DEEPPROF_CUPTI": str(built.mock)},
+            env={"DEEPPROF_SOCKET": str(agent.path), "DEEPPROF_CUPTI": str(built.mock), **UNHURRIED},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -108,6 +108,8 @@ def test_a_job_that_closes_all_descriptors_is_not_written_to(tmp_path: Path) -> 
         # While it connects, its socket has a number already that it cannot tell from a file in its place.
         await_truth(lambda: bool(agent.connections and agent.connections[0].hello), "the first greeting")
         said.touch()
+        await_truth(lambda: len(agent.connections) == 2 and bool(agent.connections[1].hello), "the second greeting")
+        said.unlink()
         out, err = job.communicate(timeout=PATIENCE_S)
         assert (job.returncode, err) == (0, "")
         await_ends(agent, 2)

@@ -54,7 +54,7 @@ def test_each_packet_says_what_was_made_before_it(tmp_path: Path) -> None:
 
 def test_what_the_queue_has_dropped_is_known_by_kind(tmp_path: Path) -> None:
     truth = tmp_path / "truth"
-    settings = {"JOB_TRUTH": truth, "MOCK_PATIENT": 1, "DEEPPROF_QUEUE_NBYTES": 1 << 20}
+    settings = {"JOB_TRUTH": truth, "MOCK_PATIENT": 1, "DEEPPROF_QUEUE_NBYTES": 1 << 20, "DEEPPROF_BUFFERS": 4}
     with Agent(tmp_path / "socket") as agent:
         agent.gate.clear()
         job = start_job(build("plain"), ["steady", FOREVER], settings | {"DEEPPROF_SOCKET": agent.path})

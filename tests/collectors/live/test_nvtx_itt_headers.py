@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from deepprof.collectors.live.packets import ANNOTATION, BY_NAME
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, UNHURRIED
 
 from .building import HERE, build, compiler, run
 from .listener import Heard, Listener
@@ -35,7 +35,7 @@ def listener(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Listener]:
 def run_collected(listener: Listener, command: list[str], variables: Mapping[str, str]) -> tuple[str, Heard]:
     """Run a program that starts the collector itself; return what it printed and what was heard of it."""
     before = len(listener.connections)
-    own = {"PATH": os.environ["PATH"], "DEEPPROF_SOCKET": str(listener.path)}
+    own = {"PATH": os.environ["PATH"], "DEEPPROF_SOCKET": str(listener.path), **UNHURRIED}
     done = subprocess.run(command, env=own | variables, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     listener.wait(lambda _: listener.connections[before:] and listener.connections[before].gone)

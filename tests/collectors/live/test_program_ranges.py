@@ -23,6 +23,7 @@ import deepprof
 from deepprof.collectors.live import program_ranges
 from deepprof.collectors.live.program_ranges import ProgramRange
 from tests.collectors.live.building import compiler
+from tests.patience import PATIENCE_S
 
 LIBRARY = """
 #include <stdio.h>
@@ -140,9 +141,9 @@ def test_threads_do_not_see_the_ranges_of_others(written: Written, caplog: pytes
 
     def work() -> None:
         with shared:
-            both.wait(60)
+            both.wait(PATIENCE_S)
             deepprof.start("own")
-            both.wait(60)
+            both.wait(PATIENCE_S)
             deepprof.stop()
 
     threads = [threading.Thread(target=work) for _ in range(2)]

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import UNHURRIED
+
 from .building import FLAGS, HERE, build, compiler, run
 from .reader import PATIENCE_S, Agent, Connection, await_truth
 from .vendor_wheels import CUDA, CUPTI_13_2, VendorWheel, cupti_library
@@ -47,6 +49,7 @@ def start(programs: Path, library: Path, agent: Agent, settings: dict[str, objec
         "DEEPPROF_SOCKET": agent.path,
         "DEEPPROF_CUPTI": library,
         "DEEPPROF_RETRY_MS": 1100,
+        **UNHURRIED,
     }
     own |= {"CUDA_INJECTION64_PATH": build("plain").library, **settings}
     environment = {name: str(value) for name, value in own.items()}

@@ -16,6 +16,7 @@ import pytest
 
 from deepprof.collectors.live.packets import NO_COPY, Kind, Reason
 from deepprof.collectors.trace import COPY_KINDS
+from tests.patience import UNHURRIED
 
 from .building import HERE, INJECT, compiler, run
 from .reader import PATIENCE_S, Agent, Connection, await_truth
@@ -78,7 +79,9 @@ def start(rocm: RocmPrograms, folder: Path, words: str, **settings: str) -> Iter
         own = {"PATH": os.environ["PATH"], "JOB_TOOL": str(rocm.tool), "DEEPPROF_SOCKET": str(agent.path)}
         pipe = subprocess.PIPE
         command = [str(rocm.job), *words.split()]
-        with subprocess.Popen(command, env=own | settings, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as job:
+        with subprocess.Popen(
+            command, env=own | UNHURRIED | settings, stdin=pipe, stdout=pipe, stderr=pipe, text=True
+        ) as job:
             try:
                 yield RocmJob(job, agent)
             finally:

@@ -108,18 +108,20 @@ def test_graphs_that_were_captured_between_two_windows_are_seen_in_the_next(tmp_
     window = tmp_path / "captured"
     with Agent(tmp_path / "socket") as agent:
         settings = {"DEEPPROF_SOCKET": agent.path, "MOCK_API": api, "JOB_WINDOW": window}
+        settings["DEEPPROF_BUFFERS"] = 1024  # nobody empties them while the level is off, for half a minute if need be
         job = start_job(build("plain"), ["graphs", ITERATIONS], settings, "training")
         await_truth(lambda: agent.connections and agent.connections[0].count > ITERATIONS, "graphs")
         said = agent.connections[0]
         said.say(Kind.LEVEL, CollectionLevel.OFF)
         await_truth(lambda: said.ticks[-1]["level"] == CollectionLevel.OFF, "the end of the window")
         window.touch()
+        await_truth(lambda: not window.exists(), "the capture")
         ticks, before = len(said.ticks), said.count
         await_truth(lambda: len(said.ticks) > ticks + 2, "ticks")
         assert said.count == before
         said.say(Kind.LEVEL, CollectionLevel.ON)
         await_truth(lambda: said.ticks[-1]["level"] == CollectionLevel.ON, "the next window")
-        window.unlink()
+        window.touch()
         finish_job(job)
         said = agent.only()
     assert said.ended
@@ -224,15 +226,21 @@ def test_a_driver_without_a_device_is_asked_nothing(tmp_path: Path) -> None:
     """The mock ends the process at a call of CUPTI."""
     with Agent(tmp_path / "socket") as agent:
         settings = {"DEEPPROF_SOCKET": agent.path, "MOCK_DRIVER": -1, "JOB_ALONE": 1}
-        assert finish_job(start_job(build("plain"), ["checkpoints", 5], settings, "training"))[0] == 0
+        job = start_job(build("plain"), ["steady", 10**7], settings)
+        await_truth(lambda: agent.connections[0].notices, "a notice")
+        job.send_signal(signal.SIGTERM)
+        assert finish_job(job)[0] == 0
         said = agent.only()
     assert [(code, "CUDA_VISIBLE_DEVICES" in text) for code, text in said.notices] == [(9, True)]
 
 
 def test_a_driver_that_never_comes_up_is_said_at_the_end(tmp_path: Path) -> None:
     with Agent(tmp_path / "socket") as agent:
-        settings = {"DEEPPROF_SOCKET": agent.path, "MOCK_DRIVER": 10**6, "JOB_ALONE": 1}
-        assert finish_job(start_job(build("plain"), ["checkpoints", 5], settings, "training"))[0] == 0
+        settings = {"DEEPPROF_SOCKET": agent.path, "MOCK_DRIVER": 10**9, "JOB_ALONE": 1}
+        job = start_job(build("plain"), ["steady", 10**7], settings)
+        await_truth(lambda: agent.connections[0].ticks[-1]["level"] == CollectionLevel.ON, "the level")
+        job.send_signal(signal.SIGTERM)
+        assert finish_job(job)[0] == 0
         said = agent.only()
     assert [(code, "did not come up" in text) for code, text in said.notices] == [(9, True)]
 
@@ -258,7 +266,16 @@ def test_a_slow_thread_is_heard_beside_a_busy_one(tmp_path: Path) -> None:
 
 def test_what_may_still_come_is_not_promised(tmp_path: Path) -> None:
     """A collective waits for another rank, and keeps the buffer that it is in: others, filled later, come before it."""
-    said, rows = train(tmp_path, "waiting", count=1800, MOCK_KEEPS_THREADS=1)
+    truth, window = tmp_path / "truth", tmp_path / "window"
+    settings = {"JOB_TRUTH": truth, "JOB_WINDOW": window, "MOCK_KEEPS_THREADS": 1, "MOCK_PATIENT": 1}
+    with Agent(tmp_path / "socket") as agent:
+        own = {"DEEPPROF_SOCKET": agent.path}
+        job = start_job(build("plain"), ["waiting", 600], own | settings, "training")
+        await_truth(lambda: sum(tick["events_until_ns"] > 0 for tick in agent.connections[0].ticks) > 2, "promises")
+        window.touch()
+        finish_job(job)
+        said = agent.only()
+    rows = np.fromfile(truth, TRUTH)
     assert not missing(said, rows)
     waiting = int(rows["start"][rows["stream"] == 20][0])
     until = [int(tick["events_until_ns"]) for tick in said.ticks if tick["device_ns"] > 0]

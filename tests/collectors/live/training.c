@@ -77,16 +77,20 @@ static void run_eager(long count)
         iterate_for_a_while(1);
 }
 
-/* A second graph is captured while the agent may have switched collecting off. */
+/* A second graph is captured once JOB_WINDOW is there, while the agent may have switched collecting off; it is replayed when
+ * the file, which is gone then, is there again. */
 static void run_graphs(long count)
 {
     capture(1);
     for (long i = 0; i < count; i++)
         replay(1);
-    while (getenv("JOB_WINDOW") && access(getenv("JOB_WINDOW"), F_OK))
+    const char *window = getenv("JOB_WINDOW");
+    while (window && access(window, F_OK))
         replay(1);
     capture(2);
-    while (getenv("JOB_WINDOW") && !access(getenv("JOB_WINDOW"), F_OK))
+    if (window)
+        unlink(window);
+    while (window && access(window, F_OK))
         replay(1);
     for (long i = 0; i < count; i++)
         replay(2);
@@ -147,12 +151,20 @@ static void run_profiled(long count)
     run_eager(count);
 }
 
-/* Beside another client that is there already, which must be left alone; and on alone once it has gone. */
-static void run_beside(void (*client)(int), long count)
+static void await_refusals(unsigned long enough)
+{
+    for (int i = 0; i < PATIENCE_MS && refused_count() < enough; i++)
+        nap(1000);
+}
+
+/* Beside another client that came after `began`, which must be left alone; and on alone once it has gone, where it is seen
+ * not before the collector has: it has asked twice. */
+static void run_beside(void (*client)(int), long count, uint64_t began, int is_seen)
 {
     const char *patience_ms = getenv("JOB_LEFT_ALONE_MS"); /* where nothing tells that it is still there; else forever */
-    uint64_t until = now() + 1000000 * (patience_ms ? strtoull(patience_ms, NULL, 10) : 1u << 30);
-    for (int i = 0; i < 100 || (client == proton && !refused_count() && i < 100000); i++) { /* until we have asked */
+    uint64_t until = began + 1000000 * (patience_ms ? strtoull(patience_ms, NULL, 10) : 1u << 30);
+    unsigned long enough = refused_count() + 2;
+    for (int i = 0; i < 100 || (is_seen && refused_count() < enough && i < PATIENCE_MS); i++) {
         iterate_for_a_while(1);
         if (!other_is_whole() && now() < until)
             exit(10);
@@ -166,18 +178,23 @@ static void run_beside(void (*client)(int), long count)
 static void be_displaced(void (*client)(int), long count)
 {
     run_eager(count);
+    uint64_t began = now();
     client(1);
-    run_beside(client, count);
+    run_beside(client, count, began, client == proton);
 }
 
-/* And once more: its clock is there already, and only silence tells of it. */
+/* And once more: its clock is there already, and only a second's silence tells of it. */
 static void be_displaced_again(void (*client)(int), long count)
 {
     be_displaced(client, count);
-    nap(700000); /* what there was has come */
+    unsigned long enough = walked() + (unsigned long)count * KERNELS;
+    uint64_t began = now();
+    run_eager(count);
+    for (int i = 0; i < PATIENCE_MS && walked() < enough; i++) /* what there was has come */
+        nap(1000);
     client(1);
     run_eager(count);
-    if (!other_is_whole())
+    if (!other_is_whole() && now() < began + 1000000000)
         exit(10);
     client(0);
     await(KERNEL, 1);
@@ -187,13 +204,14 @@ static void be_displaced_again(void (*client)(int), long count)
 /* Where another has subscribed, torch.profiler has nothing of the device, and that one is left alone as before. */
 static void run_refused_torch(long count)
 {
-    nap(700000); /* the collector has asked, and was refused */
+    await_refusals(1); /* the collector has asked */
     pause_all();
     torch_profiler(1);
     torch_profiler(0);
+    unsigned long before = refused_count();
     resume_all();
-    nap(300000);
-    run_beside(proton, count);
+    await_refusals(before + 1);
+    run_beside(proton, count, now(), 1);
 }
 
 static void join_it(void (*client)(int), long count)
@@ -215,7 +233,7 @@ static void run_checkpoints(long count)
     }
 }
 
-/* A collective that waits for another rank, while the buffer that it stands in fills with others. */
+/* A collective that waits for another rank, while the buffer that it stands in fills with others: until JOB_WINDOW is there. */
 static void run_waiting(long count)
 {
     struct mock_record r = record(KERNEL, 1, 20, 0);
@@ -224,6 +242,8 @@ static void run_waiting(long count)
     uint64_t began = now();
     void *waiting = begin_record(&r);
     run_eager(count);
+    while (getenv("JOB_WINDOW") && access(getenv("JOB_WINDOW"), F_OK))
+        iterate_for_a_while(1);
     r.start = began, r.end = now();
     end_record(waiting, r.start, r.end);
     r.name = names[0];
@@ -249,7 +269,7 @@ static void run_slow_beside_busy(long count)
     pthread_create(&busy, NULL, run_busy, NULL);
     for (long i = 0; i < count; i++)
         run_kernel(0, 1, 99, 0);
-    for (int i = 0; i < 60000 && access(getenv("JOB_WINDOW"), F_OK); i++)
+    for (int i = 0; i < PATIENCE_MS && access(getenv("JOB_WINDOW"), F_OK); i++)
         nap(1000);
     over = 1;
     pthread_join(busy, NULL);
@@ -272,8 +292,8 @@ static int run(const char *program, long count)
     else if (!strcmp(program, "unannounced-again")) be_displaced_again(torch_profiler, count);
     else if (!strcmp(program, "proton-before-torch")) run_refused_torch(count);
     else if (!strcmp(program, "proton-later")) be_displaced(proton, count);
-    else if (!strcmp(program, "proton-first")) run_beside(proton, count);
-    else if (!strcmp(program, "torch-first")) run_beside(torch_profiler, count);
+    else if (!strcmp(program, "proton-first")) run_beside(proton, count, now(), 1);
+    else if (!strcmp(program, "torch-first")) run_beside(torch_profiler, count, now(), 1);
     else if (!strcmp(program, "monitor-first")) join_it(monitor, count);
     else if (!strcmp(program, "checkpoints")) run_checkpoints(count);
     else if (!strcmp(program, "waiting")) run_waiting(count);

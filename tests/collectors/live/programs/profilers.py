@@ -1,5 +1,10 @@
-"""Uses torch's own profilers in many ways, and prints what each saw: counts, and every error and warning."""
+"""Uses torch's own profilers in many ways, and prints what each saw: counts, and every error and warning.
 
+Under the hook it says where it has come to outside of them, and waits for a line: the library comes back on a thread of
+its own.
+"""
+
+import ctypes
 import os
 import sys
 import threading
@@ -82,10 +87,17 @@ def failing() -> None:
         print("failing", error)
 
 
+def await_library(place: int) -> None:
+    if "DEEPPROF_INJECT" in os.environ:
+        ctypes.CDLL(os.environ["DEEPPROF_INJECT"]).deepprof_notice(90 + place, b"place %d" % place)
+        sys.stdin.readline()
+
+
 if __name__ == "__main__":
     sys.stdin.readline()
     torch.zeros(2).sin()
     scheduled()
+    await_library(1)
     torch.zeros(2).cos()
     nested()
     others()
@@ -94,4 +106,5 @@ if __name__ == "__main__":
     thread.join()
     failing()
     in_a_child()
+    await_library(2)
     torch.zeros(2).tan()
