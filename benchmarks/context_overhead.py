@@ -51,7 +51,7 @@ KINDS = (
     ContextKind("its own profiler, stacks", peer="profiler"),
 )
 ITERATIONS = {"resnet": 30, "lstm": 300, "transformer": 150, "jax": 60}
-SETTLED = 15  # times as many, until iterations are left out as the budget wants it
+SETTLED = 40  # times as many, until iterations are left out as the budget wants it
 ROUNDS, FEW, MANY = 3, 100, 4000
 
 
