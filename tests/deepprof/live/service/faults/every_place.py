@@ -296,7 +296,9 @@ def ask(life: Life, client: Client) -> None:
     try_to(lambda: client.capture("first", 0))
     try_to(lambda: client.capture("first", 9))
     of_job = ("/jobs/first/", "/jobs/first/api/documents/session")
-    for page in ("/metrics", "/readyz", "/healthz", "/nothing", "", "/api/documents/live", "/api/events", *of_job):
+    of_contexts = ("/debug/pprof/contexts", "/api/documents/flame/first/0/down")
+    own = ("/metrics", "/readyz", "/healthz", "/nothing", "", "/api/documents/live", "/api/events")
+    for page in (*own, *of_job, *of_contexts):
         if not life.has_ended:  # its exporter may still listen, with nobody behind it
             ask_page(life, page)
 
