@@ -391,7 +391,7 @@ static void finish(void)
         (is_fragile() ? leave_rest : stop)();
 }
 
-/* While nothing is wanted nobody drains, and what CUPTI has no room for would be missing later. */
+/* While nothing is wanted nobody drains, and what CUPTI has no room for then would be told as lost. */
 static void tick(struct dp_tick *tick)
 {
     if (s.muted && clock_is_told())
