@@ -38,7 +38,7 @@ def new_budget(budget_parts: Path, tmp_path: Path) -> Callable[[], ctypes.CDLL]:
 def _load_budget(library: Path) -> ctypes.CDLL:
     budget = ctypes.CDLL(str(library))
     budget.look.argtypes = [ctypes.c_double, ctypes.c_double]
-    getattr(budget, "pass").argtypes = [ctypes.c_int64]
+    budget.let_pass.argtypes = [ctypes.c_int64]
     budget.lost_by_measured.restype = ctypes.c_double
     return budget
 
@@ -137,7 +137,7 @@ class _Job:
                 own_ns = 1e7 * self.random.lognormal(0, self.noise) if count % 50 else 1e8  # as of an evaluation
                 cost_ns += 1e7 * self.measured * collected
                 iteration_ns = own_ns + 1e7 * self.lost * collected
-                getattr(self.budget, "pass")(int(iteration_ns))
+                self.budget.let_pass(int(iteration_ns))
                 passed_ns += iteration_ns
                 lost_ns += 1e7 * self.lost * collected
                 count += 1

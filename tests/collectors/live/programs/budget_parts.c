@@ -19,7 +19,7 @@ void dp_notice_again(uint32_t code, const char *text) { told += code && text; }
 
 EXPORT void allow(int percent) { allowed = (uint64_t)percent, budget_prepare(); }
 EXPORT int lines_told(void) { return told; }
-EXPORT void pass(int64_t passed_ns) { now_ns += passed_ns; }
+EXPORT void let_pass(int64_t passed_ns) { now_ns += passed_ns; }
 EXPORT double lost_by_measured(void) { return lost_times; }
 EXPORT int step(int is_on) { return budget_step(is_on); }
 EXPORT void look(double cost_ns, double passed_ns) { budget_look(cost_ns, passed_ns); }

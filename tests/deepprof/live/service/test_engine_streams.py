@@ -100,12 +100,13 @@ def test_a_collector_whose_end_is_durable_is_in_nobodys_way(steps: Steps, batche
     """Its client, which has the last answer, may begin the next one before the stream is gone."""
     stream = steps.attach(hello(JOB))
     steps.send(stream, batches[0])
-    steps.begin(stream.take(SendRequest(end=End())))
+    steps.begin(stream.take(SendRequest(end=End(await_account=True))))
     with pytest.raises(RefusedError, match="is sent by"):
         steps.attach(hello(JOB, "another"))
     steps.settle()
     other = steps.attach(hello(JOB, "another"))
     assert (stream.rank.ended, other.rank.ended) == (True, False)
+    assert not stream.is_open()  # nor does it wait for an account that nobody makes any more
     steps.detach(stream)
     assert steps.find(JOB) is other.rank
     assert steps.find(JOB).connection is not None
