@@ -1,6 +1,6 @@
 """The tables of patterns in `patterns/`, one per library: what the names of its kernels tell.
 
-A pattern is one line: what it matches, what such a kernel computes, a name that it matches, and where that is known from.
+A pattern is one line: what it matches, what such a kernel computes, a name that it matches, and its source.
 """
 
 from __future__ import annotations
