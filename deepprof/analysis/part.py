@@ -7,7 +7,7 @@ same result because they run the same code.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -15,10 +15,16 @@ import polars as pl
 
 from deepprof.analysis.result import Recording, TimeSummary, WorkWithoutLoop, add_up, describe_recording
 from deepprof.analysis.streams import MIN_STREAM_KERNELS, SearchedStream, carry_streams, next_streams, search_streams
-from deepprof.analysis.tables import BREAKDOWN, PLACED_STREAMS
-from deepprof.collectors.trace import Trace
+from deepprof.analysis.tables import BREAKDOWN, PLACED_STREAMS, PLACED_WORK
+from deepprof.collectors.trace import Trace, empty_table
 from deepprof.diagnosis.code_places import name_lines
-from deepprof.diagnosis.engine import diagnose_contexts, diagnose_loop, diagnose_memory, diagnose_shares
+from deepprof.diagnosis.engine import (
+    diagnose_contexts,
+    diagnose_loop,
+    diagnose_memory,
+    diagnose_shares,
+    diagnose_work,
+)
 from deepprof.diagnosis.finding import Finding
 from deepprof.metrics.annotation.anatomy import read_anatomy
 from deepprof.metrics.annotation.trace_annotation import TraceAnnotation, annotate
@@ -26,14 +32,17 @@ from deepprof.metrics.breakdown.parts_table import with_parts
 from deepprof.metrics.breakdown.timeline import Timeline, lay_out
 from deepprof.metrics.clocks import on_one_clock
 from deepprof.metrics.closing import close_last
-from deepprof.metrics.contexts.per_loop import read_loop_contexts
+from deepprof.metrics.contexts.per_loop import LoopContexts, read_loop_contexts
 from deepprof.metrics.contexts.slices import has_code
 from deepprof.metrics.contexts.tree import ContextTree, build_tree
-from deepprof.metrics.cost.loop_device import find_device_peaks
+from deepprof.metrics.cost.loop_device import describe_device, find_device_peaks
 from deepprof.metrics.cost.loop_roofline import WorkSources, measure_roofline
 from deepprof.metrics.cost.trace_costs import find_costs
 from deepprof.metrics.host import HostSide, read_host
 from deepprof.metrics.iteration_table import BUSY
+from deepprof.metrics.kernels.classify import KernelKinds, find_kernel_kinds
+from deepprof.metrics.kernels.loop_work import LoopWork, measure_loop_work
+from deepprof.metrics.kernels.work import measure_work
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.memory.device_memory import list_memory
 from deepprof.metrics.operators import is_stand_in
@@ -81,6 +90,7 @@ class RankPart:
     findings: tuple[Finding, ...]
     timelines: Mapping[int, Timeline]  # by device
     breakdown: pl.DataFrame
+    work: pl.DataFrame  # PLACED_WORK, of the whole recording
     facts: RankFacts | None
     shares: tuple[ShareOfDevice, ...] = ()  # of devices that other ranks use too
     stretches: tuple[WorkWithoutLoop, ...] = ()  # of devices without a loop
@@ -112,7 +122,10 @@ def examine(trace: Trace, question: AnalysisOptions, recorded: Trace | None = No
         replace(loop, anatomy=read_anatomy(annotation, loop, look.timelines[loop.device])) for loop in look.loops
     ]
     _compare_with_peaks(trace, recorded or trace, annotation, look)
-    found = [*_diagnose(trace, tree, look), *_diagnose_memory(annotation, look)]
+    kinds = find_kernel_kinds(trace)
+    for loops in (look.loops, look.singles):
+        loops[:] = [replace(loop, work=measure_loop_work(loop, trace, kinds)) for loop in loops]
+    found = [*_diagnose(trace, tree, look, kinds), *_diagnose_memory(annotation, look)]
     steps = tuple(loop for loop in look.singles if loop.single == "marked step")
     measured = (*look.loops, *steps)
     number = pl.lit(trace.rank or 0, PLACED_STREAMS["rank"]).alias("rank")
@@ -125,6 +138,7 @@ def examine(trace: Trace, question: AnalysisOptions, recorded: Trace | None = No
         findings=(*found, *diagnose_shares(shares, look.loops, found)),
         timelines=look.timelines,
         breakdown=_tell_parts(trace.rank or 0, look.timelines),
+        work=_list_work(trace, kinds, look.timelines),
         facts=gather_facts(measured, trace) if _has_others(measured, question) else None,
         shares=shares,
         stretches=tuple(_list_stretches(trace, look)),
@@ -141,15 +155,41 @@ def _build_tree(trace: Trace, recorded: Trace) -> ContextTree | None:
     return build_tree(trace, known) if has_code(known) else None
 
 
-def _diagnose(trace: Trace, tree: ContextTree | None, look: _TraceAnalysis) -> list[Finding]:
-    """Return the findings on the loops, and on their calling contexts where these are known."""
+def _diagnose(trace: Trace, tree: ContextTree | None, look: _TraceAnalysis, kinds: KernelKinds) -> list[Finding]:
+    """Return the findings on the loops, on what they compute, and on their calling contexts where these are known."""
     measured = (*look.loops, *look.singles)
     found = [finding for loop in measured for finding in diagnose_loop(loop, trace)]
-    if tree is None:
-        return found
-    read = (read_loop_contexts(trace, tree, loop, look.timelines.values()) for loop in measured)
-    seen = [each for each in read if each is not None]
-    return [*name_lines(found, seen), *(finding for each in seen for finding in diagnose_contexts(each))]
+    known = {}
+    if tree is not None:
+        read = ((loop, read_loop_contexts(trace, tree, loop, look.timelines.values())) for loop in measured)
+        known = {id(loop): contexts for loop, contexts in read if contexts is not None}
+    of_work = [f for loop in measured for f in _diagnose_work(loop, trace, kinds, known.get(id(loop)))]
+    of_contexts = (finding for each in known.values() for finding in diagnose_contexts(each))
+    return [*name_lines(found, list(known.values())), *of_work, *of_contexts]
+
+
+def _diagnose_work(loop: Loop, trace: Trace, kinds: KernelKinds, contexts: LoopContexts | None) -> list[Finding]:
+    """Return the findings on what the device of a loop computes."""
+    if loop.work is None:
+        return []
+    device = describe_device(trace, loop.device)
+    name, peaks = None if device is None else device["name"], find_device_peaks(trace, loop.device)
+    return diagnose_work(LoopWork(loop, trace, kinds, loop.work, peaks, name, contexts))
+
+
+def _list_work(trace: Trace, kinds: KernelKinds, devices: Iterable[int]) -> pl.DataFrame:
+    """Return what each device computes in the whole recording, as a table `PLACED_WORK` without loops."""
+    rank = pl.lit(trace.rank or 0, PLACED_WORK["rank"]).alias("rank")
+    tables = [
+        measure_work(trace, kinds, device).table.select(
+            pl.lit(None, PLACED_WORK["loop"]).alias("loop"),
+            rank,
+            pl.lit(device, PLACED_WORK["device"]).alias("device"),
+            pl.all(),
+        )
+        for device in devices
+    ]
+    return pl.concat([empty_table(PLACED_WORK), *tables])
 
 
 def _diagnose_memory(annotation: TraceAnnotation, look: _TraceAnalysis) -> Iterator[Finding]:

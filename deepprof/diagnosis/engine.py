@@ -15,6 +15,7 @@ from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.rule import Examine, Rule, Subject
 from deepprof.metrics.contexts.history import ContextsOfRank
 from deepprof.metrics.contexts.per_loop import LoopContexts
+from deepprof.metrics.kernels.loop_work import LoopWork
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.memory.device_memory import DeviceMemory
 from deepprof.metrics.ranks.comparison import RankComparison
@@ -34,6 +35,11 @@ def diagnose_loop(loop: Loop, trace: Trace, chosen: Sequence[Examine] | None = N
 def diagnose_contexts(seen: LoopContexts) -> list[Finding]:
     """Return what all rules on calling contexts find in those of one loop."""
     return run(_rules_on("contexts"), seen)
+
+
+def diagnose_work(seen: LoopWork) -> list[Finding]:
+    """Return what all rules on computing find in the work of one loop."""
+    return run(_rules_on("work"), seen)
 
 
 def diagnose_memory(memory: DeviceMemory) -> list[Finding]:
