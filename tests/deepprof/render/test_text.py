@@ -79,7 +79,7 @@ def test_the_answer_stands_before_everything_else():
 
 def test_without_a_loss_the_answer_says_so():
     text = words(show(build_analysis(findings=())).partition("1 iteration =")[0])
-    assert "Below stands where the time goes" in text
+    assert "the tables show where the time goes" in text
     assert "avoidable" not in text
 
 
