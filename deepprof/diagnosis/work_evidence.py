@@ -1,0 +1,55 @@
+"""Whether a recording shows enough of what a device computes, and how findings on it name kernels."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from deepprof.collectors.names.short import shorten
+from deepprof.diagnosis.judgement import format_ms
+from deepprof.metrics.kernels.loop_work import LoopWork
+from deepprof.plurals import counted, verb
+
+FEWEST_KERNELS = 50  # with fewer, that take less than a millisecond, it is a test or a fragment of a job
+SHORTEST_NS = 1_000_000
+SHOWN = 2  # kernels that a sentence names
+NAME_CHARS = 60  # of the name of one: those of Tensile have hundreds
+MOSTLY = 0.5  # of the time of kernels: names that do not prove a kind make a finding less certain
+UNSURE = 0.75  # of the certainty
+
+
+def is_enough(seen: LoopWork) -> bool:
+    """Return whether so much of the device's work was recorded that its shares mean something."""
+    many = seen.iterations * float(seen.work.kernels["kernels"].sum())
+    return many >= FEWEST_KERNELS or seen.iterations * seen.work.time_ns >= SHORTEST_NS
+
+
+def share_of_kernels(seen: LoopWork, ns: float) -> float:
+    """Return a time as a share of that of all kernels, collectives included."""
+    return ns / max(1.0, seen.work.time_ns)
+
+
+def weigh_names(kernels: pl.DataFrame, certainty: float) -> float:
+    """Return the certainty, less where most of the kernels' time is of names that do not prove their kind."""
+    whole, sure = float(kernels["time_ns"].sum()), float(kernels.filter("sure")["time_ns"].sum())
+    return certainty if sure >= MOSTLY * whole else UNSURE * certainty
+
+
+def describe_kernels(seen: LoopWork, kernels: pl.DataFrame) -> str:
+    """Return how many kernels run, for how long, and the names of those with most time."""
+    names = [cut_name(name) for name in kernels.sort("time_ns", descending=True)["name"]]
+    named = ", ".join(list(dict.fromkeys(names))[:SHOWN])
+    where = f"in the {seen.loop.single}" if seen.loop.single else "per iteration"
+    count, taken_ns = float(kernels["kernels"].sum()), float(kernels["time_ns"].sum())
+    takes = verb(count, "takes", "take")
+    return f"{counted(count, 'kernel')} {where} {takes} {format_ms(taken_ns)}, most of it in {named}"
+
+
+def name_whole(seen: LoopWork) -> str:
+    """Return what an amount is a part of, in words."""
+    return f"the {seen.loop.single}" if seen.loop.single else "an iteration"
+
+
+def cut_name(name: str) -> str:
+    """Return a kernel's name short enough for a sentence."""
+    short = shorten(name)
+    return short if len(short) <= NAME_CHARS else f"{short[: NAME_CHARS - 1]}…"
