@@ -19,8 +19,9 @@ UNSURE = 0.75  # of the certainty
 
 def is_enough(seen: LoopWork) -> bool:
     """Return whether so much of the device's work was recorded that its shares mean something."""
-    many = seen.iterations * float(seen.work.kernels["kernels"].sum())
-    return many >= FEWEST_KERNELS or seen.iterations * seen.work.time_ns >= SHORTEST_NS
+    kernels = seen.work.kernels
+    many, length_ns = kernels.select(pl.col("kernels").sum(), (pl.col("kernels") * pl.col("mean_ns")).sum()).row(0)
+    return bool(seen.iterations * many >= FEWEST_KERNELS or seen.iterations * length_ns >= SHORTEST_NS)
 
 
 def share_of_kernels(seen: LoopWork, ns: float) -> float:

@@ -40,7 +40,7 @@ CERTAINTY = 0.8
 UNALIGNED = r"_align[12](?:\D|$)"
 HALVES = ("fp16", "bf16")
 LEAST_NAMED = 0.08  # of the kernels' time
-TIMES_AS_FAST = 3.0  # that aligned kernels are at most: what CUTLASS's own profiler shows between align8 and align1
+TIMES_AS_FAST = 3.0  # that aligned kernels are at most: an assumption, not measured
 NAMED_CERTAINTY = 0.7  # which side is odd is not known
 
 
