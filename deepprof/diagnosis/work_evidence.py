@@ -20,8 +20,8 @@ UNSURE = 0.75  # of the certainty
 def is_enough(seen: LoopWork) -> bool:
     """Return whether so much of the device's work was recorded that its shares mean something."""
     kernels = seen.work.kernels
-    many, length_ns = kernels.select(pl.col("kernels").sum(), (pl.col("kernels") * pl.col("mean_ns")).sum()).row(0)
-    return bool(seen.iterations * many >= FEWEST_KERNELS or seen.iterations * length_ns >= SHORTEST_NS)
+    many, length_ns = float(kernels["kernels"].sum()), float((kernels["kernels"] * kernels["mean_ns"]).sum())
+    return seen.iterations * many >= FEWEST_KERNELS or seen.iterations * length_ns >= SHORTEST_NS
 
 
 def share_of_kernels(seen: LoopWork, ns: float) -> float:

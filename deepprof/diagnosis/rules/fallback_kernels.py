@@ -35,7 +35,7 @@ FALLBACKS = (
         r"^naive_conv_",
         "MIOpen's naive convolution",
         "Let MIOpen find another kernel: use half precision or channels_last, sizes of channels that are multiples of "
-        "8, a newer ROCm, or tune once with MIOPEN_FIND_ENFORCE=3; check that MIOPEN_DEBUG_CONV_* switches nothing off.",
+        "8, a newer ROCm, or tune once with MIOPEN_FIND_ENFORCE=3; see that no MIOPEN_DEBUG_CONV_* switches kernels off.",
     ),
     _Fallback(
         r"conv_depthwise[23]d_|DepthwiseConv2d(?:Backprop\w*)?GPUKernel",
@@ -46,8 +46,8 @@ FALLBACKS = (
     _Fallback(
         r"(?:^|[:\s])(?:im2col|col2im|vol2col|col2vol)_kernel|aten::_?slow_conv|thnn_conv",
         "a convolution through columns in memory (im2col)",
-        "Let the convolution library do it: check that torch.backends.cudnn.enabled is on, that the type is one that it "
-        "takes (no float64, no integers), and that dilation and padding are usual ones.",
+        "Let the convolution library do it: check that torch.backends.cudnn.enabled is on and that the library has the "
+        "type (no integers).",
     ),
     _Fallback(
         r"(?:dgrad|wgrad_alg\d|dgrad2d_alg\d\w*)_engine<(?:__half|__nv_bfloat16)|(?:im|ex)plicit_convolve_sgemm<__half",
