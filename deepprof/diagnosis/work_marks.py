@@ -11,10 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from deepprof.diagnosis.work_evidence import is_large
+from deepprof.diagnosis.rules.unfused_attention import LEAST as LEAST_ATTENTION
+from deepprof.diagnosis.work_evidence import is_large, share_of_kernels
 from deepprof.metrics.kernels.kinds import PRODUCTS
 from deepprof.metrics.kernels.loop_work import LoopWork
 from deepprof.metrics.kernels.runs import number_runs, widen
+from deepprof.metrics.kernels.written_attention import find_written_attention
 
 Bools = npt.NDArray[np.bool_]
 Mark = Callable[[LoopWork, pl.DataFrame], Bools]
@@ -137,7 +139,15 @@ def mark_loss(seen: LoopWork, typed: pl.DataFrame) -> Bools:
     return _if_large(seen, typed, of_loss.to_numpy(), LEAST_LOSS)
 
 
-MARKS: tuple[Mark, ...] = (mark_optimizer, mark_casts, mark_conversions, mark_dropout, mark_loss)
+def mark_attention(seen: LoopWork, typed: pl.DataFrame) -> Bools:
+    """Mark softmax, masks and dropout between the two products of attention that is written out."""
+    events = find_written_attention(seen.kernels, seen.kinds.table)["event"]
+    marked = typed["event"].is_in(events.implode()).to_numpy()
+    ns = float(typed["part_ns"].to_numpy()[marked].sum()) / max(1, seen.iterations)
+    return marked if share_of_kernels(seen, ns) >= LEAST_ATTENTION else np.zeros(len(marked), np.bool_)
+
+
+MARKS: tuple[Mark, ...] = (mark_attention, mark_optimizer, mark_casts, mark_conversions, mark_dropout, mark_loss)
 
 
 def mark_claimed(seen: LoopWork, typed: pl.DataFrame) -> Bools:

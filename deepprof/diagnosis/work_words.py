@@ -12,6 +12,7 @@ OPERATIONS = (
     r"CUDAFunctor(?:OnSelf)?_(\w+)<",
     r"internal::scalar_(\w+?)_op",
     r"::(Mul|Div|Add|Sub)Functor<",
+    r"::(?:gpu_kernel_impl|gpu_kernel_impl_nocast)<.*?::(\w+?)_kernel_(?:cuda|impl)",
     r"::(\w+?)_kernel_(?:cuda|impl)",
     r"launch_(clamp)_scalar",
     r"::(where|threshold|masked_fill|pow_tensor_\w+?)_kernel",

@@ -12,7 +12,7 @@ from deepprof.diagnosis.frameworks import advise
 from deepprof.diagnosis.judgement import FindingTexts, format_ms, format_percent
 from deepprof.diagnosis.rule import rule
 from deepprof.diagnosis.work_claims import WorkClaim
-from deepprof.diagnosis.work_evidence import is_enough, is_large, write_per, write_share
+from deepprof.diagnosis.work_evidence import is_at_work, is_large, write_per, write_share
 from deepprof.diagnosis.work_marks import mark_claimed
 from deepprof.diagnosis.work_words import name_operations
 from deepprof.metrics.kernels.chains import find_chains, mark_chains
@@ -35,7 +35,7 @@ FUSE_IN = {
 @rule("elementwise-chains", subject="work")
 def elementwise_chains(seen: LoopWork) -> Iterator[Finding]:
     """Yield `elementwise-chains` where fusing operators that follow each other would save much computing time."""
-    if not is_enough(seen):
+    if not is_at_work(seen):
         return
     typed = list_typed(seen)
     claimed = mark_claimed(seen, typed)
@@ -54,7 +54,7 @@ def _write(claim: WorkClaim, chains: pl.DataFrame) -> FindingTexts:
     seen, count = claim.seen, float(claim.kernels["kernels"].sum())
     mean = float(chains["kernels"].sum()) / chains.height
     return FindingTexts(
-        title=f"{write_share(claim.work_share)} of the computing time is single operators in chains, which can be fused",
+        title=f"{write_share(claim.work_share)} is single operators in chains, which can be fused",
         summary=(
             f"{count:.0f} kernels {write_per(seen)} do one operation, cast or copy each, and {mean:.1f} of them follow "
             f"each other on average: {format_ms(claim.taken_ns)}, most of it {name_operations(claim.kernels)}. One "

@@ -15,7 +15,7 @@ from deepprof.diagnosis.frameworks import advise
 from deepprof.diagnosis.judgement import FindingTexts, format_ms, format_percent
 from deepprof.diagnosis.rule import rule
 from deepprof.diagnosis.work_claims import WorkClaim
-from deepprof.diagnosis.work_evidence import is_enough, is_large, write_per, write_share
+from deepprof.diagnosis.work_evidence import is_at_work, is_large, write_per, write_share
 from deepprof.metrics.kernels.loop_work import LoopWork
 from deepprof.metrics.kernels.runs import list_typed, sum_typed, widen
 
@@ -80,7 +80,7 @@ READING = _Access(
 @rule("embedding-bound", subject="work")
 def embedding_bound(seen: LoopWork) -> Iterator[Finding]:
     """Yield `embedding-bound` when access by index takes much of the computing time."""
-    if not is_enough(seen):
+    if not is_at_work(seen):
         return
     typed = list_typed(seen)
     marked = _mark(typed)
@@ -121,7 +121,7 @@ def _write(claim: WorkClaim, access: _Access) -> FindingTexts:
     seen, first = claim.seen, claim.kernels.row(0, named=True)
     count = float(claim.kernels["kernels"].sum())
     return FindingTexts(
-        title=f"{write_share(claim.work_share)} of the computing time is {access.what}",
+        title=f"{write_share(claim.work_share)} is {access.what}",
         summary=(
             f"{count:.0f} kernels {write_per(seen)} take {format_ms(claim.taken_ns)}; the largest, "
             f"{shorten(first['name'])}, takes {format_ms(first['time_ns'])}. At most {format_ms(claim.saved_ns)} "

@@ -18,7 +18,7 @@ from deepprof.diagnosis.frameworks import advise
 from deepprof.diagnosis.judgement import FindingTexts, format_ms, format_percent
 from deepprof.diagnosis.rule import rule
 from deepprof.diagnosis.work_claims import WorkClaim
-from deepprof.diagnosis.work_evidence import is_enough, write_per, write_share
+from deepprof.diagnosis.work_evidence import is_at_work, write_per, write_share
 from deepprof.diagnosis.work_marks import mark_conversions, mark_copies
 from deepprof.metrics.kernels.loop_work import LoopWork
 from deepprof.metrics.kernels.runs import list_typed, sum_typed
@@ -56,7 +56,7 @@ COPIES = _Kind("copies that only order elements anew", COPY, COPY_IN)
 @rule("layout-conversions", subject="work")
 def layout_conversions(seen: LoopWork) -> Iterator[Finding]:
     """Yield `layout-conversions` when conversions of layout, or other copies, take much of the computing time."""
-    if not is_enough(seen):
+    if not is_at_work(seen):
         return
     typed = list_typed(seen)
     conversions, copies = mark_conversions(seen, typed), mark_copies(seen, typed)
@@ -72,7 +72,7 @@ def _conclude(seen: LoopWork, typed: pl.DataFrame, marked: Bools, kind: _Kind) -
     taken_ns = float(kernels["time_ns"].sum())
     claim = WorkClaim(rule="layout-conversions", seen=seen, kernels=kernels, saved_ns=taken_ns)
     texts = FindingTexts(
-        title=f"{write_share(claim.work_share)} of the computing time is {kind.what}",
+        title=f"{write_share(claim.work_share)} is {kind.what}",
         summary=(
             f"{float(kernels['kernels'].sum()):.0f} kernels {write_per(seen)} only change the order of channels, rows "
             f"and columns: {format_ms(taken_ns)}, {format_percent(seen.share(taken_ns))} of the time, which is the "

@@ -13,7 +13,7 @@ from deepprof.diagnosis.frameworks import advise
 from deepprof.diagnosis.judgement import FindingTexts, format_ms, format_percent
 from deepprof.diagnosis.rule import rule
 from deepprof.diagnosis.work_claims import WorkClaim
-from deepprof.diagnosis.work_evidence import is_enough, write_share
+from deepprof.diagnosis.work_evidence import is_at_work, write_share
 from deepprof.diagnosis.work_marks import mark_batch_norm, mark_beside_norm, mark_other_norm
 from deepprof.metrics.kernels.loop_work import LoopWork
 from deepprof.metrics.kernels.runs import list_typed, sum_typed
@@ -47,7 +47,7 @@ OTHER_IN = {
 @rule("normalization-bound", subject="work")
 def normalization_bound(seen: LoopWork) -> Iterator[Finding]:
     """Yield `normalization-bound` when normalization takes much of the computing time in kernels of its own."""
-    if not is_enough(seen):
+    if not is_at_work(seen):
         return
     typed = list_typed(seen)
     batch, other = mark_batch_norm(seen, typed), mark_other_norm(seen, typed)
@@ -72,7 +72,7 @@ def _conclude(seen: LoopWork, typed: pl.DataFrame, norms: Bools, what: str, spec
     )
     native = float(kernels.filter(pl.col("name").str.contains(NATIVE))["time_ns"].sum()) > claim.taken_ns / 2
     texts = FindingTexts(
-        title=f"{write_share(claim.work_share)} of the computing time is {what} in kernels of its own",
+        title=f"{write_share(claim.work_share)} is {what} in kernels of its own",
         summary=_summarize(claim, what, beside_ns, native=native),
         advice=advise(seen.trace, JOIN, **special),
     )
@@ -84,7 +84,7 @@ def _summarize(claim: WorkClaim, what: str, beside_ns: float, *, native: bool) -
     seen = claim.seen
     count = float(claim.kernels["kernels"].sum())
     kind = ", most of them PyTorch's own for the layout NCHW, not the library's" if native else ""
-    beside = f", and functions of each element directly around it {write_share(seen.work_share(beside_ns))}"
+    beside = f", and functions of each element directly around it {format_percent(seen.work_share(beside_ns))}"
     return (
         f"{count:.0f} kernels of {what}{kind} take {format_ms(claim.taken_ns)}{beside if beside_ns else ''}. At most "
         f"{format_ms(claim.saved_ns)} ({format_percent(seen.share(claim.saved_ns))} of the time) could be saved, if "

@@ -11,7 +11,7 @@ from deepprof.diagnosis.frameworks import advise
 from deepprof.diagnosis.judgement import FindingTexts, format_ms, format_percent
 from deepprof.diagnosis.rule import rule
 from deepprof.diagnosis.work_claims import WorkClaim
-from deepprof.diagnosis.work_evidence import is_enough, write_per, write_share
+from deepprof.diagnosis.work_evidence import is_at_work, write_per, write_share
 from deepprof.diagnosis.work_marks import mark_casts
 from deepprof.metrics.kernels.kinds import PRODUCTS
 from deepprof.metrics.kernels.loop_work import LoopWork
@@ -32,7 +32,7 @@ KEEP_IN = {
 @rule("repeated-casts", subject="work")
 def repeated_casts(seen: LoopWork) -> Iterator[Finding]:
     """Yield `repeated-casts` when casts take a tenth of the computing time of a program that multiplies."""
-    if not is_enough(seen):
+    if not is_at_work(seen):
         return
     typed = list_typed(seen)
     marked = mark_casts(seen, typed)
@@ -42,10 +42,10 @@ def repeated_casts(seen: LoopWork) -> Iterator[Finding]:
     claim = WorkClaim(rule="repeated-casts", seen=seen, kernels=kernels, saved_ns=float(kernels["time_ns"].sum()))
     products_ns = float(seen.work.table.filter(pl.col("category").is_in(PRODUCTS))["time_ns"].sum())
     count = float(kernels["kernels"].sum())
-    more = f", more than all products ({write_share(seen.work_share(products_ns))})"
+    more = f", more than all products ({format_percent(seen.work_share(products_ns))})"
     beside = more if claim.taken_ns > products_ns else ""
     texts = FindingTexts(
-        title=f"{write_share(claim.work_share)} of the computing time is casts between types{beside}",
+        title=f"{write_share(claim.work_share)} is casts between types{beside}",
         summary=(
             f"{count:.0f} kernels {write_per(seen)} only change the type of tensors: {format_ms(claim.taken_ns)}, "
             f"{format_percent(seen.share(claim.saved_ns))} of the time, which is the most that could be saved, if none "

@@ -11,7 +11,7 @@ from deepprof.diagnosis.frameworks import advise
 from deepprof.diagnosis.judgement import FindingTexts, format_ms, format_percent
 from deepprof.diagnosis.rule import rule
 from deepprof.diagnosis.work_claims import WorkClaim
-from deepprof.diagnosis.work_evidence import is_enough, write_per, write_share
+from deepprof.diagnosis.work_evidence import is_at_work, write_per, write_share
 from deepprof.diagnosis.work_marks import mark_dropout
 from deepprof.diagnosis.work_words import name_operations
 from deepprof.metrics.kernels.loop_work import LoopWork
@@ -29,7 +29,7 @@ FUSE_IN = {
 @rule("unfused-dropout", subject="work")
 def unfused_dropout(seen: LoopWork) -> Iterator[Finding]:
     """Yield `unfused-dropout` when random numbers take a tenth of the computing time in kernels of their own."""
-    if not is_enough(seen):
+    if not is_at_work(seen):
         return
     typed = list_typed(seen)
     marked = mark_dropout(seen, typed)
@@ -46,7 +46,7 @@ def unfused_dropout(seen: LoopWork) -> Iterator[Finding]:
     )
     share = write_share(seen.work_share(drawn_ns))
     texts = FindingTexts(
-        title=f"{share} of the computing time is random numbers drawn in kernels of their own, as for unfused dropout",
+        title=f"{share} is random numbers drawn in kernels of their own, as for unfused dropout",
         summary=(
             f"{float(kernels['kernels'].sum()):.0f} kernels {write_per(seen)} draw random numbers and make masks of "
             f"them, most of it {name_operations(kernels)}: {format_ms(claim.taken_ns)} "

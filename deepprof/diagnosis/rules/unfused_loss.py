@@ -9,7 +9,7 @@ from deepprof.diagnosis.frameworks import advise
 from deepprof.diagnosis.judgement import FindingTexts, format_ms, format_percent
 from deepprof.diagnosis.rule import rule
 from deepprof.diagnosis.work_claims import WorkClaim
-from deepprof.diagnosis.work_evidence import is_enough, write_per, write_share
+from deepprof.diagnosis.work_evidence import is_at_work, write_per, write_share
 from deepprof.diagnosis.work_marks import mark_loss
 from deepprof.metrics.kernels.loop_work import LoopWork
 from deepprof.metrics.kernels.runs import list_typed, sum_typed
@@ -31,7 +31,7 @@ FUSE_IN = {
 @rule("unfused-loss", subject="work")
 def unfused_loss(seen: LoopWork) -> Iterator[Finding]:
     """Yield `unfused-loss` when log-softmax and loss take a tenth of the computing time."""
-    if not is_enough(seen):
+    if not is_at_work(seen):
         return
     typed = list_typed(seen)
     marked = mark_loss(seen, typed)
@@ -42,7 +42,7 @@ def unfused_loss(seen: LoopWork) -> Iterator[Finding]:
     claim = WorkClaim(rule="unfused-loss", seen=seen, kernels=kernels, saved_ns=saved_ns)
     count = float(kernels["kernels"].sum())
     texts = FindingTexts(
-        title=f"{write_share(claim.work_share)} of the computing time is log-softmax and loss over the vocabulary",
+        title=f"{write_share(claim.work_share)} is log-softmax and loss over the vocabulary",
         summary=(
             f"{count:.0f} kernels {write_per(seen)} compute the loss: {format_ms(claim.taken_ns)}. One kernel for loss "
             f"and gradient would need {format_ms(saved_ns)} less ({format_percent(seen.share(saved_ns))} of the time) "

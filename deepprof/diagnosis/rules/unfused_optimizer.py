@@ -11,7 +11,7 @@ from deepprof.diagnosis.frameworks import advise
 from deepprof.diagnosis.judgement import FindingTexts, format_ms, format_percent
 from deepprof.diagnosis.rule import rule
 from deepprof.diagnosis.work_claims import WorkClaim
-from deepprof.diagnosis.work_evidence import is_enough, write_per, write_share
+from deepprof.diagnosis.work_evidence import is_at_work, write_per, write_share
 from deepprof.diagnosis.work_marks import FOREACH, mark_optimizer
 from deepprof.metrics.kernels.loop_work import LoopWork
 from deepprof.metrics.kernels.runs import list_typed, sum_typed
@@ -34,7 +34,7 @@ FUSE_IN = {
 @rule("unfused-optimizer", subject="work")
 def unfused_optimizer(seen: LoopWork) -> Iterator[Finding]:
     """Yield `unfused-optimizer` when an optimizer in single operators takes a tenth of the computing time."""
-    if not is_enough(seen):
+    if not is_at_work(seen):
         return
     typed = list_typed(seen)
     marked = mark_optimizer(seen, typed)
@@ -47,7 +47,7 @@ def unfused_optimizer(seen: LoopWork) -> Iterator[Finding]:
     count, lists = float(kernels["kernels"].sum()), float(listed["time_ns"].sum()) > claim.taken_ns / 2
     how = "list by list (foreach)" if lists else "parameter by parameter"
     texts = FindingTexts(
-        title=f"{write_share(claim.work_share)} of the computing time is an optimizer that is not fused",
+        title=f"{write_share(claim.work_share)} is an optimizer that is not fused",
         summary=(
             f"{count:.0f} kernels {write_per(seen)} update the parameters {how}: {format_ms(claim.taken_ns)}. In one "
             f"kernel the update would need {format_ms(claim.saved_ns)} less "
