@@ -22,7 +22,7 @@ UNSURE = 0.75  # of the certainty
 def is_enough(seen: LoopWork) -> bool:
     """Return whether so much of the device's work was recorded that its shares mean something."""
     kernels = seen.work.kernels
-    many, length_ns = float(kernels["kernels"].sum()), float((kernels["kernels"] * kernels["mean_ns"]).sum())
+    many, length_ns = float(kernels["kernels"].sum()), _add_lengths(seen)
     return seen.iterations * many >= FEWEST_KERNELS or seen.iterations * length_ns >= SHORTEST_NS
 
 
@@ -65,8 +65,17 @@ def is_at_work(seen: LoopWork) -> bool:
 
 
 def is_large(seen: LoopWork, ns: float, least_share: float) -> bool:
-    """Return whether a time per iteration is so much of the computing time, and not small beside the collectives."""
-    return seen.work_share(ns) >= least_share and share_of_kernels(seen, ns) >= LEAST_OF_KERNELS
+    """Return whether a time per iteration is so much of the computing time, and not small beside the collectives.
+
+    These count whole, hidden behind computing or not: where they rule, computing does not decide.
+    """
+    return seen.work_share(ns) >= least_share and ns >= LEAST_OF_KERNELS * _add_lengths(seen)
+
+
+def _add_lengths(seen: LoopWork) -> float:
+    """Return the lengths of all kernels, per iteration."""
+    kernels = seen.work.kernels
+    return float((kernels["kernels"] * kernels["mean_ns"]).sum())
 
 
 def write_share(share: float) -> str:

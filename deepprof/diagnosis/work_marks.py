@@ -147,11 +147,11 @@ def mark_attention(seen: LoopWork, typed: pl.DataFrame) -> Bools:
     return marked if share_of_kernels(seen, ns) >= LEAST_ATTENTION else np.zeros(len(marked), np.bool_)
 
 
-MARKS: tuple[Mark, ...] = (mark_attention, mark_optimizer, mark_casts, mark_conversions, mark_dropout, mark_loss)
+MARKS: tuple[Mark, ...] = (mark_optimizer, mark_casts, mark_conversions, mark_dropout, mark_loss)
 
 
 def mark_claimed(seen: LoopWork, typed: pl.DataFrame) -> Bools:
-    """Mark what more special causes than a chain of operators claim."""
+    """Mark what more special causes than a chain of operators claim, but for attention that is written out."""
     found = np.zeros(typed.height, np.bool_)
     for mark in MARKS:
         found |= mark(seen, typed)
