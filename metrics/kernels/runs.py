@@ -24,7 +24,7 @@ JOINED = (
     "layout",
 )  # what a compiler fuses with what is before or behind it
 # Libraries of operators that run as they are called; compilers fuse by themselves, libraries of products have none.
-OPERATOR_LIBRARIES = r"^(?:PyTorch ATen|Eigen|TensorFlow)"
+OPERATOR_LIBRARIES = r"^(?:PyTorch ATen|TensorFlow)"
 COMPILED = r"^XLA"  # operators, too, where each is a program of its own
 EXECUTION = r"^GpuExecutable::Execute|^TpuExecutable::Execute"  # ranges of the host around one program of XLA
 MODULES = "XlaModule"  # the NVTX domain in which XLA names the program that runs

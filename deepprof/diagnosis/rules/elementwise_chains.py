@@ -21,7 +21,7 @@ from deepprof.metrics.kernels.runs import list_typed, sum_typed
 
 # Of the computing time, that would be saved: some single operators are in every program. Attention that is written out
 # counts as it shows how the program is written, but a fused one saves its time: the rest must be worth a change, too.
-LEAST, LEAST_REST = 0.125, 0.05
+LEAST, LEAST_REST = 0.15, 0.05
 FUSE = "Let a compiler fuse these operators, or call a fused one."
 FUSE_IN = {
     "pytorch": (
@@ -61,8 +61,8 @@ def _write(claim: WorkClaim, chains: pl.DataFrame) -> FindingTexts:
             f"{count:.0f} kernels {write_per(seen)} do one operation, cast or copy each, and {mean:.1f} of them follow "
             f"each other on average: {format_ms(claim.taken_ns)}, most of it {name_operations(claim.kernels)}. One "
             f"kernel in place of each chain would need {format_ms(claim.saved_ns)} less "
-            f"({format_percent(seen.share(claim.saved_ns))} of the time) at most, if it takes as long as the longest "
-            "of them."
+            f"({format_percent(seen.share(claim.saved_ns))} of the time) at most, if it takes two thirds of the "
+            "longest of them: it reads one tensor and writes one."
         ),
         advice=advise(seen.trace, FUSE, **FUSE_IN),
     )
