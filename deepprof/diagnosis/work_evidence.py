@@ -11,7 +11,7 @@ from deepprof.plurals import counted, verb
 
 FEWEST_KERNELS = 50  # with fewer, that take less than a millisecond, it is a test or a fragment of a job
 SHORTEST_NS = 1_000_000
-SHORTEST_WORK_NS = 2_000_000  # of computing in all iterations: shares of less say little about a job
+SHORTEST_WORK_NS = 2_000_000  # of computing in the recording: shares of less say little about a job
 LEAST_BUSY = 0.02  # of the time: a device that hardly works has no work to make faster
 LEAST_OF_KERNELS = 0.05  # of the time of all kernels: what is less does not matter beside the collectives
 SHOWN = 2  # kernels that a sentence names
@@ -61,8 +61,18 @@ def cut_name(name: str) -> str:
 
 def is_at_work(seen: LoopWork) -> bool:
     """Return whether the device did enough work to conclude something from how it spends its time."""
-    whole_ns = seen.computing_ns * max(1, seen.iterations)
-    return is_enough(seen) and whole_ns >= SHORTEST_WORK_NS and seen.busy_ratio >= LEAST_BUSY
+    return is_enough(seen) and seen.busy_ratio >= LEAST_BUSY and _add_recorded(seen) >= SHORTEST_WORK_NS
+
+
+def _add_recorded(seen: LoopWork) -> int:
+    """Return the lengths of all kernels that the recording has of the device, without collectives."""
+    category = seen.kinds.table["category"].cast(pl.String).to_list()
+    kind = pl.Series(seen.kinds.of_events)
+    computes = pl.Series([*(each != "communication" for each in category), True])[kind]  # -1: a graph, or no kernel
+    events = seen.trace.device_events.filter(
+        computes & (pl.col("device") == seen.loop.device) & pl.col("activity").is_in(["kernel", "graph"])
+    )
+    return int((events["end_ns"] - events["start_ns"]).sum())
 
 
 def is_large(seen: LoopWork, ns: float, least_share: float) -> bool:

@@ -11,8 +11,8 @@ from deepprof.metrics.kernels.runs import number_runs
 Bools = npt.NDArray[np.bool_]
 
 FEWEST = 2  # kernels that make a chain
-# Of the longest kernel's time: it moves three tensors at most as a rule, and one made of all moves two, the first and the
-# last of the chain.
+# Of the longest kernel's time: it moves three tensors at most as a rule, and one made of all moves two, the first and
+# the last of the chain.
 KEPT = 2 / 3
 
 

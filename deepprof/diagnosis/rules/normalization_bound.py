@@ -21,10 +21,10 @@ from deepprof.metrics.kernels.runs import list_typed, sum_typed
 Bools = npt.NDArray[np.bool_]
 
 CERTAINTY = 0.5  # the share is measured; how much of it another layout or kernel saves differs between devices
-HALF = 0.5  # of the time of kernels that move twice as many bytes, or read a tensor once more than others
+HALF = 0.5  # of the norm's time stays in training: its statistics need a pass of their own
+BATCH = "batch normalization"
 NATIVE = r"at::native::.*batch_norm"  # PyTorch's own kernels, where a library would have others
-IN_FLOAT32 = r"<float\b|float32|_f32|<\(?anonymous"
-IN_HALF = r"(?i)bfloat16|half|_bf16|_f16|fp16"
+BACKWARD = r"(?i)backward|\bbn_bw|_bwd|BnBwd|grad"
 JOIN = "Let normalization, activation and addition run as one kernel."
 JOIN_IN = {
     "pytorch": (
@@ -34,6 +34,15 @@ JOIN_IN = {
     ),
     "jax": "Compute in bfloat16 and channels last (NHWC) within one jax.jit.",
     "tensorflow": "data_format='channels_last', fused=True of BatchNormalization and a mixed_bfloat16 policy do it.",
+}
+FOLD = "Fold the normalization into the convolutions, or let it run in one kernel with what surrounds it."
+FOLD_IN = {
+    "pytorch": (
+        "torch.compile or torch.jit.optimize_for_inference of the model in eval() folds batch norm into convolutions, "
+        "which changes results by rounding only."
+    ),
+    "jax": "Put the whole model under one jax.jit, with the running averages as constants.",
+    "tensorflow": "Convert the model for inference (a frozen graph, TensorRT), which folds batch norm.",
 }
 OTHER_IN = {
     "pytorch": (
@@ -52,7 +61,7 @@ def normalization_bound(seen: LoopWork) -> Iterator[Finding]:
     typed = list_typed(seen)
     batch, other = mark_batch_norm(seen, typed), mark_other_norm(seen, typed)
     if batch.any():
-        yield _conclude(seen, typed, batch, "batch normalization", JOIN_IN)
+        yield _conclude(seen, typed, batch, BATCH, JOIN_IN)
     elif other.any():
         yield _conclude(seen, typed, other, "normalization", OTHER_IN)
 
@@ -61,39 +70,30 @@ def _conclude(seen: LoopWork, typed: pl.DataFrame, norms: Bools, what: str, spec
     """Return the finding on these kernels and those beside them."""
     beside = mark_beside_norm(typed, norms)
     kernels, others = sum_typed(seen, typed.filter(norms)), sum_typed(seen, typed.filter(beside))
-    slow = kernels.filter(_move_more())
-    beside_ns, slow_ns = float(others["time_ns"].sum()), float(slow["time_ns"].sum())
-    claim = WorkClaim(
-        rule="normalization-bound",
-        seen=seen,
-        kernels=kernels,
-        saved_ns=beside_ns + HALF * slow_ns,
-        certainty=CERTAINTY,
-    )
+    beside_ns = float(others["time_ns"].sum())
+    trains = what != BATCH or bool(kernels["name"].str.contains(BACKWARD).any())
+    norm_ns = float(kernels["time_ns"].sum())
+    saved_ns = beside_ns + (HALF if trains else 1.0) * norm_ns
+    claim = WorkClaim(rule="normalization-bound", seen=seen, kernels=kernels, saved_ns=saved_ns, certainty=CERTAINTY)
     native = float(kernels.filter(pl.col("name").str.contains(NATIVE))["time_ns"].sum()) > claim.taken_ns / 2
     texts = FindingTexts(
         title=f"{write_share(claim.work_share)} is {what} in kernels of its own",
-        summary=_summarize(claim, what, beside_ns, native=native),
-        advice=advise(seen.trace, JOIN, **special),
+        summary=_summarize(claim, what, beside_ns, native=native, trains=trains),
+        advice=advise(seen.trace, JOIN if trains else FOLD, **(special if trains else FOLD_IN)),
     )
-    return claim.conclude(texts, {"beside_ns_per_iteration": round(beside_ns), "native_kernels": int(native)})
+    evidence = {"beside_ns_per_iteration": round(beside_ns), "native_kernels": int(native), "trains": int(trains)}
+    return claim.conclude(texts, evidence)
 
 
-def _summarize(claim: WorkClaim, what: str, beside_ns: float, *, native: bool) -> str:
+def _summarize(claim: WorkClaim, what: str, beside_ns: float, *, native: bool, trains: bool) -> str:
     """Return the summary: what was measured, and the bound with its assumption."""
     seen = claim.seen
     count = float(claim.kernels["kernels"].sum())
-    kind = ", most of them PyTorch's own for the layout NCHW, not the library's" if native else ""
-    beside = f", and functions of each element directly around it {format_percent(seen.work_share(beside_ns))}"
+    kind = ", most of them PyTorch's own for the layout NCHW, not the library's," if native else ""
+    beside = f"; functions of each element directly around it take {format_percent(seen.work_share(beside_ns))}"
+    how = "these functions join it and it moves half of the bytes" if trains else "all of it joins other kernels"
     return (
         f"{count:.0f} kernels of {what}{kind} take {format_ms(claim.taken_ns)}{beside if beside_ns else ''}. At most "
         f"{format_ms(claim.saved_ns)} ({format_percent(seen.share(claim.saved_ns))} of the time) could be saved, if "
-        "these functions join it and it moves half of the bytes; how much of that another layout or kernel saves must "
-        "be measured."
+        f"{how}; how much of that another layout or kernel saves must be measured."
     )
-
-
-def _move_more() -> pl.Expr:
-    """Return whether kernels move more than they need to: they compute float32, or are PyTorch's own."""
-    name = pl.col("name")
-    return name.str.contains(NATIVE) | (name.str.contains(IN_FLOAT32) & ~name.str.contains(IN_HALF))

@@ -17,8 +17,8 @@ from deepprof.metrics.kernels.loop_work import LoopWork
 from deepprof.metrics.kernels.runs import list_typed, sum_typed
 
 # Adam operator by operator moves about 18 times the size of the parameters (lerp 3, product 2, addcmul 3, square root,
-# division and addition 2 each, addcdiv 4), in one kernel 7: it reads gradient, parameter and two moments, and writes all
-# but the gradient. Other optimizers save a smaller part.
+# division and addition 2 each, addcdiv 4), in one kernel 7: it reads gradient, parameter and two moments, and writes
+# all but the gradient. Other optimizers save a smaller part.
 PASSES, FUSED_PASSES = 18, 7
 FUSE = "Use an optimizer that updates all parameters in one kernel."
 FUSE_IN = {
