@@ -59,7 +59,8 @@ def _measure_double(seen: LoopWork) -> pl.DataFrame:
     twins = seen.work.kernels.select(as_float="name", twin_ns="mean_ns").unique("as_float")
     found = rows.filter(double.fill_null(value=False) & (pl.col("category") != "communication"))
     joined = found.join(twins, on="as_float", how="left", maintain_order="left")
-    return joined.with_columns(twin_times=pl.col("mean_ns") / pl.col("twin_ns"))
+    other = pl.when(pl.col("as_float") != name).then("twin_ns")
+    return joined.with_columns(twin_times=pl.col("mean_ns") / other)
 
 
 def _conclude(seen: LoopWork, kernels: pl.DataFrame, device: str | None, ratio: float | None) -> Finding:
