@@ -66,7 +66,7 @@ def _measure_double(seen: LoopWork) -> pl.DataFrame:
 def _conclude(seen: LoopWork, kernels: pl.DataFrame, device: str | None, ratio: float | None) -> Finding:
     """Return the finding; `ratio` is the rate of float64 over that of float32."""
     fraction = 1.0 if ratio is None else 1 - ratio
-    by_twin = 1 - 1 / pl.max_horizontal("twin_times", pl.lit(1.0))
+    by_twin = 1 - 1 / pl.col("twin_times").clip(1.0)
     saved_ns = float(kernels.select((pl.col("time_ns") * by_twin.fill_null(fraction)).sum()).item())
     claim = WorkClaim(rule="double-precision", seen=seen, kernels=kernels, saved_ns=saved_ns, certainty=CERTAINTY)
     rate = (
