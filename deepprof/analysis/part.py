@@ -41,8 +41,8 @@ from deepprof.metrics.cost.trace_costs import find_costs
 from deepprof.metrics.host import HostSide, read_host
 from deepprof.metrics.iteration_table import BUSY
 from deepprof.metrics.kernels.classify import KernelKinds, find_kernel_kinds
+from deepprof.metrics.kernels.computed_work import measure_work
 from deepprof.metrics.kernels.loop_work import LoopWork, measure_loop_work
-from deepprof.metrics.kernels.work import measure_work
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.memory.device_memory import list_memory
 from deepprof.metrics.operators import is_stand_in
