@@ -1,8 +1,8 @@
 """What a device computes: its computing time by category, precision and unit.
 
 Where several kernels run at once, each has an equal part of that time, so that all rows add up to the time in which any
-of them runs (`metrics.kernels.running`). Collectives have the time in which nothing computes, so that the rows add up to
-`compute_ns` and `exposed_communication_ns` of the table of parts.
+of them runs (`metrics.kernels.running`). Collectives have the time in which nothing computes, so that the rows add up
+to `compute_ns` and `exposed_communication_ns` of the table of parts.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def measure_work(trace: Trace, kinds: KernelKinds, device: int, windows: tuple[I
 
     `windows` are starts and ends, sorted and without overlap; None: all that was recorded, as one.
     """
-    running = list_running(trace, device, windows)
+    running = list_running_kinds(trace, kinds, device, windows)
     rows = _sum_by_kind(running, kinds, 1 if windows is None else max(1, len(windows[0])))
     share = (pl.col("time_ns") / (rows["time_ns"].sum() or 1.0)).alias("share_ratio")
     keys = list(KERNEL_KINDS)[:3]
@@ -100,7 +100,7 @@ def measure_work(trace: Trace, kinds: KernelKinds, device: int, windows: tuple[I
 
 def _sum_by_kind(running: pl.DataFrame, kinds: KernelKinds, count: int) -> pl.DataFrame:
     """Return a row per row of the table of kinds that runs, with sums over `count` windows, and what it computes."""
-    of_rows = kinds.of_events[running["event"].to_numpy()] + 1
+    of_rows = running["kind"].to_numpy() + 1
     sums = {
         "kernels": (running["window"] != OUTSIDE).cast(F64),
         "time_ns": running["part_ns"],
@@ -122,7 +122,7 @@ def _sum_by_kind(running: pl.DataFrame, kinds: KernelKinds, count: int) -> pl.Da
 
 
 def _fill_kinds() -> list[pl.Expr]:
-    """Return the kinds with `unknown` for launches of graphs, and with what the table of parts takes for collectives."""
+    """Return the kinds, `unknown` for launches of graphs, communication for what the table of parts takes for it."""
     collective = pl.col("collectives") > 0
     return [
         pl.when(collective)
@@ -141,6 +141,14 @@ def _as(rows: pl.DataFrame, schema: TableSchema) -> pl.DataFrame:
     return rows.with_columns(pl.col(F64).fill_nan(None)).select(schema.names()).cast(dict(schema))  # type: ignore[arg-type]
 
 
+def list_running_kinds(
+    trace: Trace, kinds: KernelKinds, device: int, windows: tuple[Int64s, Int64s] | None = None
+) -> pl.DataFrame:
+    """Return the kernels that run in one of the windows as `list_running` does, with `kind` as in `WORK_OF_KERNELS`."""
+    running = list_running(trace, device, windows)
+    return running.with_columns(kind=pl.Series(kinds.of_events[running["event"].to_numpy()], dtype=I64))
+
+
 def list_kernels(
     trace: Trace, kinds: KernelKinds, device: int, windows: tuple[Int64s, Int64s] | None = None
 ) -> pl.DataFrame:
@@ -148,5 +156,4 @@ def list_kernels(
 
     A row has the columns of `list_running`, and `kind` as in `WORK_OF_KERNELS`.
     """
-    running = list_running(trace, device, windows).filter(pl.col("window") != OUTSIDE)
-    return running.with_columns(kind=pl.Series(kinds.of_events[running["event"].to_numpy()], dtype=I64))
+    return list_running_kinds(trace, kinds, device, windows).filter(pl.col("window") != OUTSIDE)

@@ -22,9 +22,9 @@ OUTSIDE = -1  # the window of a kernel that starts in none, and runs on into one
 def list_running(trace: Trace, device: int, windows: tuple[Int64s, Int64s] | None = None) -> pl.DataFrame:
     """Return the kernels and graph launches that run in one of the windows, in the order of their start.
 
-    `windows` are starts and ends, sorted and without overlap; None: all that was recorded is one. A row has `event` (the
-    row of the device events), `window` (the number of that in which it starts, or `OUTSIDE`), `stream`, `start_ns`,
-    `end_ns`, `name_id`, `ns` (its length), `part_ns` (its part of the time of the windows) and `collective`.
+    `windows` are starts and ends, sorted and without overlap; None: all that was recorded is one. A row has `event`
+    (the row of the device events), `window` (the number of that in which it starts, or `OUTSIDE`), `stream`,
+    `start_ns`, `end_ns`, `name_id`, `ns` (its length), `part_ns` (its part of the windows' time) and `collective`.
     """
     events = trace.device_events.select("start_ns", "end_ns", "device", "stream", "activity", "name_id")
     wanted = (pl.col("device") == device) & pl.col("activity").is_in(["kernel", "graph"])

@@ -107,8 +107,8 @@ def test_a_kernel_without_length_is_a_row_without_time() -> None:
 
 def test_kernels_are_listed_where_they_start_with_their_kind() -> None:
     trace = make_trace([event(SGEMM, 90, 110), event(GEMM, 120, 130), event(SOFTMAX, 290, 310)], names=NAMES)
-    listed = list_kernels(trace, kinds_of(trace), 0, WINDOWS)
-    assert listed.select("event", "window", "kind", "ns", "part_ns").rows() == [
+    listed = list_kernels(trace, kinds_of(trace), 0, WINDOWS).select("event", "window", "kind", "ns", "part_ns")
+    assert listed.rows() == [
         (1, 0, 0, 10, 10.0),
         (2, 1, 2, 20, 10.0),
     ]
