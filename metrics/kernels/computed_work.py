@@ -54,13 +54,11 @@ WORK_OF_KERNELS = TableSchema.of(
 class Work:
     """What a device computes in a mean iteration, a marked step or a recording.
 
-    `table` has the schema `WORK`, `kernels` has `WORK_OF_KERNELS`. `collective_ns` is the time of collectives in it: of
-    those that the table of parts takes for communication.
+    `table` has the schema `WORK`, `kernels` has `WORK_OF_KERNELS`.
     """
 
     table: pl.DataFrame
     kernels: pl.DataFrame
-    collective_ns: float = 0.0
 
     def __repr__(self) -> str:
         rows, names = counted(self.table.height, "row"), counted(self.kernels.height, "kernel")
@@ -74,10 +72,15 @@ class Work:
     @property
     def matrix_unit_ratio(self) -> float | None:
         """The share of the products' time on matrix units; None without products of known unit."""
-        products = self.table.filter(pl.col("category").is_in(PRODUCTS) & pl.col("unit").is_not_null())
-        whole = float(products["time_ns"].sum())
-        on_matrix_units = products.filter(pl.col("unit") == "tensor_core")
-        return float(on_matrix_units["time_ns"].sum()) / whole if whole > 0 else None
+        return find_matrix_unit_ratio(self.table)
+
+
+def find_matrix_unit_ratio(table: pl.DataFrame) -> float | None:
+    """Return the share of the products' time on matrix units in a table `WORK`; None without products of known unit."""
+    products = table.filter(pl.col("category").is_in(PRODUCTS) & pl.col("unit").is_not_null())
+    whole = float(products["time_ns"].sum())
+    on_matrix_units = products.filter(pl.col("unit") == "tensor_core")
+    return float(on_matrix_units["time_ns"].sum()) / whole if whole > 0 else None
 
 
 def measure_work(trace: Trace, kinds: KernelKinds, device: int, windows: tuple[Int64s, Int64s] | None = None) -> Work:
@@ -91,11 +94,11 @@ def measure_work(trace: Trace, kinds: KernelKinds, device: int, windows: tuple[I
     keys = list(KERNEL_KINDS)[:3]
     ordered = rows.with_columns(share).sort("time_ns", "kind", descending=[True, False])
     grouped = ordered.group_by(*keys, maintain_order=True).agg(
-        pl.col("kernels", "time_ns", "collective_ns").sum(),
+        pl.col("kernels", "time_ns").sum(),
         sure_ratio=pl.col("time_ns").filter("sure").sum() / pl.col("time_ns").sum(),
     )
     table = grouped.with_columns(share).sort("time_ns", *keys, descending=[True] + [False] * 3)
-    return Work(_as(table, WORK), _as(ordered, WORK_OF_KERNELS), float(table["collective_ns"].sum()))
+    return Work(_as(table, WORK), _as(ordered, WORK_OF_KERNELS))
 
 
 def _sum_by_kind(running: pl.DataFrame, kinds: KernelKinds, count: int) -> pl.DataFrame:
@@ -105,7 +108,6 @@ def _sum_by_kind(running: pl.DataFrame, kinds: KernelKinds, count: int) -> pl.Da
         "kernels": (running["window"] != OUTSIDE).cast(F64),
         "time_ns": running["part_ns"],
         "collectives": running["collective"].cast(F64),
-        "collective_ns": running["part_ns"] * running["collective"].cast(F64),
         "length_ns": running["ns"].cast(F64),
     }
     size = kinds.table.height + 1
@@ -115,7 +117,7 @@ def _sum_by_kind(running: pl.DataFrame, kinds: KernelKinds, count: int) -> pl.Da
     known = kinds.table.with_row_index("kind").cast({"kind": I64})
     named = rows.join(known, on="kind", how="left", maintain_order="left")
     return named.with_columns(
-        pl.col("kernels", "time_ns", "collective_ns") / count,
+        pl.col("kernels", "time_ns") / count,
         *_fill_kinds(),
         mean_ns=pl.col("length_ns") / pl.col("number"),
     )
