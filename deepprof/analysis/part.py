@@ -42,8 +42,8 @@ from deepprof.metrics.cost.trace_costs import find_costs
 from deepprof.metrics.host import HostSide, read_host
 from deepprof.metrics.iteration_table import BUSY
 from deepprof.metrics.kernels.classify import KernelKinds, find_kernel_kinds
+from deepprof.metrics.kernels.computed_work import measure_work
 from deepprof.metrics.kernels.loop_work import LoopWork, measure_loop_work
-from deepprof.metrics.kernels.work import measure_work
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.memory.device_memory import list_memory
 from deepprof.metrics.operators import is_stand_in
@@ -121,7 +121,8 @@ def examine(trace: Trace, question: AnalysisOptions, recorded: Trace | None = No
     roles = keep_roles(classify_streams(trace, question.stream), question.find_known(trace))
     shared = _find_own(trace.rank or 0, question)
     others = {device: each.others(trace.rank or 0) for device, each in shared.items()}
-    look = _look_at(trace, roles, question, others)
+    kinds = find_kernel_kinds(trace)
+    look = _look_at(trace, roles, question, others, kinds)
     shares = _measure_shares(trace, look, shared)
     tree = _build_tree(trace, recorded or trace)
     annotation = annotate(trace, look.loops, tree)
@@ -129,7 +130,6 @@ def examine(trace: Trace, question: AnalysisOptions, recorded: Trace | None = No
         replace(loop, anatomy=read_anatomy(annotation, loop, look.timelines[loop.device])) for loop in look.loops
     ]
     _compare_with_peaks((trace, recorded or trace), annotation, look, question)
-    kinds = find_kernel_kinds(trace)
     for loops in (look.loops, look.singles):
         loops[:] = [replace(loop, work=measure_loop_work(loop, trace, kinds)) for loop in loops]
     found = [*_diagnose(trace, tree, look, (kinds, question)), *_diagnose_memory(annotation, look)]
@@ -148,7 +148,7 @@ def examine(trace: Trace, question: AnalysisOptions, recorded: Trace | None = No
         work=_list_work(trace, kinds, look.timelines),
         facts=gather_facts(measured, trace) if _has_others(measured, question) else None,
         shares=shares,
-        stretches=tuple(_list_stretches(trace, look)),
+        stretches=tuple(_list_stretches(trace, look, kinds)),
         steps=steps,
         tree=tree,
         annotation=annotation,
@@ -238,12 +238,12 @@ def _with_roofline(loop: Loop, trace: Trace, known: WorkSources, peaks: DevicePe
     )
 
 
-def _list_stretches(trace: Trace, look: _TraceAnalysis) -> Iterator[WorkWithoutLoop]:
+def _list_stretches(trace: Trace, look: _TraceAnalysis, kinds: KernelKinds) -> Iterator[WorkWithoutLoop]:
     """Yield what was measured of each device without a loop: a marked step, or else the recording."""
     rank, single = trace.rank or 0, {loop.device: loop for loop in look.singles}
     for device in sorted(look.timelines.keys() - {loop.device for loop in look.loops}):
         measured = single.get(device)
-        top = top_of_recording(trace, device) if measured is None else measured.top
+        top = top_of_recording(trace, device, kinds) if measured is None else measured.top
         if top is not None:
             roofline = None if measured is None else measured.roofline
             yield WorkWithoutLoop(rank, device, None if measured is None else measured.stream, top, roofline)
@@ -293,7 +293,11 @@ class _TraceAnalysis:
 
 
 def _look_at(
-    trace: Trace, roles: pl.DataFrame, question: AnalysisOptions, others: Mapping[int, OtherWork]
+    trace: Trace,
+    roles: pl.DataFrame,
+    question: AnalysisOptions,
+    others: Mapping[int, OtherWork],
+    kinds: KernelKinds,
 ) -> _TraceAnalysis:
     """Return the loops on a trace's main streams, and the place and the reason for each stream without one.
 
@@ -316,8 +320,8 @@ def _look_at(
             shown = carry_streams(known, host, (device, number))
             loops = iter(shown.loops)
         look.reasons.extend([(f", device {device}", shown.reason)] if shown.reason else [])
-        look.loops.extend(_with_top(with_parts(loop, trace, timelines[device]), trace) for loop in loops)
-        look.singles.extend([] if shown.loops else _stand_in(shown, trace, timelines[device]))
+        look.loops.extend(_with_top(with_parts(loop, trace, timelines[device]), trace, kinds) for loop in loops)
+        look.singles.extend([] if shown.loops else _stand_in(shown, trace, timelines[device], kinds))
     return look
 
 
@@ -335,16 +339,16 @@ def _complete(shown: SearchedStream, trace: Trace, host: HostSide, others: Other
         yield close_last(loop if others is None else keep_disturbed(loop, others), trace, shown.sequence, host)
 
 
-def _stand_in(shown: SearchedStream, trace: Trace, timeline: Timeline) -> Iterator[Loop]:
+def _stand_in(shown: SearchedStream, trace: Trace, timeline: Timeline, kinds: KernelKinds) -> Iterator[Loop]:
     """Yield what is measured where a stream has no loop: a marked step, or all that was recorded."""
     single = measure_single(trace, shown.sequence, shown.evidence.families, timeline)
     if single is not None and len(shown.sequence.symbols) >= MIN_STREAM_KERNELS:
-        yield _with_top(single, trace)
+        yield _with_top(single, trace, kinds)
 
 
-def _with_top(loop: Loop, trace: Trace) -> Loop:
+def _with_top(loop: Loop, trace: Trace, kinds: KernelKinds) -> Loop:
     """Return the loop with the kernels and copies that take its time."""
-    return replace(loop, top=top_of_loop(loop, trace))
+    return replace(loop, top=top_of_loop(loop, trace, kinds))
 
 
 def _reason_without_kernels(trace: Trace) -> str:

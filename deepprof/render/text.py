@@ -10,6 +10,7 @@ from deepprof.metrics.breakdown.parts import PART_NAMES
 from deepprof.plurals import counted, verb
 from deepprof.render.anatomy import print_anatomy
 from deepprof.render.answer import choose_loop, describe_location, find_mean, find_time, print_answer
+from deepprof.render.computed import print_loop_work, print_recorded_work
 from deepprof.render.origin import LOOPS, print_origin
 from deepprof.render.page import TextPage
 from deepprof.render.ranks import print_ranks
@@ -89,6 +90,7 @@ def _print_without_loop(analysis: Analysis, reason: str, page: TextPage) -> None
     page.line(words.speak(reason), indent=2)
     totals = {name: float(analysis.breakdown[name].sum()) for name in PART_NAMES}
     print_breakdown(f"where {words.whole} goes", totals, page, words.parts)
+    print_recorded_work(analysis, page, words)
     longest = max(analysis.stretches, key=lambda each: each.top.mean_ns, default=None)
     if longest is not None:
         several = len(analysis.stretches) > 1
@@ -216,6 +218,7 @@ def _print_loop(loop: Loop, page: TextPage, words: Wording) -> None:
     if means:
         over = counted(loop.usual.height, "iteration")
         print_breakdown(f"where the time goes, mean of {over}", means, page, words.parts)
+        print_loop_work(loop, means["exposed_communication_ns"], page, words)
     print_anatomy(loop, page, on_cpu=words.on_cpu)
     print_top(loop.top, page, words.work)
 
