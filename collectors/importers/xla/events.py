@@ -51,6 +51,7 @@ EVENTS = {
     "start_ns": pl.Int64(),
     "end_ns": pl.Int64(),
     "stack_id": pl.UInt32(),
+    "instruction": pl.UInt32(),
     **{column: convert([]).dtype for column, convert in STATS.values()},
 }
 

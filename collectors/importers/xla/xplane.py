@@ -18,12 +18,12 @@ from deepprof.collectors.importers.silence import count_starting, explain_silenc
 from deepprof.collectors.importers.value_columns import parse_integer
 from deepprof.collectors.importers.xla.events import Profile
 from deepprof.collectors.importers.xla.planes import Stats, XPlaneHeader, read_space
-from deepprof.collectors.importers.xla.programs import HloPrograms, attach_stacks
+from deepprof.collectors.importers.xla.programs import HloPrograms, ProgramTables, attach_programs
 from deepprof.collectors.importers.xla.rules import DEVICE_PLANE, find_places, make_records
 from deepprof.collectors.importers.xla.wire import ProtobufError, read_number
 from deepprof.collectors.importers.xla.xplane_schema import load_schema
 from deepprof.collectors.times import EARLIEST_UNIX_NS, TIME_LIMIT_NS
-from deepprof.collectors.trace import DEVICES, STACKS, Trace, empty_table
+from deepprof.collectors.trace import DEVICES, Trace
 from deepprof.plurals import counted
 
 SUFFIXES = (".xplane.pb", ".xplane.pb.gz")
@@ -51,7 +51,8 @@ class XPlane:
         return bool(START.match(head)) or path.name.endswith(SUFFIXES)
 
     def read(self, path: Path, *, details: bool = False) -> Trace:
-        """Return the profile in `path`, which is of one host, with all of its devices; with `details`, call stacks too.
+        """Return the profile in `path`, which is of one host, with all of its devices; with `details`, call stacks
+        and what compiled operations compute, too.
 
         Times count from the profile's start (`clock` "session"), whose time is `epoch_ns`. Raises `TraceError` when the
         file cannot be read, is damaged or no profile, or protobuf is missing. Memory is that of the file, at most
@@ -66,8 +67,8 @@ class XPlane:
             raise _explain(content, path, error) from error
         if not header.planes:
             raise TraceError(path, "is no XPlane profile: it has no plane", "give a file of the profiler's own")
-        stacks = attach_stacks(profile, programs) if programs else empty_table(STACKS)
-        return _make_trace(path, profile, header, stacks, programs.unread if programs else 0)
+        tables = attach_programs(profile, programs) if programs else ProgramTables()
+        return _make_trace(path, profile, header, tables, programs.unread if programs else 0)
 
     def covers(self, path: Path) -> Iterable[Path]:
         """Return the files beside `path` that hold the same profile for the trace viewer."""
@@ -100,12 +101,12 @@ def _runs_over(content: bytearray) -> bool:
     return at > len(content)
 
 
-def _make_trace(path: Path, profile: Profile, header: XPlaneHeader, stacks: pl.DataFrame, unread: int) -> Trace:
-    """Return the trace of `profile`, whose events have `stacks`; `unread` programs could not be read."""
+def _make_trace(path: Path, profile: Profile, header: XPlaneHeader, tables: ProgramTables, unread: int) -> Trace:
+    """Return the trace of `profile`, whose events name rows of `tables`; `unread` programs could not be read."""
     tally, places = Tally(), find_places(profile.line_table())
     records = make_records(profile, places, tally)
     clock, epoch = start_clock(records.device, records.host, header.planes.get(TASK, {}).get("profile_start_time"))
-    damaged = [f"{counted(unread, 'compiled program')} cannot be read: what it ran has no call stack"] if unread else []
+    damaged = [write_unread(unread)] if unread else []
     notes = (*write_notes(places, records, header.planes), *_quote(header), *damaged)
     return assemble(
         path,
@@ -116,8 +117,14 @@ def _make_trace(path: Path, profile: Profile, header: XPlaneHeader, stacks: pl.D
         epoch_ns=epoch,
         devices=_list_devices(header.planes),
         notes=notes,
-        stacks=stacks,
+        stacks=tables.stacks,
+        instructions=tables.instructions,
     )
+
+
+def write_unread(unread: int) -> str:
+    """Return the note on compiled programs that could not be read."""
+    return f"{counted(unread, 'compiled program')} cannot be read: what it ran has no call stack"
 
 
 def start_clock(device: pl.DataFrame, host: pl.DataFrame, start: Any) -> tuple[Literal["unix", "session"], int | None]:
