@@ -26,9 +26,8 @@ TEXT_CHARS = 1000  # of a name, of an opcode's target or of a shape in `Trace.in
 OPCODE_CHARS = 40
 OPCODES = 32  # different ones in a fused computation
 OPERANDS = 8  # of an instruction, whose shapes are kept
-SHAPES = 1_000_000  # of one program's computation, to look up those of operands
 RANK = 16  # dimensions of a shape that are written
-FUSED = 64  # computations within one instruction
+FUSED = 16  # computations within one instruction
 UNKNOWN = "<unknown>"
 TUPLE = 13
 ELEMENT_TYPES: Mapping[int, str] = {
@@ -53,8 +52,11 @@ CONFIGURED_PRECISION = re.compile(rb'"operand_precision":\s*\[([^\]]{0,200})\]')
 CONFIGURED_ALGORITHM = re.compile(rb'"algorithm":\s*"(ALG_DOT_\w{1,40})"')
 CONFIGURED_KIND = re.compile(rb'"kind":\s*"(__\w{1,60})"')
 CONFIG_NBYTES = 64 * 1024
+BRACKET_OR_SLASH = re.compile(r"[/()\[\]{}]")
 
 Span = tuple[int, int]
+_Place = tuple[bytes, int, bytes, int]  # name of the operation, number of its frame, file, line
+NO_PLACE: _Place = (b"", 0, b"", 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +67,7 @@ class _HloOrigin:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class _HloProduct:
-    """The types of the factors of a product, and how exactly it is computed; empty where neither is known."""
-
-    factors: str = ""
-    precision: str = ""
+NOWHERE = _HloOrigin("", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,17 +108,26 @@ class _HloInstruction:
     shapes: list[str] = field(default_factory=list)  # of the operands
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _HloBody:
-    """A fused computation: what its root was made for, how often each opcode is in it, its product, and its calls."""
+    """A fused computation: what it was made for, how often each opcode is in it, its product, and what it calls.
 
-    origin: _HloOrigin
-    opcodes: Counter[str]
-    product: _HloProduct
-    called: tuple[int, ...]
+    `scalars` counts opcodes that return single numbers, as those that compute an index do.
+    """
 
+    origin: _HloOrigin = NOWHERE
+    opcodes: Counter[str] = field(default_factory=Counter)
+    scalars: Counter[str] = field(default_factory=Counter)
+    factors: str = ""
+    precision: str = ""
+    called: list[int] = field(default_factory=list)
 
-NOWHERE, NO_PRODUCT = _HloOrigin("", ""), _HloProduct()
+    def count(self, opcode: str, shape: Any) -> None:
+        """Count an opcode, unless it computes nothing."""
+        single = not shape.dimensions and shape.element_type != TUPLE
+        counts = self.scalars if single else self.opcodes
+        if opcode and opcode not in SILENT and (opcode in counts or len(counts) < OPCODES):
+            counts[opcode] += 1
 
 
 class HloReader:
@@ -139,6 +145,7 @@ class HloReader:
         self.places: dict[int, Span] = {}  # of computations, by their numbers
         self.bodies: dict[int, _HloBody] = {}
         self.count = 0
+        self.known: dict[int, str] = {}  # shapes of operands, by their numbers
 
     def find(self, wanted: set[str]) -> dict[str, HloOperation]:
         """Return the wanted instructions by name."""
@@ -151,14 +158,22 @@ class HloReader:
 
     def select(self, bodies: Sequence[Span], wanted: set[str]) -> dict[str, _HloInstruction]:
         """Return the wanted instructions of a computation by name, with the shapes of their operands."""
-        found, shapes = dict[str, _HloInstruction](), dict[int, str]()
-        for instruction in self.instructions(bodies):
-            if len(shapes) < SHAPES:
-                shapes[instruction.id] = _write_shape(instruction.shape)
+        found, places = dict[str, _HloInstruction](), dict[int, int]()
+        for at, instruction in enumerate(self.instructions(bodies)):
+            places[instruction.id] = at
             if (name := clean(instruction.name)) in wanted:
                 found[name] = self.keep(instruction)
         for kept in found.values():
-            kept.shapes = [shapes.get(number, "") for number in kept.operands]
+            kept.shapes = self.shapes(kept.operands, places, bodies)
+        return found
+
+    def shapes(self, operands: Iterable[int], places: Mapping[int, int], bodies: Sequence[Span]) -> list[str]:
+        """Return the shapes of operands, instructions whose `places` in the computation are known by their numbers."""
+        decode, found = self.schema.instruction.FromString, list[str]()
+        for number in operands:
+            if number in places and number not in self.known:
+                self.known[number] = write_shape(decode(self.declared(*bodies[places[number]])).shape)
+            found.append(self.known.get(number, ""))
         return found
 
     def keep(self, instruction: Any) -> _HloInstruction:
@@ -166,8 +181,8 @@ class HloReader:
         opcode, config = _shorten(instruction.opcode, OPCODE_CHARS), instruction.backend_config[:CONFIG_NBYTES]
         return _HloInstruction(
             opcode=opcode,
-            shape=_write_shape(instruction.shape),
-            origin=self.origin(instruction.metadata),
+            shape=write_shape(instruction.shape),
+            origin=self.origin(*_read_place(instruction.metadata)),
             operands=list(instruction.operand_ids[:OPERANDS]),
             called=list(instruction.called_computation_ids[:FUSED]),
             target=_find_target(instruction, opcode, config),
@@ -197,9 +212,11 @@ class HloReader:
         bodies = self.walk(own.called, nested=own.opcode in CONTAINERS)
         first = next((body.origin for body in bodies if body.origin != NOWHERE), NOWHERE)
         inner = bodies if own.opcode in CONTAINERS else []
-        product = _read_product(own.shapes, own) if own.opcode in {*PRODUCTS, "custom-call"} else NO_PRODUCT
-        product = next((body.product for body in inner if body.product != NO_PRODUCT), product)
+        multiplies = own.opcode in PRODUCTS or own.opcode == "custom-call"
+        product = (_join_types(own.shapes), own.precision) if multiplies else ("", "")
+        product = next(((body.factors, body.precision) for body in inner if body.factors), product)
         opcodes = sum((body.opcodes for body in inner), Counter[str]())
+        opcodes = opcodes or sum((body.scalars for body in inner), Counter[str]())
         origin = own.origin if own.origin.source else _HloOrigin(own.origin.op_name or first.op_name, first.source)
         scopes = write_scopes(origin.op_name[:STACK_NBYTES]) or f"{self.name or UNKNOWN}/"
         return HloOperation(
@@ -209,8 +226,8 @@ class HloReader:
             parts=" ".join(sorted(opcodes, key=lambda opcode: (-opcodes[opcode], opcode))[:OPCODES]),
             shape=own.shape,
             operands=" ".join(own.shapes),
-            factors=product.factors,
-            precision=product.precision,
+            factors=product[0],
+            precision=product[1],
             op_name=(origin.op_name or first.op_name)[:TEXT_CHARS],
             stack=";".join(filter(None, [scopes, origin.source])),
         )
@@ -232,37 +249,40 @@ class HloReader:
         if number not in self.bodies:
             parts = cut(self.content, *self.places[number], number=2)
             root = self.schema.computation.FromString(parts.rest).root_id
-            self.bodies[number] = self.sum_up(self.instructions(parts.bodies), root)
+            self.bodies[number] = self.sum_up(parts.bodies, root)
         return self.bodies[number]
 
-    def sum_up(self, instructions: Iterable[Any], root: int) -> _HloBody:
+    def sum_up(self, bodies: Sequence[Span], root: int) -> _HloBody:
         """Return a computation of these instructions: what its root was made for, else what most of it was."""
-        origins, opcodes, shapes = Counter[_HloOrigin](), Counter[str](), dict[int, str]()
-        rooted, product, called = NOWHERE, NO_PRODUCT, list[int]()
-        for one in instructions:
-            opcode, shape, origin = (
-                _shorten(one.opcode, OPCODE_CHARS),
-                _write_shape(one.shape),
-                self.origin(one.metadata),
-            )
-            if len(shapes) < SHAPES:
-                shapes[one.id] = shape
-            origins[origin] += 1
-            rooted = origin if one.id == root else rooted
+        origins, places, rooted = Counter[_Place](), dict[int, int](), NO_PLACE
+        found = _HloBody()
+        for at, one in enumerate(self.instructions(bodies)):
+            opcode, places[one.id] = _shorten(one.opcode, OPCODE_CHARS), at
+            place = _read_place(one.metadata)
+            origins[place] += 1
+            rooted = place if one.id == root else rooted
             if opcode in CONTAINERS:
-                called += one.called_computation_ids[: FUSED - len(called)]
-            if opcode in PRODUCTS and product == NO_PRODUCT:
-                product = _read_product([shapes.get(number, "") for number in one.operand_ids[:2]], self.keep(one))
-            if _computes(opcode, shape) and (opcode in opcodes or len(opcodes) < OPCODES):
-                opcodes[opcode] += 1
-        return _HloBody(_choose_origin(rooted, origins), opcodes, product, tuple(called))
+                found.called += one.called_computation_ids[: FUSED - len(found.called)]
+            if opcode in PRODUCTS and not found.factors:
+                shapes = self.shapes(one.operand_ids[:2], places, bodies)
+                found.factors, found.precision = _join_types(shapes), self.keep(one).precision
+            found.count(opcode, one.shape)
+        found.origin = self.choose(rooted, origins)
+        return found
 
-    def origin(self, metadata: Any) -> _HloOrigin:
-        """Return what an instruction with this metadata was made for."""
-        source = self.stack(metadata.stack_frame_id)
-        if not source and metadata.source_file:
-            source = write_frame(clean(metadata.source_file), metadata.source_line, UNKNOWN)
-        return _HloOrigin(clean(metadata.op_name), source)
+    def choose(self, root: _Place, origins: Counter[_Place]) -> _HloOrigin:
+        """Return the origin of the root if it has a source, else the most frequent one that has, else any."""
+        chosen = self.origin(*root)
+        placed = {place: count for place, count in origins.items() if any(place[1:])} or origins
+        most = max(placed, key=placed.__getitem__, default=NO_PLACE)
+        return chosen if chosen.source else self.origin(*most)
+
+    def origin(self, op_name: bytes, frame: int, file: bytes, line: int) -> _HloOrigin:
+        """Return what an instruction was made for: at a frame of the program's, or at a line where it has none."""
+        source = self.stack(frame)
+        if not source and file:
+            source = write_frame(clean(file), line, UNKNOWN)
+        return _HloOrigin(clean(op_name), source)
 
     def stack(self, number: int) -> str:
         """Return the frames of Python at a place of the program, the innermost first; empty if it is not known."""
@@ -290,25 +310,17 @@ class HloReader:
         return write_frame(file, place.line, function)
 
 
-def _choose_origin(root: _HloOrigin, origins: Counter[_HloOrigin]) -> _HloOrigin:
-    """Return the origin of the root if it has a source, else the most frequent one that has, else any."""
-    if root.source:
-        return root
-    placed = {origin: count for origin, count in origins.items() if origin.source} or origins
-    return max(placed, key=placed.__getitem__, default=NOWHERE)
+def _read_place(metadata: Any) -> _Place:
+    """Return for what, and where, an instruction with this metadata was made."""
+    return metadata.op_name, metadata.stack_frame_id, metadata.source_file, metadata.source_line
 
 
-def _computes(opcode: str, shape: str) -> bool:
-    """Return whether an instruction is a part of what a fusion does; single numbers, as for an index, are none."""
-    return bool(opcode) and opcode not in SILENT and not shape.endswith("[]")
+def _join_types(shapes: Sequence[str]) -> str:
+    """Return the element types of the first two operands, which have these shapes."""
+    return " ".join(shape.partition("[")[0] for shape in shapes[:2]).strip()
 
 
-def _read_product(shapes: Sequence[str], instruction: _HloInstruction) -> _HloProduct:
-    """Return the types of the first two operands, which have these shapes, and how exactly they are multiplied."""
-    return _HloProduct(" ".join(shape.partition("[")[0] for shape in shapes[:2]).strip(), instruction.precision)
-
-
-def _write_shape(shape: Any) -> str:
+def write_shape(shape: Any) -> str:
     """Return type and dimensions of an array, `bf16[64,32]`; of a tuple those of its first part."""
     while shape.element_type == TUPLE and shape.tuple_shapes:
         shape = shape.tuple_shapes[0]
@@ -361,9 +373,10 @@ def split_scopes(name: str) -> list[str]:
     Slashes within brackets separate nothing.
     """
     found, depth, start = list[str](), 0, 0
-    for at, letter in enumerate(name):
+    for mark in BRACKET_OR_SLASH.finditer(name):
+        letter = mark[0]
         depth = max(0, depth + (letter in "([{") - (letter in ")]}"))
         if letter == "/" and not depth:
-            found.append(name[start:at])
-            start = at + 1
+            found.append(name[start : mark.start()])
+            start = mark.end()
     return [scope for scope in [*found, name[start:]] if scope]
