@@ -9,7 +9,7 @@ from deepprof.collectors.table_schema import TableSchema
 I64, U32, TEXT = pl.Int64(), pl.UInt32(), pl.String()
 
 INSTRUCTIONS = TableSchema.of(
-    "One instruction of a program that XLA compiled, of those that ran; read with `details`, stored, not sent.",
+    "One instruction of a program that XLA compiled, of those that ran; stored, not sent.",
     {
         "instruction": (U32, "its number, and the row's"),
         "program": (TEXT, "the name of its program (XLA's module)"),
@@ -26,6 +26,6 @@ INSTRUCTIONS = TableSchema.of(
     },
 )
 EVENT_INSTRUCTIONS = TableSchema.of(
-    "Which instruction a device event ran, where a compiled program is recorded; read with `details`.",
+    "Which instruction a device event ran, where a compiled program is recorded.",
     {"event": (U32, "the row of `device_events`"), "instruction": (U32, "the row of `instructions`")},
 )

@@ -17,6 +17,7 @@ import polars as pl
 
 from deepprof.collectors.names.short import shorten
 from deepprof.collectors.trace import Trace
+from deepprof.metrics.kernels.readable_names import name_instructions
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.operators import is_stand_in
 from deepprof.metrics.streams import busy_time
@@ -54,6 +55,7 @@ def measure_top(
     trace: Trace, device: int, begin: Int64s, until: Int64s, over: Literal["iterations", "marked step", "recording"]
 ) -> TopWork:
     """Return the means over the stretches [begin, until), one or more, which are sorted and do not overlap."""
+    trace = name_instructions(trace)
     work = select_work(trace, device, begin, until)
     count, mean_ns = len(begin), float((until - begin).mean())
     kernels = _sum_kernels(work.filter(pl.col("activity").is_in(["kernel", "graph"])), trace)

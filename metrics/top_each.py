@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 
 from deepprof.collectors.trace import Trace
+from deepprof.metrics.kernels.readable_names import name_instructions
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.top import label_kernels, select_work, total_calls
 
@@ -17,6 +18,7 @@ def kernels_of_each(trace: Trace, loop: Loop, most: int = KERNELS_EACH) -> pl.Da
 
     `time_ns` is how long at least one call of the name runs. Iterations are in order, their longest names first.
     """
+    trace = name_instructions(trace)
     work = _select_each(trace, loop).filter(pl.col("activity").is_in(["kernel", "graph"]))
     label, names = label_kernels(work, trace)
     summed = work.group_by("index", label=label).agg(**total_calls())

@@ -9,7 +9,6 @@ import msgspec
 import polars as pl
 
 from deepprof.collectors.errors import TraceError
-from deepprof.collectors.instructions import EVENT_INSTRUCTIONS, INSTRUCTIONS
 from deepprof.collectors.names.short import shorten
 from deepprof.collectors.reprs import one_line, shorten_path
 from deepprof.collectors.store.manifest import MANIFEST, WRITE_AGAIN, RankManifest, describe_trace, read_manifest
@@ -34,8 +33,6 @@ DETAILS = {
     "operands": OPERANDS,
     "stacks": STACKS,
     "event_stacks": EVENT_STACKS,
-    "instructions": INSTRUCTIONS,
-    "event_instructions": EVENT_INSTRUCTIONS,
     "allocations": ALLOCATIONS,
 }
 WITH_STACKS = ("host_events", "failed_allocations")  # record tables with `stack_id`

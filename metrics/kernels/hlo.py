@@ -29,7 +29,8 @@ XLA = "XLA"
 KINDS = tuple(KERNEL_KINDS)
 ASYNCHRONOUS = re.compile(r"-(?:start|done|update)$")
 THREEFRY = ({"xor", "shift-left"}, {"xor", "shift-right-logical"})  # the generator of JAX, written out
-SOFTMAX, NORM = re.compile(r"(?i)softmax"), re.compile(r"(?i)(?:layer|batch|group|rms|instance)_?norm|_norm\b|\bnorm\b")
+SOFTMAX = re.compile(r"(?i)softmax")
+NORM = re.compile(r"(?i)(?:layer|batch|group|rms|instance)_?norm|(?<!global)(?<!grad)(?<!weight)_norm(?:_\d+)?\b")
 SCAN = re.compile(r"\bcum(?:sum|prod|max|min|logsumexp)\b")
 COMPILED_PRODUCT = re.compile(r"^__(?:triton|cublas|cudnn|custom_fusion|cutlass)")
 SLIM = 8  # rows or columns of a product: a library multiplies a matrix by fewer on ordinary units, too
@@ -201,7 +202,8 @@ def _is_clear(category: Category, heavy: Sequence[Category], all_groups: Sequenc
         return set(heavy) <= {"embedding_index"}
     if category == "elementwise":
         return "layout" not in all_groups
-    return set(all_groups) <= {category, "cast"} and category != "memory_set_copy"
+    beside = {category, "cast"} if heavy else {category}
+    return set(all_groups) <= beside and category != "memory_set_copy"
 
 
 def _choose_reduction(held: set[str], op_name: str, *, alone: bool) -> tuple[Category, bool]:

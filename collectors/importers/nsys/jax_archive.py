@@ -24,7 +24,6 @@ from deepprof.collectors.importers.flags import Tally
 from deepprof.collectors.importers.frames import FrameFile
 from deepprof.collectors.importers.nsys import jax_ranges as nsys_jax_ranges
 from deepprof.collectors.importers.nsys.jax_programs import PROGRAMS, attach_operations
-from deepprof.collectors.importers.xla.programs import ProgramTables
 from deepprof.collectors.trace import DEVICES, Trace
 
 FOLDER = "nvtx_gpu_proj_trace"
@@ -57,9 +56,9 @@ class NsysJax:
     def read(self, path: Path, *, details: bool = False) -> Trace:
         """Return the ranges in `path` with clock "session", devices numbered as in the job.
 
-        With `details`, also what the compiled programs say of their operations, and for which lines of Python. Each
-        table takes at most `LIMIT_NBYTES` of memory, and as much disk if it is in an archive. Raises `TraceError` when
-        `path` cannot be read, is damaged, or holds no ranges.
+        With `details`, also for which lines of Python the operations were made. Each table takes at most `LIMIT_NBYTES`
+        of memory, and as much disk if it is in an archive. Raises `TraceError` when `path` cannot be read, is damaged,
+        or holds no ranges.
         """
         with _open_bundle(path) as files:
             tables = [files[name]() for name in sorted(files) if RANGES.fullmatch(name)]
@@ -115,7 +114,7 @@ def _make_trace(path: Path, tables: list[Path], threads: list[Path], files: File
     ranges = tally.keep(ranges, pl.col("name").is_not_null(), "outside-ranges")
     ranges = nsys_jax_ranges.place(ranges, launchers)
     device, annotations = nsys_jax_ranges.split(ranges)
-    device, programs, more = attach_operations(path, device, files) if details else (device, ProgramTables(), [])
+    device, programs, more = attach_operations(path, device, files, details=details)
     records = Records(device=device, annotations=annotations, tally=tally)
     numbers = sorted(set(device["device"].to_list())) if device.height else []
     return assemble(

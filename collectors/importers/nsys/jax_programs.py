@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import lzma
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
 import polars as pl
 
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.files import open_file
-from deepprof.collectors.importers.xla.programs import OPERATION, HloPrograms, ProgramTables, find_operations
+from deepprof.collectors.importers.xla.programs import (
+    OPERATION,
+    HloPrograms,
+    ProgramTables,
+    find_operations,
+    write_unread,
+)
 from deepprof.collectors.importers.xla.xplane_schema import load_schema
 
 PROGRAMS = re.compile(r"(?:.*/)?module_(\d{1,9})\.([^/]*?)\.[^/]*after_optimizations\.hlo\.pb(?:\.xz)?")
@@ -22,16 +28,16 @@ DECODER_NBYTES = 128 * 1024**2
 
 
 def attach_operations(
-    path: Path, events: pl.DataFrame, files: Mapping[str, Callable[[], Path]]
+    path: Path, events: pl.DataFrame, files: Mapping[str, Callable[[], Path]], *, details: bool
 ) -> tuple[pl.DataFrame, ProgramTables, list[str]]:
     """Return events (`hlo_op`, `hlo_module`, `program`) with `stack_id` and `instruction`, their tables, and notes.
 
-    `files` are those of the archive `path` by their names in it.
+    `files` are those of the archive `path` by their names in it. Stacks are found with `details` only.
     """
     used = events.select(OPERATION).drop_nulls("hlo_op").unique(maintain_order=True)
     found, tables, notes = used.with_columns(stack_id=None, instruction=None), ProgramTables(), list[str]()
-    wanted = set(used["program"].drop_nulls())
-    names = [name for name in sorted(files) if (known := PROGRAMS.fullmatch(name)) and int(known[1]) in wanted]
+    wanted = {*used["program"].drop_nulls(), *used.filter(pl.col("program").is_null())["hlo_module"].drop_nulls()}
+    names = [name for name in sorted(files) if (known := PROGRAMS.fullmatch(name)) and _names_any(known, wanted)]
     try:
         schema = load_schema(path) if names else None
     except TraceError as error:
@@ -40,10 +46,15 @@ def attach_operations(
         if schema:
             programs = HloPrograms(bytearray(), schema)
             _unpack(programs, names[:FILES], files)
-            found, tables = find_operations(used, programs)
-            notes += [f"compiled programs that cannot be read: {programs.unread}"] if programs.unread else []
+            found, tables = find_operations(used, programs, details=details)
+            notes += [write_unread(programs.unread)] if programs.unread else []
     joined = events.join(found, on=list(OPERATION), how="left", nulls_equal=True, maintain_order="left")
     return joined.drop(OPERATION), tables, notes
+
+
+def _names_any(known: re.Match[str], wanted: Collection[int | str]) -> bool:
+    """Return whether a file's name has the number, or else the name, of a program that is wanted."""
+    return int(known[1]) in wanted or known[2] in wanted
 
 
 def _unpack(programs: HloPrograms, names: Iterable[str], files: Mapping[str, Callable[[], Path]]) -> None:

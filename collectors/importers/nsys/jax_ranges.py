@@ -148,7 +148,8 @@ def _find_modules(ranges: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
         place = place.filter(pl.col("found_module").is_null()).select("row", "report", around="next")
     found = pl.concat(known).rename({"found_module": "hlo_module", "found_program": "program"})
     operation = pl.when(label.str.contains(THUNK)).then(label.str.extract(OPERATION))
-    return events.with_columns(hlo_op=operation).join(found, on="row", how="left", maintain_order="left")
+    placed = events.join(found, on="row", how="left", maintain_order="left")
+    return placed.with_columns(hlo_op=operation, hlo_module=pl.coalesce(label.str.extract(PROGRAM), "hlo_module"))
 
 
 def _holders(ranges: pl.DataFrame, inner: pl.DataFrame) -> pl.DataFrame:

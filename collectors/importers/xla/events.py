@@ -37,7 +37,7 @@ STATS: dict[str, tuple[str, Callable[[Sequence[Any]], pl.Series]]] = {
     "addr": ("address", integers),
     "allocator_name": ("allocator", texts),
 }
-# Read with `details`: which operation of which compiled program it is.
+# Which operation of which compiled program it is.
 OPERATION_STATS: dict[str, tuple[str, Callable[[Sequence[Any]], pl.Series]]] = {
     "hlo_op": ("hlo_op", texts),
     "hlo_module": ("hlo_module", texts),

@@ -19,12 +19,14 @@ from deepprof.collectors.importers.xla.wire import ProtobufError, fields, read_n
 from deepprof.collectors.importers.xla.xplane_schema import XPlaneSchema
 from deepprof.collectors.instructions import INSTRUCTIONS
 from deepprof.collectors.trace import STACKS
+from deepprof.plurals import counted
 
 PROGRAM = re.compile(r"(.*)\((\d{1,20})\)", re.DOTALL)  # jit_train_step(30): its name and its number
 PROGRAM_STATS = ("Hlo Proto", "hlo_proto")
 STACKS_NBYTES = 256 * 1024**2  # of those of all
 INSTRUCTIONS_CHARS = 256 * 1024**2  # of the texts of all instructions
 OPERATION = ("program", "hlo_module", "hlo_op")
+OPERATION_TYPES = (pl.Int64(), pl.String(), pl.String())
 
 Span = tuple[int, int]
 
@@ -90,25 +92,27 @@ class ProgramTables:
     instructions: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=INSTRUCTIONS))
 
 
-def attach_programs(profile: Profile, programs: HloPrograms) -> ProgramTables:
-    """Give the events of operations their `stack_id` and `instruction`, and return the tables of both."""
+def attach_programs(profile: Profile, programs: HloPrograms, *, details: bool) -> ProgramTables:
+    """Give the events of operations their `instruction`, with `details` a `stack_id` too; return the tables of both."""
     parts = [batch.select(OPERATION) for batch in map(_completed, profile.batches) if "hlo_op" in batch.columns]
-    if not parts or not programs.spans:
-        return ProgramTables()
-    used = pl.concat(parts).drop_nulls("hlo_op").unique(maintain_order=True)
-    found, tables = find_operations(used, programs)
+    none = pl.DataFrame(schema=dict(zip(OPERATION, OPERATION_TYPES, strict=True)))
+    used = pl.concat([none, *parts]).drop_nulls("hlo_op").unique(maintain_order=True)
+    found, tables = find_operations(used, programs, details=details)
     profile.batches = [_attach(batch, found) for batch in profile.batches]
     return tables
 
 
-def find_operations(used: pl.DataFrame, programs: HloPrograms) -> tuple[pl.DataFrame, ProgramTables]:
-    """Return the operations, rows of `OPERATION`, with their `stack_id` and `instruction`, and the tables of both."""
+def find_operations(used: pl.DataFrame, programs: HloPrograms, *, details: bool) -> tuple[pl.DataFrame, ProgramTables]:
+    """Return the operations, rows of `OPERATION`, with their `stack_id` and `instruction`, and the tables of both.
+
+    Without `details` no stack is found.
+    """
     texts, rows = NameTable(), list[dict[str, object]]()
     stacks, numbers, nbytes, nchars = list[int | None](), list[int | None](), 0, 0
     for program, operation in _read_operations(used, programs):
-        nbytes += len(operation.stack) if operation else 0
+        nbytes += len(operation.stack) if operation and details else 0
         nchars += operation.nchars if operation else 0
-        stacks.append(texts[operation.stack] if operation and nbytes < STACKS_NBYTES else None)
+        stacks.append(texts[operation.stack] if operation and details and nbytes < STACKS_NBYTES else None)
         numbers.append(len(rows) if operation and nchars < INSTRUCTIONS_CHARS else None)
         if operation and numbers[-1] is not None:
             rows.append({"instruction": len(rows)} | program | {name: getattr(operation, name) for name in HLO_COLUMNS})
@@ -126,8 +130,7 @@ def _without_empty() -> pl.Expr:
 
 def _completed(batch: pl.DataFrame) -> pl.DataFrame:
     """Return a batch with all columns of `OPERATION`."""
-    kinds = (pl.Int64(), pl.String(), pl.String())
-    absent = [(name, kind) for name, kind in zip(OPERATION, kinds, strict=True) if name not in batch.columns]
+    absent = [(name, kind) for name, kind in zip(OPERATION, OPERATION_TYPES, strict=True) if name not in batch.columns]
     return batch.with_columns(pl.lit(None, kind).alias(name) for name, kind in absent)
 
 
@@ -164,3 +167,8 @@ def _read_program(programs: HloPrograms, program: Span, wanted: set[str]) -> dic
         programs.unread += 1
         return {}
     return found
+
+
+def write_unread(unread: int) -> str:
+    """Return the note on compiled programs that could not be read."""
+    return f"{counted(unread, 'compiled program')} cannot be read: what it ran is known by its names alone"

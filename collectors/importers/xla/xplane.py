@@ -18,13 +18,12 @@ from deepprof.collectors.importers.silence import count_starting, explain_silenc
 from deepprof.collectors.importers.value_columns import parse_integer
 from deepprof.collectors.importers.xla.events import Profile
 from deepprof.collectors.importers.xla.planes import Stats, XPlaneHeader, read_space
-from deepprof.collectors.importers.xla.programs import HloPrograms, ProgramTables, attach_programs
+from deepprof.collectors.importers.xla.programs import HloPrograms, ProgramTables, attach_programs, write_unread
 from deepprof.collectors.importers.xla.rules import DEVICE_PLANE, find_places, make_records
 from deepprof.collectors.importers.xla.wire import ProtobufError, read_number
 from deepprof.collectors.importers.xla.xplane_schema import load_schema
 from deepprof.collectors.times import EARLIEST_UNIX_NS, TIME_LIMIT_NS
 from deepprof.collectors.trace import DEVICES, Trace
-from deepprof.plurals import counted
 
 SUFFIXES = (".xplane.pb", ".xplane.pb.gz")
 PLANES_OF = b"/host:|/device:|/virtualdevice:|Task Environment|#Chip|Host CPUs|Syscalls"
@@ -51,8 +50,7 @@ class XPlane:
         return bool(START.match(head)) or path.name.endswith(SUFFIXES)
 
     def read(self, path: Path, *, details: bool = False) -> Trace:
-        """Return the profile in `path`, which is of one host, with all of its devices; with `details`, call stacks
-        and what compiled operations compute, too.
+        """Return the profile in `path`, which is of one host, with all of its devices; with `details`, call stacks too.
 
         Times count from the profile's start (`clock` "session"), whose time is `epoch_ns`. Raises `TraceError` when the
         file cannot be read, is damaged or no profile, or protobuf is missing. Memory is that of the file, at most
@@ -61,14 +59,14 @@ class XPlane:
         content = read_bytes(path)
         schema = load_schema(path)
         try:
-            programs = HloPrograms(content, schema) if details else None
+            programs = HloPrograms(content, schema)
             profile, header = read_space(content, schema, path, programs)
         except (ProtobufError, schema.error) as error:
             raise _explain(content, path, error) from error
         if not header.planes:
             raise TraceError(path, "is no XPlane profile: it has no plane", "give a file of the profiler's own")
-        tables = attach_programs(profile, programs) if programs else ProgramTables()
-        return _make_trace(path, profile, header, tables, programs.unread if programs else 0)
+        tables = attach_programs(profile, programs, details=details)
+        return _make_trace(path, profile, header, tables, programs.unread)
 
     def covers(self, path: Path) -> Iterable[Path]:
         """Return the files beside `path` that hold the same profile for the trace viewer."""
@@ -120,11 +118,6 @@ def _make_trace(path: Path, profile: Profile, header: XPlaneHeader, tables: Prog
         stacks=tables.stacks,
         instructions=tables.instructions,
     )
-
-
-def write_unread(unread: int) -> str:
-    """Return the note on compiled programs that could not be read."""
-    return f"{counted(unread, 'compiled program')} cannot be read: what it ran has no call stack"
 
 
 def start_clock(device: pl.DataFrame, host: pl.DataFrame, start: Any) -> tuple[Literal["unix", "session"], int | None]:
