@@ -40,7 +40,7 @@ WITH_STACKS = ("host_events", "failed_allocations")  # record tables with `stack
 ADDED = frozenset(
     {
         *("launch_shapes", "event_stacks", "layers", "segments", "failed_allocations", "allocations", "accesses"),
-        *("context_sums", "context_nodes"),
+        *("context_sums", "context_nodes", "instructions", "event_instructions"),
     }
 )
 
