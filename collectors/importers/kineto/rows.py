@@ -163,7 +163,7 @@ class EventColumns:
 
     def number_texts(self, rows: Array, where: Array, events: list[Any], place: str) -> Array:
         """Return the number of each row's text, of the `events` at `where` as they state it."""
-        numbers = self.json.of_reader[rows["json"][:, JSON_TEXTS.index(place)]]
+        numbers: Array = self.json.of_reader[rows["json"][:, JSON_TEXTS.index(place)]]
         if events:
             texts = map(attrgetter(place), events)
             numbers[where] = [self.json.number(bytes(text)) for text in texts]

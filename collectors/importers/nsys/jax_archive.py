@@ -50,7 +50,7 @@ class NsysJax:
         except (TraceError, OSError):
             return False
 
-    def read(self, path: Path, *, details: bool = False) -> Trace:
+    def read(self, path: Path, *, details: bool = False, shapes: bool = True) -> Trace:
         """Return the ranges in `path` with clock "session", devices numbered as in the job.
 
         Each table takes at most `LIMIT_NBYTES` of memory, and as much disk if it is in an archive. Raises `TraceError`
