@@ -163,7 +163,7 @@ def _compare_with_peaks(trace: Trace, recorded: Trace, annotation: TraceAnnotati
     """Give the loops, and what is measured without one, their rooflines; nothing where no operands were read."""
     if trace.operands.is_empty():
         return
-    known = WorkSources(find_costs(trace, recorded), annotation.tree, annotation.layers)
+    known = WorkSources(find_costs(trace, recorded, annotation.tree), annotation.tree, annotation.layers)
     for loops in (look.loops, look.singles):
         loops[:] = [_with_roofline(loop, trace, known) for loop in loops]
 
