@@ -149,7 +149,7 @@ COLLECTIVES = TableSchema.of(
     },
 )
 LAUNCH_SHAPES = TableSchema.of(
-    "How one kernel was launched; read with `details`.",
+    "How one kernel was launched; not read with `shapes=False`.",
     {
         "event": (U32, "the row of `device_events`"),
         "registers": (U32, "registers per thread; on AMD vector registers, accumulators included"),
@@ -159,7 +159,7 @@ LAUNCH_SHAPES = TableSchema.of(
     },
 )
 OPERANDS = TableSchema.of(
-    "The operands of one operator; read with `details`.",
+    "The operands of one operator; not read with `shapes=False`.",
     {
         "event": (U32, "the row of `host_events`"),
         "dims": (TEXT, "their shapes, as JSON"),

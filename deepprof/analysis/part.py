@@ -221,7 +221,7 @@ def _compare_with_peaks(
     trace, recorded = traces
     if recorded.operands.is_empty():
         return
-    known = WorkSources(find_costs(trace, recorded), annotation.tree, annotation.layers)
+    known = WorkSources(find_costs(trace, recorded, annotation.tree), annotation.tree, annotation.layers)
     for loops in (look.loops, look.singles):
         loops[:] = [_with_roofline(loop, trace, known, question.find_peaks(trace, loop.device)) for loop in loops]
 

@@ -53,7 +53,7 @@ class NsysJax:
         except (TraceError, OSError):
             return False
 
-    def read(self, path: Path, *, details: bool = False) -> Trace:
+    def read(self, path: Path, *, details: bool = False, shapes: bool = True) -> Trace:
         """Return the ranges in `path` with clock "session", devices numbered as in the job.
 
         With `details`, also for which lines of Python the operations were made. Each table takes at most `LIMIT_NBYTES`

@@ -49,7 +49,7 @@ class XPlane:
             return False
         return bool(START.match(head)) or path.name.endswith(SUFFIXES)
 
-    def read(self, path: Path, *, details: bool = False) -> Trace:
+    def read(self, path: Path, *, details: bool = False, shapes: bool = True) -> Trace:
         """Return the profile in `path`, which is of one host, with all of its devices; with `details`, call stacks too.
 
         Times count from the profile's start (`clock` "session"), whose time is `epoch_ns`. Raises `TraceError` when the
