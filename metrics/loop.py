@@ -16,6 +16,7 @@ from deepprof.metrics.breakdown.parts import PARTS
 from deepprof.metrics.breakdown.timeline import Timeline
 from deepprof.metrics.cost.roofline_tables import LoopRoofline
 from deepprof.metrics.iteration import LoopMetrics
+from deepprof.metrics.kernels.computed_work import Work
 from deepprof.metrics.top_tables import TopWork
 from deepprof.mining.nesting import NestedBlock
 from deepprof.plurals import counted
@@ -70,7 +71,8 @@ class Loop:
     no loop but one stretch that is measured as an iteration (`metrics.single`). `top` has the kernels and copies that
     take the time of the usual iterations, None where there are none. `anatomy` has the stages and layers of iterations,
     None where they were not looked for. `roofline` has the work of the usual iterations beside the device's peaks, None
-    where the shapes of operands were not recorded, or not read. Of a part of a trace `whole_iterations` is how many
+    where the shapes of operands were not recorded, or not read. `work` is what the device computes in them, None where
+    there are none. Of a part of a trace `whole_iterations` is how many
     iterations the whole has; None: this is no part.
     """
 
@@ -96,6 +98,7 @@ class Loop:
     top: TopWork | None = None
     anatomy: Anatomy | None = None
     roofline: LoopRoofline | None = None
+    work: Work | None = None
     whole_iterations: int | None = None
 
     def __repr__(self) -> str:

@@ -28,6 +28,7 @@ from deepprof.analysis.tables import (
     PLACED_STAGES,
     PLACED_STATE_CHANGES,
     PLACED_STATES,
+    PLACED_WORK,
 )
 from deepprof.collectors.reprs import one_line, shorten_path
 from deepprof.collectors.trace import Accounting, Trace, empty_table
@@ -44,6 +45,7 @@ from deepprof.metrics.contexts.per_iteration import measure_iterations, summariz
 from deepprof.metrics.contexts.tree import ContextTree, build_tree
 from deepprof.metrics.cost.roofline_tables import LoopRoofline
 from deepprof.metrics.iteration_table import BUSY
+from deepprof.metrics.kernels.computed_work import find_matrix_unit_ratio
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.names import with_names
 from deepprof.metrics.operators import is_stand_in
@@ -155,6 +157,7 @@ class Analysis:
     missing: tuple[str, ...] = ()
     timelines: Mapping[tuple[int, int], Timeline] = field(default_factory=dict)  # by rank and device
     breakdown: pl.DataFrame = field(default_factory=lambda: empty_table(BREAKDOWN))  # where each device's span goes
+    recorded_work: pl.DataFrame = field(default_factory=lambda: empty_table(PLACED_WORK))  # of whole recordings
     ranks: RankComparison | None = None  # for a job of several ranks or devices
     sharing: tuple[SharedDevice, ...] = ()  # devices that several of the ranks have work on
     stretches: tuple[WorkWithoutLoop, ...] = ()  # one per device without a loop
@@ -341,6 +344,23 @@ class Analysis:
     def copies(self) -> pl.DataFrame:
         """Which copies take that time: `loop`, rank, device, stream, and the columns of `TOP_COPIES`."""
         return _put_in_places(PLACED_COPIES, ((place, top.copies) for place, top in self.top_work))
+
+    @cached_property
+    def work(self) -> pl.DataFrame:
+        """What devices compute, by category, precision and unit, with the schema `PLACED_WORK`.
+
+        First of each loop, per iteration; then, with `loop` null, of the whole recording.
+        """
+        known = (
+            ({"loop": k, "rank": loop.rank, "device": loop.device}, loop.work) for k, loop in enumerate(self.loops)
+        )
+        of_loops = _put_in_places(PLACED_WORK, ((place, each.table) for place, each in known if each is not None))
+        return pl.concat([of_loops, self.recorded_work])
+
+    @property
+    def matrix_unit_ratio(self) -> float | None:
+        """The share of the products' time on matrix units in all recordings; None without products of known unit."""
+        return find_matrix_unit_ratio(self.recorded_work)
 
     @cached_property
     def metrics(self) -> pl.DataFrame:

@@ -18,6 +18,7 @@ from deepprof.metrics.contexts.measures import MEASURES
 from deepprof.metrics.contexts.per_iteration import IN_ITERATIONS, IN_LOOPS
 from deepprof.metrics.contexts.tree import CONTEXTS
 from deepprof.metrics.iteration import ITERATIONS, LOOP_METRICS
+from deepprof.metrics.kernels.computed_work import WORK
 from deepprof.metrics.ranks.comparison import GROUP_ARRIVALS, GROUP_SKEWS, GROUP_WAITS
 from deepprof.metrics.ranks.ranks_table import RANKS
 from deepprof.metrics.sharing.losses import LOSSES
@@ -76,6 +77,10 @@ EVENTS_IN_ITERATIONS = TableSchema.side_by_side(
 )
 PLACED_STREAMS = TableSchema.side_by_side(STREAMS.row, (RANK, STREAMS))
 PLACED_ITERATIONS = TableSchema.side_by_side(ITERATIONS.row, (PLACE, ITERATIONS, PARTS))
+PLACED_WORK = TableSchema.side_by_side(
+    "What a device computes: the kernels of one category, precision and unit. `loop` is null for the whole recording.",
+    (LOOP, RANK, DEVICE, WORK),
+)
 PLACED_KERNELS = TableSchema.side_by_side(TOP_KERNELS.row, (PLACE, TOP_KERNELS))
 PLACED_COPIES = TableSchema.side_by_side(TOP_COPIES.row, (PLACE, TOP_COPIES))
 PLACED_CONTEXTS = TableSchema.side_by_side(
@@ -99,6 +104,7 @@ ANALYSIS_TABLES: Mapping[str, TableSchema] = MappingProxyType(
         "kernels": PLACED_KERNELS,
         "copies": PLACED_COPIES,
         "breakdown": BREAKDOWN,
+        "work": PLACED_WORK,
         "states": PLACED_STATES,
         "state_changes": PLACED_STATE_CHANGES,
         "streams": PLACED_STREAMS,
@@ -150,6 +156,8 @@ ANALYSIS_JOINS = (
     TableJoin("iterations", "metrics", ON_LOOP, "the figures of the loop"),
     TableJoin("iterations", "streams", ON_STREAM, "the main stream"),
     TableJoin("kernels", "metrics", ON_LOOP, "the figures of the loop"),
+    TableJoin("work", "metrics", ON_LOOP, "the figures of the loop"),
+    TableJoin("work", "breakdown", ON_DEVICE, "where the time of the device goes"),
     TableJoin("copies", "metrics", ON_LOOP, "the figures of the loop"),
     TableJoin("metrics", "breakdown", ON_DEVICE, "where the time of the device goes"),
     TableJoin("streams", "breakdown", ON_DEVICE, "where the time of the device goes"),

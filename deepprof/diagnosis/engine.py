@@ -15,6 +15,7 @@ from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.rule import Examine, Rule, Subject
 from deepprof.metrics.contexts.history import ContextsOfRank
 from deepprof.metrics.contexts.per_loop import LoopContexts
+from deepprof.metrics.kernels.loop_work import LoopWork
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.memory.device_memory import DeviceMemory
 from deepprof.metrics.ranks.comparison import RankComparison
@@ -34,6 +35,11 @@ def diagnose_loop(loop: Loop, trace: Trace, chosen: Sequence[Examine] | None = N
 def diagnose_contexts(seen: LoopContexts) -> list[Finding]:
     """Return what all rules on calling contexts find in those of one loop."""
     return run(_rules_on("contexts"), seen)
+
+
+def diagnose_work(seen: LoopWork) -> list[Finding]:
+    """Return what all rules on computing find in the work of one loop."""
+    return run(_rules_on("work"), seen)
 
 
 def diagnose_memory(memory: DeviceMemory) -> list[Finding]:
@@ -71,6 +77,12 @@ def _rules_on(subject: Subject) -> tuple[Examine, ...]:
 def declared_rules() -> tuple[Rule[...], ...]:
     """Return the rules that say more of themselves than their findings: the built-in ones, and plug-ins' alike."""
     return tuple(each for each in installed_rules() if isinstance(each, Rule))
+
+
+@cache
+def rules_on_work() -> frozenset[str]:
+    """Return the names of the rules on what devices compute."""
+    return frozenset(each.name for each in declared_rules() if each.subject == "work")
 
 
 @cache

@@ -13,16 +13,16 @@ from deepprof.metrics.loop import Loop
 
 P = ParamSpec("P")
 Examine = Callable[..., Iterable[Finding]]
-Subject = Literal["loop", "contexts", "memory", "shares", "ranks", "history"]
+Subject = Literal["loop", "contexts", "work", "memory", "shares", "ranks", "history"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule(Generic[P]):
     """A rule, called as the function that it was made of.
 
-    `subject` states what it examines: one loop of one trace, the calling contexts of a loop, the memory of a device, a
-    rank's shares of devices, the ranks of a job, or what a rank that runs has sent of its contexts (`diagnosis.engine`
-    calls each kind). It is about the `parts` of an
+    `subject` states what it examines: one loop of one trace, the calling contexts of a loop, what a loop's device
+    computes, the memory of a device, a rank's shares of devices, the ranks of a job, or what a rank that runs has sent
+    of its contexts (`diagnosis.engine` calls each kind). It is about the `parts` of an
     iteration, of which a share from `limits.warning` on must be in a finding or have a reason why not. `explains` names
     the rules of its symptoms. With `delays_rank` it is a reason why a rank is late, where only that rank has it.
     """

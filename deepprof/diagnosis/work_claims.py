@@ -1,0 +1,89 @@
+"""Findings on what a device computes: what rules on work have in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from deepprof.diagnosis.finding import Finding, Severity
+from deepprof.diagnosis.judgement import FindingTexts, Numbers, SeverityLimits, many
+from deepprof.metrics.contexts.code_lines import Place, describe_place, find_most
+from deepprof.metrics.kernels.loop_work import LoopWork
+
+LEADS = 0.5  # of the time the device must work: else what it waits for comes first
+LIMITS = SeverityLimits(warning=0.05, critical=0.3)  # of an iteration, that could be saved
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkClaim:
+    """A claim of `rule`: that some `kernels` of a device, rows of `Work.kernels`, take longer than they need to.
+
+    `saved_ns` is a bound: what an iteration could save at most, as the summary states on what assumption. `certainty`
+    is how sure it is that the kernels are what the finding takes them for, and that the change is possible.
+    """
+
+    rule: str
+    seen: LoopWork
+    kernels: pl.DataFrame
+    saved_ns: float
+    limits: SeverityLimits = LIMITS
+    certainty: float = 0.8
+
+    @property
+    def taken_ns(self) -> float:
+        """The time of the kernels, per iteration."""
+        return float(self.kernels["time_ns"].sum())
+
+    @property
+    def work_share(self) -> float:
+        """That time as a share of the computing time."""
+        return self.seen.work_share(self.taken_ns)
+
+    @property
+    def severity(self) -> Severity:
+        """How much could be saved; a remark where the device waits for most of the time."""
+        return self.limits.rate(self.seen.share(self.saved_ns)) if self.seen.busy_ratio >= LEADS else "info"
+
+    def conclude(self, texts: FindingTexts, evidence: Numbers) -> Finding:
+        """Return the finding, with the line of code that launches most of the kernels, where it is known."""
+        loop, saved = self.seen.loop, round(self.saved_ns)
+        index = loop.usual["index"]
+        return Finding(
+            rule=self.rule,
+            severity=self.severity,
+            title=texts.title,
+            summary=texts.summary,
+            evidence={**self._describe(), **evidence},
+            advice=texts.advice,
+            confidence=round(self.certainty * loop.confidence * many(loop.usual.height), 3),
+            headroom_ns_per_iteration=None if loop.single == "recording" else saved,
+            **loop.place,
+            iterations=None if loop.single else (int(index[0]), int(index[-1])),
+            location=self._find_place() or None,
+            parts={} if loop.single else {"compute_ns": saved},
+        )
+
+    def _describe(self) -> dict[str, int | float]:
+        """Return the numbers that every finding on work rests on."""
+        return {
+            "cost_ns_per_iteration": round(self.saved_ns),
+            "share_ratio": round(self.seen.share(self.saved_ns), 4),
+            "kernel_ns_per_iteration": round(self.taken_ns),
+            "work_share_ratio": round(self.work_share, 4),
+            "kernels_per_iteration": round(float(self.kernels["kernels"].sum()), 2),
+            "iteration_ns": round(self.seen.iteration_ns),
+            "busy_ratio": round(self.seen.busy_ratio, 4),
+        }
+
+    def _find_place(self) -> Place:
+        """Return the place in the code where most of the kernels' time is launched, empty where it is not known."""
+        contexts = self.seen.contexts
+        if contexts is None:
+            return {}
+        names = self.kernels["name"].unique()
+        named = contexts.table.select((pl.col("kind") == "kernel") & pl.col("name").is_in(names.implode())).to_series()
+        own = np.where(named.fill_null(value=False).to_numpy(), contexts.table["own_device_ns"].to_numpy(), 0.0)
+        found = find_most(contexts.table, own)
+        return {} if found is None else describe_place(contexts.table, contexts.lines, found)
