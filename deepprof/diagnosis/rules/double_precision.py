@@ -59,13 +59,14 @@ def _measure_double(seen: LoopWork) -> pl.DataFrame:
     twins = seen.work.kernels.select(as_float="name", twin_ns="mean_ns").unique("as_float")
     found = rows.filter(double.fill_null(value=False) & (pl.col("category") != "communication"))
     joined = found.join(twins, on="as_float", how="left", maintain_order="left")
-    return joined.with_columns(twin_times=pl.col("mean_ns") / pl.col("twin_ns"))
+    other = pl.when(pl.col("as_float") != name).then("twin_ns")
+    return joined.with_columns(twin_times=pl.col("mean_ns") / other)
 
 
 def _conclude(seen: LoopWork, kernels: pl.DataFrame, device: str | None, ratio: float | None) -> Finding:
     """Return the finding; `ratio` is the rate of float64 over that of float32."""
     fraction = 1.0 if ratio is None else 1 - ratio
-    by_twin = 1 - 1 / pl.max_horizontal("twin_times", pl.lit(1.0))
+    by_twin = 1 - 1 / pl.col("twin_times").clip(1.0)
     saved_ns = float(kernels.select((pl.col("time_ns") * by_twin.fill_null(fraction)).sum()).item())
     claim = WorkClaim(rule="double-precision", seen=seen, kernels=kernels, saved_ns=saved_ns, certainty=CERTAINTY)
     rate = (

@@ -35,7 +35,7 @@ FALLBACKS = (
         r"^naive_conv_",
         "MIOpen's naive convolution",
         "Let MIOpen find another kernel: use half precision or channels_last, sizes of channels that are multiples of "
-        "8, a newer ROCm, or tune once with MIOPEN_FIND_ENFORCE=3; see that no MIOPEN_DEBUG_CONV_* switches kernels off.",
+        "8, a newer ROCm, or tune once with MIOPEN_FIND_ENFORCE=3; look for MIOPEN_DEBUG_CONV_* in the environment.",
     ),
     _Fallback(
         r"conv_depthwise[23]d_|DepthwiseConv2d(?:Backprop\w*)?GPUKernel",

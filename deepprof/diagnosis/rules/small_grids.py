@@ -11,13 +11,13 @@ from deepprof.diagnosis.judgement import FindingTexts, format_ms, format_percent
 from deepprof.diagnosis.products import count_multiprocessors
 from deepprof.diagnosis.rule import rule
 from deepprof.diagnosis.work_claims import LEADS, WorkClaim
-from deepprof.diagnosis.work_evidence import describe_kernels, is_enough, name_whole
+from deepprof.diagnosis.work_evidence import describe_kernels, is_enough, name_whole, share_of_kernels
 from deepprof.metrics.kernels.loop_work import LoopWork
 
 FULL = 0.5  # of the multiprocessors: a grid of more leaves less idle than the last wave of a large grid does
 LONG_NS = 10_000  # a shorter kernel is over when all its blocks have begun: fewer kernels help it, not more blocks
 ALONE = 0.9  # of a kernel's time: beside others it leaves them the rest of the device
-LEAST = 0.15  # of the computing time
+LEAST = 0.15  # of the kernels' time
 CERTAINTY = 0.6  # some algorithms have no more blocks
 # A collective has few blocks so that others can run beside it.
 LEFT_OUT = ("communication", "memory_set_copy", "unknown")
@@ -36,7 +36,7 @@ def small_grids(seen: LoopWork) -> Iterator[Finding]:
         return
     small = _list_small(seen, cores)
     taken_ns = float(small["part_ns"].sum()) / seen.iterations
-    if taken_ns and seen.work_share(taken_ns) >= LEAST:
+    if taken_ns and share_of_kernels(seen, taken_ns) >= LEAST:
         yield _conclude(seen, small, cores)
 
 
