@@ -16,7 +16,7 @@ from deepprof.metrics.breakdown.parts import PARTS
 from deepprof.metrics.breakdown.timeline import Timeline
 from deepprof.metrics.cost.roofline_tables import LoopRoofline
 from deepprof.metrics.iteration import LoopMetrics
-from deepprof.metrics.kernels.work import Work
+from deepprof.metrics.kernels.computed_work import Work
 from deepprof.metrics.top_tables import TopWork
 from deepprof.mining.nesting import NestedBlock
 from deepprof.plurals import counted

@@ -99,10 +99,12 @@ def intersect(ones: Spans, others: Spans) -> Spans:
 def divide(starts: Int64s, ends: Int64s, *, behind: npt.NDArray[np.bool_] | None = None) -> npt.NDArray[np.float64]:
     """Return for each span [start, end) its part of their union, in ns: where several lie, each has an equal part.
 
-    The parts add up to the length of the union. Spans that are `behind` have only what no other span covers.
+    The parts add up to the length of the union. Spans that are `behind` have only what no other span covers; those that
+    end before they start have nothing.
     """
-    if not len(starts):
-        return np.zeros(0)
+    ends = np.maximum(starts, ends)
+    if not len(starts) or _are_apart(starts, ends):
+        return (ends - starts).astype(np.float64)
     later = np.zeros(len(starts), np.bool_) if behind is None else behind
     bounds = np.unique(np.concatenate([starts, ends]))
     first, last = np.searchsorted(bounds, starts), np.searchsorted(bounds, ends)
@@ -114,3 +116,8 @@ def divide(starts: Int64s, ends: Int64s, *, behind: npt.NDArray[np.bool_] | None
         parts[chosen] = before[last[chosen]] - before[first[chosen]]
         free = np.where(many > 0, 0, free)
     return np.maximum(parts, 0.0)
+
+
+def _are_apart(starts: Int64s, ends: Int64s) -> bool:
+    """Return whether each span starts after the end of all before it: most streams run one kernel after another."""
+    return bool((starts[1:] >= np.maximum.accumulate(ends)[:-1]).all())

@@ -1,9 +1,10 @@
 """Which kernels and which copies take the time of a mean iteration, or of a recording without one.
 
-All events of the device, on any stream, belong to the iteration in which they start. The time of a name is the time in
-which at least one call of it runs: calls that overlap count once. Calls of different names that overlap both count, so
-that all names together may take longer than the device is busy. Shares are of the mean iteration's time, as in the
-table of parts, and not of the busy time.
+The time of a kernel's title (`metrics.kernels.kernel_titles`) is its part of the time in which any kernel runs: where
+several run at once each has an equal part of that time, and collectives only have what nothing hides
+(`metrics.kernels.running`). So the rows add up to the compute time and the exposed communication of the table of parts.
+Copies belong to the iteration in which they start, and the time of a kind of copies is that in which at least one of
+them runs. Shares are of the mean iteration's time, as in the table of parts, and not of the busy time.
 """
 
 from __future__ import annotations
@@ -15,49 +16,50 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from deepprof.collectors.names.short import shorten
 from deepprof.collectors.trace import Trace
+from deepprof.metrics.kernels.classify import KernelKinds
+from deepprof.metrics.kernels.computed_work import list_running_kinds
+from deepprof.metrics.kernels.kernel_titles import title_kernels
+from deepprof.metrics.kernels.readable_names import name_instructions
+from deepprof.metrics.kernels.running import OUTSIDE
 from deepprof.metrics.loop import Loop
-from deepprof.metrics.operators import is_stand_in
 from deepprof.metrics.streams import busy_time
 from deepprof.metrics.top_tables import TOP_COPIES, TOP_KERNELS, TopWork
 
 Int64s = npt.NDArray[np.int64]
+Over = Literal["iterations", "marked step", "recording"]
 
-MOST_NAMES = 1_000  # names that are shortened one by one; only artificial traces have more
-OTHERS = "(others)"
-BACKWARD_STEP = "autograd::engine::evaluate_function: "
 COLUMNS = ("start_ns", "end_ns", "device", "activity", "name_id", "copy_kind", "nbytes")
 # Words in a copy's name, as in "Memcpy HtoD (Pageable -> Device)"; the first that it contains counts.
 MEMORIES = ("pageable", "pinned", "managed")
 
 
-def top_of_loop(loop: Loop, trace: Trace) -> TopWork | None:
+def top_of_loop(loop: Loop, trace: Trace, kinds: KernelKinds) -> TopWork | None:
     """Return what takes the time of the iterations that the table of parts is a mean of; None where there are none."""
     usual = loop.usual
     if usual.is_empty():
         return None
     begin = usual["start_ns"].to_numpy()
-    return measure_top(trace, loop.device, begin, begin + usual["iteration_ns"].to_numpy(), loop.single or "iterations")
+    windows = begin, begin + usual["iteration_ns"].to_numpy()
+    return measure_top(trace, kinds, loop.device, windows, loop.single or "iterations")
 
 
-def top_of_recording(trace: Trace, device: int) -> TopWork | None:
+def top_of_recording(trace: Trace, device: int, kinds: KernelKinds) -> TopWork | None:
     """Return what takes the time of a device from its first event to its last; None where it has no work."""
     events = trace.device_events.lazy().filter((pl.col("device") == device) & (pl.col("activity") != "sync"))
     first, last = events.select(pl.col("start_ns").min(), pl.col("end_ns").max()).collect().row(0)
     if first is None or last <= first:
         return None
-    return measure_top(trace, device, np.array([first]), np.array([last]), "recording")
+    return measure_top(trace, kinds, device, (np.array([first]), np.array([last])), "recording")
 
 
-def measure_top(
-    trace: Trace, device: int, begin: Int64s, until: Int64s, over: Literal["iterations", "marked step", "recording"]
-) -> TopWork:
-    """Return the means over the stretches [begin, until), one or more, which are sorted and do not overlap."""
-    work = select_work(trace, device, begin, until)
+def measure_top(trace: Trace, kinds: KernelKinds, device: int, windows: tuple[Int64s, Int64s], over: Over) -> TopWork:
+    """Return the means over the windows, one or more: starts and ends, sorted and without overlap."""
+    begin, until = windows
+    trace = name_instructions(trace)
     count, mean_ns = len(begin), float((until - begin).mean())
-    kernels = _sum_kernels(work.filter(pl.col("activity").is_in(["kernel", "graph"])), trace)
-    copies = _sum_copies(work.filter(pl.col("activity") == "memcpy"), trace)
+    kernels = _sum_kernels(list_running_kinds(trace, kinds, device, windows), trace, kinds)
+    copies = _sum_copies(select_work(trace, device, begin, until).filter(pl.col("activity") == "memcpy"), trace)
     return TopWork(
         over=over,
         iterations=count,
@@ -79,35 +81,25 @@ def select_work(trace: Trace, device: int, begin: Int64s, until: Int64s) -> pl.D
     return rows.with_columns(ns=pl.col("end_ns") - pl.col("start_ns"))
 
 
-def _sum_kernels(kernels: pl.DataFrame, trace: Trace) -> pl.DataFrame:
-    """Return `name`, `variants` (full names), `calls`, `ns` and `max_ns` of each short name."""
-    label, names = label_kernels(kernels, trace)
-    summed = kernels.group_by(label=label).agg(
-        variants=pl.col("name_id").n_unique(), **total_calls(), max_ns=pl.col("ns").max()
+def _sum_kernels(kernels: pl.DataFrame, trace: Trace, kinds: KernelKinds) -> pl.DataFrame:
+    """Return `name`, `variants` (full names), `calls`, `ns`, `mean_ns` and `max_ns` of each title."""
+    label, names = title_kernels(kernels, trace, kinds)
+    starts = pl.col("window") != OUTSIDE
+    lengths = pl.col("ns").filter(starts | ~starts.any())
+    groups = kernels.with_columns(label=label).group_by("label", maintain_order=True)
+    summed = groups.agg(
+        variants=pl.col("name_id").n_unique(),
+        calls=starts.sum(),
+        ns=pl.col("part_ns").sum(),
+        mean_ns=lengths.mean().round(),
+        max_ns=lengths.max(),
     )
     return summed.with_columns(name=names.gather(summed["label"]))
 
 
-def label_kernels(kernels: pl.DataFrame, trace: Trace) -> tuple[pl.Expr, pl.Series]:
-    """Return the number of the short name of each of `kernels` (`name_id`, `ns`), and the short names by number."""
-    ids = kernels.group_by("name_id").agg(pl.col("ns").sum()).sort("ns", "name_id", descending=[True, False])["name_id"]
-    full = trace.names.gather(ids).fill_null("").to_list()
-    call_it = _name_operator if is_stand_in(trace) else shorten
-    short = [call_it(name) for name in full[:MOST_NAMES]] + [OTHERS] * (len(full) - MOST_NAMES)
-    numbers = {name: number for number, name in enumerate(dict.fromkeys(short))}
-    labels = pl.Series([numbers[name] for name in short], dtype=pl.UInt32)
-    label = pl.col("name_id").replace_strict(ids, labels, return_dtype=pl.UInt32())
-    return label, pl.Series(list(numbers), dtype=pl.String)
-
-
-def _name_operator(name: str) -> str:
-    """Return an operator's name without the prefix of every backward step; other namespaces show the owner."""
-    return name.removeprefix(BACKWARD_STEP)
-
-
 def total_calls() -> dict[str, pl.Expr]:
-    """Return a group's number of `calls`, their summed durations `spent_ns`, and `ns`, the time in which any ran."""
-    return {"calls": pl.len(), "spent_ns": pl.col("ns").sum(), "ns": busy_time()}
+    """Return a group's number of `calls`, and `ns`, the time in which any ran."""
+    return {"calls": pl.len(), "ns": busy_time()}
 
 
 def _sum_copies(copies: pl.DataFrame, trace: Trace) -> pl.DataFrame:
@@ -134,7 +126,6 @@ def _average(sums: pl.DataFrame, count: int, mean_ns: float) -> pl.DataFrame:
         "calls": (pl.col("calls") / count).round(3),
         "time_ns": (pl.col("ns") / count).round(),
         "share_ratio": (pl.col("ns") / (count * max(mean_ns, 1.0))).round(6),
-        "mean_ns": (pl.col("spent_ns") / pl.col("calls")).round(),
     }
     if "nbytes" in sums.columns:
         rate = pl.when(pl.col("known_ns") > 0).then(pl.col("nbytes") / pl.col("known_ns"))

@@ -14,12 +14,18 @@ from deepprof.plurals import counted
 I64, F64, TEXT = pl.Int64(), pl.Float64(), pl.String()
 
 TOP_KERNELS = TableSchema.of(
-    "The kernels of one short name, means per iteration; the name that takes most time first.",
+    "The kernels of one short name that compute the same, means per iteration; those that take most time first.",
     {
-        "name": (TEXT, "the short, usual name"),
+        "name": (
+            TEXT,
+            "the short, usual name; in parentheses its function, or what else tells it apart",
+        ),
         "variants": (I64, "how many full names it covers"),
         "calls": (F64, "calls per iteration"),
-        "time_ns": (I64, "time per iteration in which any call of it runs"),
+        "time_ns": (
+            I64,
+            "their part of the time in which kernels run, per iteration; equal parts where they overlap",
+        ),
         "share_ratio": (F64, "that time over the mean iteration's"),
         "mean_ns": (I64, "the mean length of one call"),
         "max_ns": (I64, "the length of the longest call"),

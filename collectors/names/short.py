@@ -17,8 +17,9 @@ TOKEN = re.compile(
 CLOSES = {")": "(", ">": "<", "}": "{", "]": "["}
 OPENS = {opening: closing for closing, opening in CLOSES.items()}
 QUALIFIERS = ("const", "volatile", "&", "&&", "noexcept")
-# Names that many different kernels share: their first template argument distinguishes them.
-GENERIC = re.compile(r"[Kk]ernel2?|device_kernel|_kernel_agent|kernel_entry|run|apply|enable_sm\w+")
+# Names that many different kernels share: their first template argument that is no number distinguishes them.
+GENERIC = re.compile(r"[Kk]ernel2?|device_kernel|_kernel_agent|kernel_entry|kentry|run|apply|enable_sm\w+")
+NUMBER = re.compile(r"(?:\(\w+\))?-?\d+[uUlL]*|true|false")
 NAMELESS = frozenset({"lambda", "operator()"})
 SOURCE_NAME = re.compile(r"(\d{1,4})(?=[A-Za-z_])")
 MANGLED_START = re.compile(r"_Z(?:N[rVKRO]*)?(?:St)?")
@@ -141,13 +142,17 @@ def _close_bracket(opened: list[tuple[str, int]], depth: dict[str, int], bracket
 
 
 def _first_argument(arguments: str) -> str:
-    """Return the first of the template `arguments`."""
-    spelled = ""
+    """Return the first of the template `arguments` that is no number; the first one if all are."""
+    spelled: list[str] = [""]
     for piece, content in _outline(arguments):
         if piece == ",":
-            break
-        spelled += piece if content is None else piece + content + OPENS[piece]
-    return spelled.strip()
+            if not NUMBER.fullmatch(spelled[-1].strip()):
+                break
+            spelled.append("")
+        else:
+            spelled[-1] += piece if content is None else piece + content + OPENS[piece]
+    last = spelled[-1].strip()
+    return spelled[0].strip() if NUMBER.fullmatch(last) else last
 
 
 def _last_source_name(text: str) -> str:

@@ -45,6 +45,7 @@ from deepprof.metrics.contexts.per_iteration import measure_iterations, summariz
 from deepprof.metrics.contexts.tree import ContextTree, build_tree
 from deepprof.metrics.cost.roofline_tables import LoopRoofline
 from deepprof.metrics.iteration_table import BUSY
+from deepprof.metrics.kernels.computed_work import find_matrix_unit_ratio
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.names import with_names
 from deepprof.metrics.operators import is_stand_in
@@ -355,6 +356,11 @@ class Analysis:
         )
         of_loops = _put_in_places(PLACED_WORK, ((place, each.table) for place, each in known if each is not None))
         return pl.concat([of_loops, self.recorded_work])
+
+    @property
+    def matrix_unit_ratio(self) -> float | None:
+        """The share of the products' time on matrix units in all recordings; None without products of known unit."""
+        return find_matrix_unit_ratio(self.recorded_work)
 
     @cached_property
     def metrics(self) -> pl.DataFrame:

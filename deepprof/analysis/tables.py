@@ -18,7 +18,7 @@ from deepprof.metrics.contexts.measures import MEASURES
 from deepprof.metrics.contexts.per_iteration import IN_ITERATIONS, IN_LOOPS
 from deepprof.metrics.contexts.tree import CONTEXTS
 from deepprof.metrics.iteration import ITERATIONS, LOOP_METRICS
-from deepprof.metrics.kernels.work import WORK
+from deepprof.metrics.kernels.computed_work import WORK
 from deepprof.metrics.ranks.comparison import GROUP_ARRIVALS, GROUP_SKEWS, GROUP_WAITS
 from deepprof.metrics.ranks.ranks_table import RANKS
 from deepprof.metrics.sharing.losses import LOSSES

@@ -15,6 +15,7 @@ import msgspec
 from deepprof.metrics.breakdown.costs import mean_parts
 from deepprof.metrics.breakdown.parts import PART_NAMES
 from deepprof.render.anatomy import AnatomyBlock, describe_anatomy
+from deepprof.render.computed import LoopWorkRow, WorkRow, describe_loop_work, describe_recorded_work
 from deepprof.render.ranks import RankBlock, SkewBlock, describe_ranks, describe_skews, list_missing
 from deepprof.render.sharing import SharedDeviceBlock, describe_sharing
 from deepprof.render.top import TopWorkBlock, describe_top
@@ -69,6 +70,7 @@ class _TraceBlock(msgspec.Struct, frozen=True, kw_only=True):
     accounting: _AccountingBlock
     streams: list[_StreamBlock]
     notes: list[str]
+    matrix_unit_ratio: float | None
 
 
 class _AgreementBlock(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,6 +148,8 @@ class _LoopBlock(msgspec.Struct, frozen=True, kw_only=True):
     metrics: dict[str, MetricValue]
     anatomy: AnatomyBlock | None
     roofline: RooflineBlock | None
+    work: list[LoopWorkRow]
+    matrix_unit_ratio: float | None
 
 
 class _FindingBlock(msgspec.Struct, frozen=True, kw_only=True):
@@ -187,6 +191,7 @@ class _ReportBlock(msgspec.Struct, frozen=True, kw_only=True):
     trace: _TraceBlock
     loops: list[_LoopBlock]
     no_loop_reason: str | None
+    work: list[WorkRow]
     top_work: list[TopWorkBlock]
     ranks: list[RankBlock]
     missing_ranks: list[int] | None
@@ -211,6 +216,7 @@ def report(analysis: Analysis, *, limit: int | None = MAX_FINDINGS) -> _ReportBl
         trace=_describe_traces(analysis),
         loops=[_describe_loop(loop) for loop in analysis.loops],
         no_loop_reason=analysis.no_loop_reason,
+        work=describe_recorded_work(analysis),
         top_work=describe_top(analysis),
         ranks=describe_ranks(analysis),
         missing_ranks=list_missing(analysis),
@@ -238,7 +244,13 @@ def _describe_traces(analysis: Analysis) -> _TraceBlock:
         accounting=_account(recordings),
         streams=[msgspec.convert(row, _StreamBlock) for row in analysis.streams.to_dicts()],
         notes=list_notes(analysis),
+        matrix_unit_ratio=_round_share(analysis.matrix_unit_ratio),
     )
+
+
+def _round_share(ratio: float | None) -> float | None:
+    """Return a share with six digits."""
+    return None if ratio is None else round(ratio, 6)
 
 
 def list_notes(analysis: Analysis) -> list[str]:
@@ -295,6 +307,8 @@ def _describe_loop(loop: Loop) -> _LoopBlock:
         metrics=_describe_metrics(loop),
         anatomy=describe_anatomy(loop),
         roofline=describe_roofline(loop.roofline),
+        work=describe_loop_work(loop),
+        matrix_unit_ratio=None if loop.work is None else _round_share(loop.work.matrix_unit_ratio),
     )
 
 

@@ -75,13 +75,36 @@ def fit_columns(page: TextPage, header: Sequence[str], rows: Sequence[TextRow], 
 def _cut_labels(page: TextPage, rows: Sequence[TextRow], room: int) -> list[str]:
     """Return the rows' labels in `room` columns; different ones that would look alike keep the part that differs."""
     cut = [_label(page, row, room) for row in rows]
-    for text in {text for text in cut if cut.count(text) > 1}:
-        alike = [number for number, each in enumerate(cut) if each == text and not rows[number].became]
-        whole = [page.show(rows[number].label) for number in alike]
-        first = _count_common(whole)
-        for number, name in zip(alike, whole, strict=True):
-            cut[number] = _shorten_around(name, first, room) if len(name) > room else name
+    names = [page.show(row.label) for row in rows]
+    groups = [number for number, row in enumerate(rows) if not row.became]
+    for alike in _find_alike(groups, cut):
+        _cut_apart(alike, names, cut, room)
     return cut
+
+
+def _find_alike(numbers: Sequence[int], cut: Sequence[str]) -> list[list[int]]:
+    """Return the groups of two or more rows with one text."""
+    texts: dict[str, list[int]] = {}
+    for number in numbers:
+        texts.setdefault(cut[number], []).append(number)
+    return [alike for alike in texts.values() if len(alike) > 1]
+
+
+def _cut_apart(alike: Sequence[int], names: Sequence[str], cut: list[str], room: int) -> None:
+    """Cut the names of some rows so that what differs stays, or where that is not enough, number them."""
+    first = _count_common([names[number] for number in alike])
+    for number in alike:
+        name = names[number]
+        cut[number] = _shorten_around(name, first, room) if len(name) > room else name
+    for still in _find_alike(alike, cut):
+        if len({names[number] for number in still}) == 1:
+            continue  # they are the same
+        if len(still) < len(alike):
+            _cut_apart(still, names, cut, room)
+        else:
+            for place, number in enumerate(still, 1):
+                mark = f"~{place}"
+                cut[number] = cut[number][: room - len(mark)] + mark
 
 
 def _shorten_around(text: str, first: int, room: int) -> str:

@@ -10,6 +10,7 @@ from deepprof.metrics.breakdown.parts import PART_NAMES
 from deepprof.plurals import counted, verb
 from deepprof.render.anatomy import print_anatomy
 from deepprof.render.answer import choose_loop, describe_location, find_mean, find_time, print_answer
+from deepprof.render.computed import print_loop_work, print_recorded_work
 from deepprof.render.origin import LOOPS, print_origin
 from deepprof.render.page import TextPage
 from deepprof.render.ranks import print_ranks
@@ -49,6 +50,7 @@ BAR, ASCII_BAR = "█", "#"
 
 
 PATHS = 3
+TITLES = 10  # of findings beyond the limit
 NOTES = 4  # in full with -v
 ALIKE = 0.02  # of the kernels of an iteration: ranks of one program differ by up to this share
 LONG = 200  # characters of a note: recorders quote whole paths and commands
@@ -88,6 +90,7 @@ def _print_without_loop(analysis: Analysis, reason: str, page: TextPage) -> None
     page.line(words.speak(reason), indent=2)
     totals = {name: float(analysis.breakdown[name].sum()) for name in PART_NAMES}
     print_breakdown(f"where {words.whole} goes", totals, page, words.parts)
+    print_recorded_work(analysis, page, words)
     longest = max(analysis.stretches, key=lambda each: each.top.mean_ns, default=None)
     if longest is not None:
         several = len(analysis.stretches) > 1
@@ -215,6 +218,7 @@ def _print_loop(loop: Loop, page: TextPage, words: Wording) -> None:
     if means:
         over = counted(loop.usual.height, "iteration")
         print_breakdown(f"where the time goes, mean of {over}", means, page, words.parts)
+        print_loop_work(loop, means["exposed_communication_ns"], page, words)
     print_anatomy(loop, page, on_cpu=words.on_cpu)
     print_top(loop.top, page, words.work)
 
@@ -249,10 +253,17 @@ def _print_findings(analysis: Analysis, page: TextPage, limit: int | None) -> No
         _print_finding(cause, page, number, _describe_cost(cause, analysis))
         _print_symptoms([f for f in shown if f.caused_by == cause.rule], page)
         _print_repetitions(cause, analysis, page)
-    hidden = [f for f in analysis.findings[len(shown) :] if f.rule != f.caused_by]
-    if hidden:
-        page.line(f"{counted(len(hidden), 'more finding')}; --all shows them", "dim", indent=2)
+    _print_hidden([f for f in analysis.findings[len(shown) :] if f.rule != f.caused_by], page)
     _print_missing_lines(analysis, page)
+
+
+def _print_hidden(findings: Sequence[Finding], page: TextPage) -> None:
+    """Print the titles of the findings beyond the limit, symptoms only as a number."""
+    if not findings:
+        return
+    page.line(f"{counted(len(findings), 'more finding')}; --all shows them in full", "dim", indent=2)
+    for finding in [each for each in findings if each.caused_by is None][:TITLES]:
+        page.line(f"{ICONS[finding.severity]} {finding.rule}: {finding.title}", "dim", indent=4, hang=2)
 
 
 def _print_missing_lines(analysis: Analysis, page: TextPage) -> None:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import polars as pl
 
 from deepprof.collectors.trace import Trace
+from deepprof.metrics.kernels.hlo import refine_kinds
 from deepprof.metrics.kernels.kinds import KERNEL_KINDS, PRECISIONS, PRODUCTS, UNITS
 from deepprof.metrics.kernels.name_matching import find_first, search
 from deepprof.metrics.kernels.pattern_tables import PatternTable, TypePattern, list_tables
@@ -143,4 +144,4 @@ def find_kernel_kinds(trace: Trace) -> KernelKinds:
     of_events = np.full(len(ids), -1, np.int64)
     of_events[is_kernel] = rows
     table = pl.DataFrame({"name": names, "operator": pl.Series([None] * len(names), dtype=pl.String)})
-    return KernelKinds(table.hstack(classify_names(names)), of_events)
+    return KernelKinds(*refine_kinds(trace, table.hstack(classify_names(names)), of_events))

@@ -13,7 +13,7 @@ from deepprof.collectors.trace import Trace
 from deepprof.metrics.contexts.per_loop import LoopContexts
 from deepprof.metrics.cost.roofs import DevicePeaks
 from deepprof.metrics.kernels.classify import KernelKinds
-from deepprof.metrics.kernels.work import Work, list_kernels, measure_work
+from deepprof.metrics.kernels.computed_work import Work, list_kernels, measure_work
 from deepprof.metrics.loop import Loop
 
 Int64s = npt.NDArray[np.int64]

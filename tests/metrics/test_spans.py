@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
-from hypothesis import given
+import pytest
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from deepprof.metrics.spans import NOTHING, Spans, covered, intersect, paint, union
+from deepprof.metrics.spans import NOTHING, Spans, covered, divide, intersect, paint, union
 
 SPANS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=12)
 
@@ -66,3 +69,34 @@ def test_nothing_painted_has_no_segments() -> None:
     for layers in ([], [NOTHING, NOTHING]):
         painted = paint(layers)
         assert len(painted.bounds) == len(painted.colours) == 0
+
+
+DIVIDED = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60), st.booleans()), max_size=12)
+
+
+def cut_by_hand(spans: list[tuple[int, int, bool]]) -> list[Fraction]:
+    """Each nanosecond in equal parts to the spans over it, to those that are behind only where there is no other."""
+    parts = [Fraction(0)] * len(spans)
+    for t in range(60):
+        over = [number for number, (start, end, _) in enumerate(spans) if start <= t < end]
+        shared = [number for number in over if not spans[number][2]] or over
+        for number in shared:
+            parts[number] += Fraction(1, len(shared))
+    return parts
+
+
+@given(DIVIDED)
+@example([(0, 10, False), (20, 30, False), (5, 4, False)])
+@example([(0, 10, True), (2, 5, False)])
+def test_overlapping_time_is_divided_equally_and_adds_up_to_the_union(spans: list[tuple[int, int, bool]]) -> None:
+    starts, ends = (np.array([span[k] for span in spans], np.int64) for k in (0, 1))
+    parts = divide(starts, ends, behind=np.array([span[2] for span in spans], np.bool_))
+    assert parts.tolist() == pytest.approx([float(part) for part in cut_by_hand(spans)], abs=1e-9)
+    assert parts.sum() == pytest.approx(union(starts, ends).total_ns, abs=1e-9)
+    assert (parts <= np.maximum(ends - starts, 0) + 1e-9).all()
+
+
+def test_without_a_second_class_all_spans_share_alike() -> None:
+    # 0 to 4 one span, 4 to 6 two, 6 to 10 one, 20 to 25 one.
+    assert divide(np.array([0, 4, 20]), np.array([6, 10, 25])).tolist() == [5.0, 5.0, 5.0]
+    assert divide(np.array([], np.int64), np.array([], np.int64)).tolist() == []

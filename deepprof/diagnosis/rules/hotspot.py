@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from deepprof.collectors.names.short import shorten
+from deepprof.collectors.names.functors import shorten_with_function
 from deepprof.diagnosis.context_claims import ContextClaim
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.judgement import FindingTexts, format_ms, format_percent
@@ -27,16 +27,32 @@ def hotspot(seen: LoopContexts) -> Iterator[Finding]:
     if kernels.is_empty() or not HOT * whole <= taken_ns <= ALL * whole:
         return
     best = kernels.row(0, named=True)
+    name, kernel_ns, several = _find_largest(kernels)
+    largest = "most" if kernel_ns > taken_ns / 2 else "the largest part"
+    together = " together" if several else ""
     texts = FindingTexts(
         title=f"Much of the work is begun in {write_line(best['function'], best['source'], best['begins'])}",
         summary=(
             f"{format_percent(taken_ns / whole)} of what runs in an iteration, {format_ms(taken_ns)}, is begun there "
-            f"or in what it calls; most of that is {shorten(best['name'])} ({format_ms(best['own_device_ns'])})."
+            f"or in what it calls; {largest} of that is {name} ({format_ms(kernel_ns)}{together})."
         ),
         advice="Look here first when the computation itself is to become faster; deepprof flame shows what is in it.",
     )
-    evidence = {"device_ns_per_iteration": round(taken_ns), "share_ratio": round(taken_ns / whole, 4)}
+    evidence = {
+        "device_ns_per_iteration": round(taken_ns),
+        "share_ratio": round(taken_ns / whole, 4),
+        "kernel_ns_per_iteration": round(kernel_ns),
+    }
     yield ContextClaim(rule="hotspot", seen=seen, context=int(best["context"])).conclude(texts, evidence)
+
+
+def _find_largest(kernels: pl.DataFrame) -> tuple[str, float, bool]:
+    """Return the short name that takes most of the kernels' time, that time, and whether several contexts have it."""
+    sums: dict[str, list[float]] = {}
+    for name, taken_ns in kernels.select("name", "own_device_ns").iter_rows():
+        sums.setdefault(shorten_with_function(name or ""), []).append(taken_ns)
+    name, times = max(sums.items(), key=lambda item: sum(item[1]))
+    return name, sum(times), len(times) > 1
 
 
 def _find_hottest(seen: LoopContexts) -> pl.DataFrame:

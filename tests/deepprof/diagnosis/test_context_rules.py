@@ -132,3 +132,22 @@ def test_three_times_the_forward_pass_is_usual() -> None:
     calls = [Call("model.py(10): embed", [("aten::index", 120.0)], backward={"aten::index": 500.0})]
     analysis = deepprof.analyze(write([*calls, *CASES["a loss in one kernel"][0]]))
     assert "heavy-backward" not in {each.rule for each in analysis.findings}
+
+
+def test_the_hottest_kernel_of_a_line_is_that_with_the_largest_sum() -> None:
+    scale = {"aten::mul": "void scale<4>(int)", "aten::div": "void scale<2>(int)"}
+    block = [("aten::mul", 100.0), ("aten::softmax", 150.0), ("aten::div", 90.0), ("aten::mul", 30.0)]
+    calls = [Call("model.py(10): block", block, called=scale), Call("model.py(50): head", [("aten::mm", 130.0)])]
+    found = of_rule(deepprof.analyze(write(calls)), "hotspot")
+    # 100 + 30 µs of aten::mul and 90 of aten::div are one kernel: 220 of the 370 µs of the line, of 500 in all.
+    assert "74.0 % of what runs in an iteration, 0.370 ms," in found.summary
+    assert "most of that is scale (0.220 ms together)" in found.summary
+    assert found.evidence["device_ns_per_iteration"] == 370_000
+    assert found.evidence["kernel_ns_per_iteration"] == 220_000
+
+
+def test_a_hotspot_of_many_kernels_names_the_largest_as_no_more_than_that() -> None:
+    block = [("aten::mul", 100.0), ("aten::softmax", 110.0), ("aten::div", 90.0)]
+    calls = [Call("model.py(10): block", block), Call("model.py(50): head", [("aten::mm", 130.0)])]
+    found = of_rule(deepprof.analyze(write(calls)), "hotspot")
+    assert "the largest part of that is softmax_kernel (0.110 ms)" in found.summary

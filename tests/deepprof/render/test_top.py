@@ -196,3 +196,15 @@ def test_names_are_bounded() -> None:
     odd = TopWork("iterations", 5, 1e8, top.kernels.with_columns(name=pl.lit("x" * 10_000)), top.copies)
     document = json.loads(encode(build_analysis(loops=(build_loop(top=odd),))))
     assert document["top_work"][0]["kernels"][0]["name"] == "x" * 256
+
+
+APART = [f"{'a' * 40}{one}{'b' * 60}{other}{'c' * 40}" for one, other in ((1, 1), (1, 2), (2, 1))]
+
+
+@pytest.mark.parametrize("width", [30, 40, 60, 80])
+def test_names_that_differ_at_several_places_never_look_alike(width: int) -> None:
+    top = build_top(3, copies=False)
+    named = top.kernels.with_columns(name=pl.Series(APART))
+    lines = draw(TopWork("iterations", 5, 1e8, named, top.copies), width).splitlines()
+    assert len({line.split()[0] for line in lines if "aaa" in line}) == 3
+    assert max(map(cell_len, lines)) <= width

@@ -1,8 +1,8 @@
 """What a device computes: its computing time by category, precision and unit.
 
 Where several kernels run at once, each has an equal part of that time, so that all rows add up to the time in which any
-of them runs. Collectives have the time in which nothing computes, as in the table of parts: all rows without
-`communication` add up to its `compute_ns`.
+of them runs (`metrics.kernels.running`). Collectives have the time in which nothing computes, so that the rows add up
+to `compute_ns` and `exposed_communication_ns` of the table of parts.
 """
 
 from __future__ import annotations
@@ -18,9 +18,7 @@ from deepprof.collectors.table_schema import TableSchema
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.kernels.classify import KernelKinds
 from deepprof.metrics.kernels.kinds import KERNEL_KINDS, PRODUCTS
-from deepprof.metrics.names import are_named
-from deepprof.metrics.spans import divide
-from deepprof.metrics.streams import COLLECTIVE
+from deepprof.metrics.kernels.running import OUTSIDE, list_running
 from deepprof.plurals import counted
 
 Int64s = npt.NDArray[np.int64]
@@ -74,36 +72,70 @@ class Work:
     @property
     def matrix_unit_ratio(self) -> float | None:
         """The share of the products' time on matrix units; None without products of known unit."""
-        products = self.table.filter(pl.col("category").is_in(PRODUCTS) & pl.col("unit").is_not_null())
-        whole = float(products["time_ns"].sum())
-        on_matrix_units = products.filter(pl.col("unit") == "tensor_core")
-        return float(on_matrix_units["time_ns"].sum()) / whole if whole > 0 else None
+        return find_matrix_unit_ratio(self.table)
+
+
+def find_matrix_unit_ratio(table: pl.DataFrame) -> float | None:
+    """Return the share of the products' time on matrix units in a table `WORK`; None without products of known unit."""
+    products = table.filter(pl.col("category").is_in(PRODUCTS) & pl.col("unit").is_not_null())
+    whole = float(products["time_ns"].sum())
+    on_matrix_units = products.filter(pl.col("unit") == "tensor_core")
+    return float(on_matrix_units["time_ns"].sum()) / whole if whole > 0 else None
 
 
 def measure_work(trace: Trace, kinds: KernelKinds, device: int, windows: tuple[Int64s, Int64s] | None = None) -> Work:
-    """Return what the kernels of a device compute, means over the windows in which they start.
+    """Return what the kernels of a device compute, means over the windows, in which they start or run on into them.
 
     `windows` are starts and ends, sorted and without overlap; None: all that was recorded, as one.
     """
-    events = list_kernels(trace, kinds, device, windows)
-    count = 1 if windows is None else max(1, len(windows[0]))
-    keys = list(KERNEL_KINDS)
-    sums = events.group_by("kind").agg(
-        kernels=pl.len() / count, time_ns=pl.col("part_ns").sum() / count, mean_ns=pl.col("ns").mean()
-    )
-    known = kinds.table.with_row_index("kind").cast({"kind": I64})
-    rows = sums.join(known, on="kind", how="left").with_columns(
-        pl.col("category").fill_null("unknown"), pl.col("sure").fill_null(value=False)
-    )
-    whole = rows["time_ns"].sum() or 1.0
-    share = (pl.col("time_ns") / whole).alias("share_ratio")
+    running = list_running_kinds(trace, kinds, device, windows)
+    rows = _sum_by_kind(running, kinds, 1 if windows is None else max(1, len(windows[0])))
+    share = (pl.col("time_ns") / (rows["time_ns"].sum() or 1.0)).alias("share_ratio")
+    keys = list(KERNEL_KINDS)[:3]
     ordered = rows.with_columns(share).sort("time_ns", "kind", descending=[True, False])
-    grouped = ordered.group_by(*keys[:3], maintain_order=True).agg(
+    grouped = ordered.group_by(*keys, maintain_order=True).agg(
         pl.col("kernels", "time_ns").sum(),
         sure_ratio=pl.col("time_ns").filter("sure").sum() / pl.col("time_ns").sum(),
     )
-    table = grouped.with_columns(share).sort("time_ns", *keys[:3], descending=[True] + [False] * 3)
+    table = grouped.with_columns(share).sort("time_ns", *keys, descending=[True] + [False] * 3)
     return Work(_as(table, WORK), _as(ordered, WORK_OF_KERNELS))
+
+
+def _sum_by_kind(running: pl.DataFrame, kinds: KernelKinds, count: int) -> pl.DataFrame:
+    """Return a row per row of the table of kinds that runs, with sums over `count` windows, and what it computes."""
+    of_rows = running["kind"].to_numpy() + 1
+    sums = {
+        "kernels": (running["window"] != OUTSIDE).cast(F64),
+        "time_ns": running["part_ns"],
+        "collectives": running["collective"].cast(F64),
+        "length_ns": running["ns"].cast(F64),
+    }
+    size = kinds.table.height + 1
+    totals = {name: np.bincount(of_rows, weights=each.to_numpy(), minlength=size) for name, each in sums.items()}
+    number = np.bincount(of_rows, minlength=size)
+    rows = pl.DataFrame({"kind": np.arange(-1, size - 1), "number": number, **totals}).filter(pl.col("number") > 0)
+    known = kinds.table.with_row_index("kind").cast({"kind": I64})
+    named = rows.join(known, on="kind", how="left", maintain_order="left")
+    return named.with_columns(
+        pl.col("kernels", "time_ns") / count,
+        *_fill_kinds(),
+        mean_ns=pl.col("length_ns") / pl.col("number"),
+    )
+
+
+def _fill_kinds() -> list[pl.Expr]:
+    """Return the kinds, `unknown` for launches of graphs, communication for what the table of parts takes for it."""
+    collective = pl.col("collectives") > 0
+    return [
+        pl.when(collective)
+        .then(pl.lit("communication"))
+        .otherwise(pl.col("category").cast(TEXT).fill_null("unknown"))
+        .cast(KERNEL_KINDS["category"])
+        .alias("category"),
+        pl.when(~collective).then(pl.col("precision")),
+        pl.when(~collective).then(pl.col("unit")),
+        pl.col("sure").fill_null(value=False),
+    ]
 
 
 def _as(rows: pl.DataFrame, schema: TableSchema) -> pl.DataFrame:
@@ -111,29 +143,19 @@ def _as(rows: pl.DataFrame, schema: TableSchema) -> pl.DataFrame:
     return rows.with_columns(pl.col(F64).fill_nan(None)).select(schema.names()).cast(dict(schema))  # type: ignore[arg-type]
 
 
+def list_running_kinds(
+    trace: Trace, kinds: KernelKinds, device: int, windows: tuple[Int64s, Int64s] | None = None
+) -> pl.DataFrame:
+    """Return the kernels that run in one of the windows as `list_running` does, with `kind` as in `WORK_OF_KERNELS`."""
+    running = list_running(trace, device, windows)
+    return running.with_columns(kind=pl.Series(kinds.of_events[running["event"].to_numpy()], dtype=I64))
+
+
 def list_kernels(
     trace: Trace, kinds: KernelKinds, device: int, windows: tuple[Int64s, Int64s] | None = None
 ) -> pl.DataFrame:
     """Return the kernels of a device that start in one of the windows, in the order of time.
 
-    A row has `event` (the row of the device events), `window` (the number of it), `stream`, `start_ns`, `end_ns`,
-    `name_id`, `kind` (as in `WORK_OF_KERNELS`), `ns` (its length) and `part_ns` (its part of the computing time).
+    A row has the columns of `list_running`, and `kind` as in `WORK_OF_KERNELS`.
     """
-    events = trace.device_events.select("start_ns", "end_ns", "device", "stream", "activity", "name_id")
-    events = events.with_columns(kind=pl.Series(kinds.of_events, dtype=I64)).with_row_index("event")
-    rows = events.filter((pl.col("device") == device) & pl.col("activity").is_in(["kernel", "graph"]))
-    begin, until = _span_all(rows) if windows is None else windows
-    start, end = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
-    window = np.searchsorted(begin, start, side="right") - 1
-    inside = (window >= 0) & (start < np.append(until, 0)[window])
-    rows = rows.with_columns(window=pl.Series(window, dtype=I64)).filter(pl.Series(inside, dtype=pl.Boolean))
-    behind = are_named(trace.names, rows["name_id"], COLLECTIVE)
-    parts = divide(start[inside], end[inside], behind=behind)
-    return rows.select(pl.exclude("device", "activity"), ns=pl.col("end_ns") - pl.col("start_ns"), part_ns=parts)
-
-
-def _span_all(rows: pl.DataFrame) -> tuple[Int64s, Int64s]:
-    """Return one window around all rows, none around nothing."""
-    first, last = rows["start_ns"].min(), rows["start_ns"].max()
-    known = [] if first is None or last is None else [(first, last)]
-    return np.array([a for a, _ in known], np.int64), np.array([b for _, b in known], np.int64) + 1
+    return list_running_kinds(trace, kinds, device, windows).filter(pl.col("window") != OUTSIDE)

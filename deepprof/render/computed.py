@@ -1,0 +1,177 @@
+"""What devices compute, by category, precision and unit: for people and as JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from deepprof.metrics.kernels.computed_work import find_matrix_unit_ratio
+from deepprof.metrics.kernels.kind_words import CATEGORY_WORDS, describe_kind
+from deepprof.plurals import counted
+from deepprof.render.rows import GAP, TextRow, draw_rows
+from deepprof.render.units import format_duration, format_ratio
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from deepprof.analysis import Analysis, Loop
+    from deepprof.render.page import TextPage
+    from deepprof.render.wording import Wording
+
+SHOWN = 6  # rows in text
+SMALL = 0.005  # of the computing time: smaller rows share a line
+INDENT = 4  # as in the table of parts
+HEADER = ("time", "share")
+SHARE_STEPS = 1_000_000  # in which shares are rounded
+MORE = "deepprof kernels --unknown lists the names"
+
+
+class LoopWorkRow(msgspec.Struct, frozen=True, kw_only=True):
+    """The kernels of one kind in a mean iteration; null: no product, or not known."""
+
+    category: str
+    precision: str | None
+    unit: str | None
+    kernels: float
+    time_ns: int
+    share_ratio: float
+    sure_ratio: float | None
+
+
+class WorkRow(LoopWorkRow, frozen=True, kw_only=True):
+    """The kernels of one kind on one device in the whole recording."""
+
+    rank: int
+    device: int
+    kernels: int
+
+
+def describe_recorded_work(analysis: Analysis) -> list[WorkRow]:
+    """Return what each device computes in the whole recording."""
+    groups = analysis.recorded_work.partition_by("rank", "device", maintain_order=True)
+    places = [group.select("rank", "device").row(0, named=True) for group in groups]
+    return [
+        msgspec.convert(msgspec.structs.asdict(row) | place | {"kernels": round(row.kernels)}, WorkRow)
+        for place, group in zip(places, groups, strict=True)
+        for row in _describe_rows(group)
+    ]
+
+
+def describe_loop_work(loop: Loop) -> list[LoopWorkRow]:
+    """Return what the device computes in a mean iteration."""
+    return [] if loop.work is None else _describe_rows(loop.work.table)
+
+
+def _describe_rows(table: pl.DataFrame) -> list[LoopWorkRow]:
+    """Return the rows of a table `WORK`, rounded so that times and shares add up as the exact ones do."""
+    time = table["time_ns"].to_numpy()
+    whole = float(time.sum())
+    times = _apportion(time, round(whole))
+    shares = _apportion(time / whole * SHARE_STEPS, SHARE_STEPS) if whole > 0 else [0] * len(time)
+    return [
+        LoopWorkRow(
+            category=row["category"],
+            precision=row["precision"],
+            unit=row["unit"],
+            kernels=round(row["kernels"], 3),
+            time_ns=times[number],
+            share_ratio=shares[number] / SHARE_STEPS,
+            sure_ratio=None if row["sure_ratio"] is None else round(row["sure_ratio"], 4),
+        )
+        for number, row in enumerate(table.iter_rows(named=True))
+    ]
+
+
+def _apportion(values: npt.NDArray[np.float64], whole: int) -> list[int]:
+    """Return the values as integers that add up to `whole`: those with the largest fractions are rounded up."""
+    parts = np.floor(values).astype(np.int64)
+    left = max(0, whole - int(parts.sum()))
+    order = np.argsort(parts - values, kind="stable")
+    parts[order[:left]] += 1
+    return [int(part) for part in parts]
+
+
+def print_recorded_work(analysis: Analysis, page: TextPage, words: Wording) -> None:
+    """Print what all devices compute in the whole recording."""
+    keys = ("category", "precision", "unit")
+    sums = analysis.recorded_work.group_by(keys).agg(pl.col("time_ns").sum())
+    exposed = float(analysis.breakdown["exposed_communication_ns"].sum())
+    print_work(sums, exposed, "operators compute" if words.on_cpu else "devices compute", page)
+
+
+def print_loop_work(loop: Loop, exposed_ns: float, page: TextPage, words: Wording) -> None:
+    """Print what the device of a loop computes; `exposed_ns` is the exposed communication of a mean iteration."""
+    if loop.work is not None:
+        print_work(loop.work.table, exposed_ns, "operators compute" if words.on_cpu else "device computes", page)
+
+
+def print_work(table: pl.DataFrame, exposed_ns: float, subject: str, page: TextPage) -> None:
+    """Print the rows of a table `WORK` without exposed communication: they add up to the row `compute` of the parts."""
+    rows = _list_computing(table, exposed_ns)
+    whole = float(rows["time_ns"].sum())
+    if whole < 1:
+        return
+    page.skip()
+    if rows.height == 1:
+        page.line(_describe_only(rows, subject), "dim", indent=2, hang=2)
+        return
+    page.line(f"what the {subject}, shares of these {format_duration(whole)}", "dim", indent=2, hang=2)
+    known = rows.filter(pl.col("category") != "unknown")
+    shown = known.filter(pl.col("time_ns") >= SMALL * whole).head(SHOWN)
+    _draw_kinds(shown, whole, page)
+    _print_rest(known.slice(shown.height), rows.filter(pl.col("category") == "unknown"), whole, page)
+    ratio = find_matrix_unit_ratio(rows)
+    if ratio is not None and 0 < ratio < 1:
+        page.line(f"matrix units have {format_ratio(ratio)} of the time of products", "dim", indent=INDENT, hang=2)
+
+
+def _list_computing(table: pl.DataFrame, exposed_ns: float) -> pl.DataFrame:
+    """Return the rows without exposed communication, the longest first; what takes less than 1 ns has none."""
+    hidden = pl.when(pl.col("category") == "communication").then(exposed_ns).otherwise(0.0)
+    rows = table.select("category", "precision", "unit", time_ns=pl.col("time_ns") - hidden)
+    keys = ("category", "precision", "unit")
+    return rows.filter(pl.col("time_ns") >= 1).sort("time_ns", *keys, descending=[True, False, False, False])
+
+
+def _describe_only(rows: pl.DataFrame, subject: str) -> str:
+    """Return the sentence for a device that computes one kind only."""
+    (row,) = rows.iter_rows(named=True)
+    if row["category"] == "unknown":
+        return f"what the {subject} is {CATEGORY_WORDS['unknown']}; {MORE}"
+    return f"the {subject} only {describe_kind(row['category'], row['precision'], row['unit'])}"
+
+
+def _draw_kinds(rows: pl.DataFrame, whole: float, page: TextPage) -> None:
+    """Draw a row per kind; where whole words do not fit beside the values, precisions have their short names."""
+    values = [(format_duration(ns), format_ratio(ns / whole)) for ns in rows["time_ns"].to_list()]
+    kinds = rows.select("category", "precision", "unit").rows()
+    labels = [describe_kind(*kind) for kind in kinds]
+    if not _fit(labels, values, page):
+        labels = [describe_kind(*kind, short=True) for kind in kinds]
+    if labels:
+        longest = max(map(len, labels))
+        texts = [TextRow(label, value) for label, value in zip(labels, values, strict=True)]
+        draw_rows(page, HEADER, texts, indent=INDENT, min_label_chars=longest)
+
+
+def _fit(labels: Sequence[str], values: Sequence[tuple[str, ...]], page: TextPage) -> bool:
+    """Return whether labels and values fit on the page side by side."""
+    columns = [labels, *zip(HEADER, *values, strict=True)]
+    return INDENT + sum(max(map(len, column), default=0) + GAP for column in columns) - GAP <= page.width
+
+
+def _print_rest(others: pl.DataFrame, unknown: pl.DataFrame, whole: float, page: TextPage) -> None:
+    """Print the kinds without a row of their own, and what is not known."""
+    for rows, name, more in (
+        (others, counted(others.height, "other kind"), ""),
+        (unknown, CATEGORY_WORDS["unknown"], f"; {MORE}"),
+    ):
+        time = float(rows["time_ns"].sum())
+        if rows.height:
+            text = f"{name}: {format_duration(time)}, {format_ratio(time / whole)}{more}"
+            page.line(text, "dim", indent=INDENT, hang=2)
