@@ -57,7 +57,8 @@ def _mark_looped(typed: pl.DataFrame, own: Bools) -> Bools:
     """Mark what belongs to steps parameter by parameter: the kernels of optimizers and the operators around them."""
     if not own.any():
         return own
-    runs = number_runs(typed, typed["of_operator"].to_numpy() | own)
+    counts = (typed["category"] == "memory_set_copy").to_numpy()  # numbers of steps that are read on a processor
+    runs = number_runs(typed, typed["of_operator"].to_numpy() | own | counts)
     steps = own & (np.bincount(runs[own])[runs * own] >= FEWEST_PARAMETERS)
     found = steps.copy()
     for offset in range(-BEHIND, BEFORE + 1):
