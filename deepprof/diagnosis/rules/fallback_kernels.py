@@ -12,10 +12,12 @@ import polars as pl
 
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.judgement import FindingTexts, format_ms, format_percent
+from deepprof.diagnosis.products import keep_kernels
 from deepprof.diagnosis.rule import rule
 from deepprof.diagnosis.work_claims import WorkClaim
 from deepprof.diagnosis.work_evidence import describe_kernels, is_enough, name_whole, share_of_kernels
 from deepprof.metrics.kernels.loop_work import LoopWork
+from deepprof.metrics.operators import is_stand_in
 
 LEAST = 0.08  # of the kernels' time
 CERTAINTY = 0.7  # how much faster another kernel would be depends on the shapes
@@ -62,6 +64,11 @@ FALLBACKS = (
         "TORCH_BLAS_PREFER_HIPBLASLT=1.",
     ),
 )
+HALF_ON_PROCESSOR = _Fallback(
+    "",
+    "products of float16 on a processor, most of which have no instruction for them",
+    "Use bfloat16 or float32 on the CPU: torch.autocast('cpu', dtype=torch.bfloat16), or model.float().",
+)
 
 
 @rule("fallback-kernels", subject="work")
@@ -70,9 +77,18 @@ def fallback_kernels(seen: LoopWork) -> Iterator[Finding]:
     if not is_enough(seen):
         return
     named = [(each, seen.work.kernels.filter(pl.col("name").str.contains(each.match))) for each in FALLBACKS]
-    worst, kernels = max(named, key=lambda each: float(each[1]["time_ns"].sum()))
+    found = [*named, (HALF_ON_PROCESSOR, _list_half_products(seen))]
+    worst, kernels = max(found, key=lambda each: float(each[1]["time_ns"].sum()))
     if share_of_kernels(seen, float(kernels["time_ns"].sum())) >= LEAST:
         yield _conclude(seen, worst, kernels)
+
+
+def _list_half_products(seen: LoopWork) -> pl.DataFrame:
+    """Return the operators of a processor that multiply float16, where operands were recorded."""
+    roofline = seen.loop.roofline
+    if roofline is None or not is_stand_in(seen.trace):
+        return seen.work.kernels.clear()
+    return keep_kernels(seen, roofline.groups.filter(pl.col("product_dtype") == "float16"))
 
 
 def _conclude(seen: LoopWork, fallback: _Fallback, kernels: pl.DataFrame) -> Finding:
