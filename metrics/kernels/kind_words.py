@@ -54,9 +54,7 @@ def describe_kind(category: Category, precision: Precision | None, unit: Unit | 
 
     In a `short` one precisions are as in tables: `products, fp32 on ordinary units`.
     """
-    name = CATEGORY_WORDS[category]
+    name = CATEGORY_WORDS[category].removeprefix("matrix " if short else "")
     factors = [] if precision is None else [precision if short else PRECISION_WORDS[precision]]
     units = [] if unit is None else [f"on {UNIT_WORDS[unit]}"]
-    return ", ".join(
-        [name.removeprefix("matrix ") if short else name, *([" ".join(factors + units)] if factors or units else [])]
-    )
+    return ", ".join([name, *([" ".join(factors + units)] if factors or units else [])])
