@@ -13,14 +13,14 @@ from deepprof.metrics.kernels.pattern_tables import write_ascii
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-AT_ONCE = 24  # patterns in one expression
+AT_ONCE = 12  # patterns in one expression
 
 
 def find_first(names: pl.Series, patterns: Sequence[str]) -> Int64s:
     """Return for each name the number of the first pattern that is found in it, -1 for none.
 
-    Names without any are left out first, and patterns halved until one is left: most names are searched by a few
-    expressions only.
+    Names without any of a few patterns are left out first, by one expression: most of the others are searched for none
+    of these alone.
     """
     found = np.full(len(names), -1, np.int64)
     rows = np.arange(len(names))
@@ -28,7 +28,7 @@ def find_first(names: pl.Series, patterns: Sequence[str]) -> Int64s:
         some = patterns[first : first + AT_ONCE]
         hit = search(names.gather(rows), some)
         if hit.any():
-            found[rows[hit]] = first + _halve(names.gather(rows[hit]), some)
+            found[rows[hit]] = first + _narrow(names.gather(rows[hit]), some)
         rows = rows[~hit]
     return found
 
@@ -48,13 +48,14 @@ def search(names: pl.Series, patterns: Sequence[str]) -> Bools:
         return either
 
 
-def _halve(names: pl.Series, patterns: Sequence[str]) -> Int64s:
+def _narrow(names: pl.Series, patterns: Sequence[str]) -> Int64s:
     """Return the number of the first pattern found in each name; each has one of them."""
-    found = np.zeros(len(names), np.int64)
-    if len(patterns) == 1 or not len(names):
-        return found
-    half = len(patterns) // 2
-    early = search(names, patterns[:half])
-    for rows, first, some in ((early, 0, patterns[:half]), (~early, half, patterns[half:])):
-        found[rows] = first + _halve(names.filter(pl.Series(rows)), some)
+    found = np.full(len(names), len(patterns) - 1, np.int64)
+    rows = np.arange(len(names))
+    for number, pattern in enumerate(patterns[:-1]):
+        hit = search(names.gather(rows), [pattern])
+        found[rows[hit]] = number
+        rows = rows[~hit]
+        if not len(rows):
+            break
     return found
