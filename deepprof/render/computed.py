@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
-import numpy as np
 import polars as pl
 
-from deepprof.metrics.kernels.computed_work import find_matrix_unit_ratio
+from deepprof.metrics.kernels.computed_work import find_matrix_unit_ratio, round_parts
 from deepprof.metrics.kernels.kind_words import CATEGORY_WORDS, describe_kind
 from deepprof.plurals import counted
 from deepprof.render.rows import GAP, TextRow, draw_rows
@@ -16,8 +15,6 @@ from deepprof.render.units import format_duration, format_ratio
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    import numpy.typing as npt
 
     from deepprof.analysis import Analysis, Loop
     from deepprof.render.page import TextPage
@@ -71,8 +68,8 @@ def _describe_rows(table: pl.DataFrame) -> list[LoopWorkRow]:
     """Return the rows of a table `WORK`, rounded so that times and shares add up as the exact ones do."""
     time = table["time_ns"].to_numpy()
     whole = float(time.sum())
-    times = _apportion(time, round(whole))
-    shares = _apportion(time / whole * SHARE_STEPS, SHARE_STEPS) if whole > 0 else [0] * len(time)
+    times = round_parts(time, whole)
+    shares = round_parts(time / whole * SHARE_STEPS, SHARE_STEPS) if whole > 0 else [0] * len(time)
     return [
         LoopWorkRow(
             category=row["category"],
@@ -85,15 +82,6 @@ def _describe_rows(table: pl.DataFrame) -> list[LoopWorkRow]:
         )
         for number, row in enumerate(table.iter_rows(named=True))
     ]
-
-
-def _apportion(values: npt.NDArray[np.float64], whole: int) -> list[int]:
-    """Return the values as integers that add up to `whole`: those with the largest fractions are rounded up."""
-    parts = np.floor(values).astype(np.int64)
-    left = max(0, whole - int(parts.sum()))
-    order = np.argsort(parts - values, kind="stable")
-    parts[order[:left]] += 1
-    return [int(part) for part in parts]
 
 
 def print_recorded_work(analysis: Analysis, page: TextPage, words: Wording) -> None:
