@@ -8,7 +8,7 @@ PAGE := demo.html
 # A thousand processes of the tests import DeepProf: compiled once, not in each.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all test-slow fuzz check lint types layers docs api bench accuracy cases sealed chaos proto protocol clean
+.PHONY: demo test test-all test-slow fuzz check lint types layers docs api bench accuracy sentences cases sealed chaos proto protocol clean
 
 # An editable installation is meant; setuptools need not warn of it each time.
 INSTALL := PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --editable
@@ -80,6 +80,9 @@ bench: .venv/bench ## speed and memory beside peers, as a table
 
 accuracy: .venv/test ## iterations found without annotations, scored against them
 	@$(BIN)/python -m benchmarks.accuracy
+
+sentences: .venv/test ## sentences that an expert reads off the kernels of real files, and which of them reports have
+	@$(BIN)/python -m benchmarks.sentences
 
 cases: .venv/test ## jobs with a known verdict, and how often the headline is right
 	@$(BIN)/python -m benchmarks.cases

@@ -18,6 +18,7 @@ SIDE_TABLES = {
     "launch_shapes": "device_events",
     "operands": "host_events",
     "event_stacks": "device_events",
+    "event_instructions": "device_events",
     "allocations": "memory_events",
     "accesses": "device_events",
 }

@@ -14,6 +14,7 @@ from typing import Literal
 import polars as pl
 
 from deepprof.collectors.context_nodes import CONTEXT_KINDS, find_fault
+from deepprof.collectors.instructions import EVENT_INSTRUCTIONS, INSTRUCTIONS
 from deepprof.collectors.reprs import one_line, shorten_path
 from deepprof.collectors.table_schema import ROW, TableJoin, TableSchema
 from deepprof.plurals import counted
@@ -148,7 +149,7 @@ COLLECTIVES = TableSchema.of(
     },
 )
 LAUNCH_SHAPES = TableSchema.of(
-    "How one kernel was launched; read with `details`.",
+    "How one kernel was launched; not read with `shapes=False`.",
     {
         "event": (U32, "the row of `device_events`"),
         "registers": (U32, "registers per thread; on AMD vector registers, accumulators included"),
@@ -158,7 +159,7 @@ LAUNCH_SHAPES = TableSchema.of(
     },
 )
 OPERANDS = TableSchema.of(
-    "The operands of one operator; read with `details`.",
+    "The operands of one operator; not read with `shapes=False`.",
     {
         "event": (U32, "the row of `host_events`"),
         "dims": (TEXT, "their shapes, as JSON"),
@@ -243,6 +244,8 @@ TABLES: Mapping[str, TableSchema] = MappingProxyType(
         "operands": OPERANDS,
         "stacks": STACKS,
         "event_stacks": EVENT_STACKS,
+        "instructions": INSTRUCTIONS,
+        "event_instructions": EVENT_INSTRUCTIONS,
         "allocations": ALLOCATIONS,
         "accesses": ACCESSES,
         "context_nodes": CONTEXT_NODES,
@@ -262,6 +265,8 @@ TRACE_JOINS = (
     TableJoin("host_events", "stacks", (("stack_id", "stack_id"),), "its call stack"),
     TableJoin("event_stacks", "stacks", (("stack_id", "stack_id"),), "the call stack of the event"),
     TableJoin("event_stacks", "device_events", (("event", ROW),), "the event that has the stack"),
+    TableJoin("event_instructions", "instructions", (("instruction", ROW),), "the instruction that the event ran"),
+    TableJoin("event_instructions", "device_events", (("event", ROW),), "the event that ran it"),
     TableJoin("allocations", "memory_events", (("event", ROW),), "the memory event"),
     TableJoin("allocations", "stacks", (("stack_id", "stack_id"),), "the call stack of the allocation"),
     TableJoin("failed_allocations", "stacks", (("stack_id", "stack_id"),), "the call stack of the allocation"),
@@ -348,6 +353,8 @@ class Trace:
     operands: pl.DataFrame = field(default_factory=lambda: empty_table(OPERANDS))
     stacks: pl.DataFrame = field(default_factory=lambda: empty_table(STACKS))
     event_stacks: pl.DataFrame = field(default_factory=lambda: empty_table(EVENT_STACKS))
+    instructions: pl.DataFrame = field(default_factory=lambda: empty_table(INSTRUCTIONS))
+    event_instructions: pl.DataFrame = field(default_factory=lambda: empty_table(EVENT_INSTRUCTIONS))
     allocations: pl.DataFrame = field(default_factory=lambda: empty_table(ALLOCATIONS))
     accesses: pl.DataFrame = field(default_factory=lambda: empty_table(ACCESSES))
     context_nodes: pl.DataFrame = field(default_factory=lambda: empty_table(CONTEXT_NODES))

@@ -27,8 +27,10 @@ def rows_named(rows: pl.DataFrame, names: pl.Series, pattern: str) -> pl.DataFra
 
 def are_named(names: pl.Series, name_ids: pl.Series, pattern: str) -> npt.NDArray[np.bool_]:
     """Return which of the names, given by their ids, contain `pattern`; every name is matched once."""
-    found: npt.NDArray[np.bool_] = names.str.contains(pattern).fill_null(value=False).to_numpy()[name_ids.to_numpy()]
-    return found
+    ids, found = name_ids.unique().to_numpy(), np.zeros(len(names), np.bool_)
+    found[ids] = names.gather(ids).str.contains(pattern).fill_null(value=False).to_numpy()
+    named: npt.NDArray[np.bool_] = found[name_ids.to_numpy()]
+    return named
 
 
 def coarse_ids(names: pl.Series) -> pl.Series:

@@ -179,6 +179,7 @@ def _move(trace: Trace, chosen: pl.DataFrame, marks: Marks, main: Place) -> Trac
     return replace(
         trace,
         device_events=moved.device_events,
+        event_instructions=trace.event_instructions.clear(),  # of events that are replaced
         annotations=moved.annotations,
         host_events=moved.host_events,
         operands=_renumber(trace.operands, moved.remaining),

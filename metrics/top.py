@@ -20,6 +20,7 @@ from deepprof.collectors.trace import Trace
 from deepprof.metrics.kernels.classify import KernelKinds
 from deepprof.metrics.kernels.computed_work import list_running_kinds
 from deepprof.metrics.kernels.kernel_titles import title_kernels
+from deepprof.metrics.kernels.readable_names import name_instructions
 from deepprof.metrics.kernels.running import OUTSIDE
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.streams import busy_time
@@ -55,6 +56,7 @@ def top_of_recording(trace: Trace, device: int, kinds: KernelKinds) -> TopWork |
 def measure_top(trace: Trace, kinds: KernelKinds, device: int, windows: tuple[Int64s, Int64s], over: Over) -> TopWork:
     """Return the means over the windows, one or more: starts and ends, sorted and without overlap."""
     begin, until = windows
+    trace = name_instructions(trace)
     count, mean_ns = len(begin), float((until - begin).mean())
     kernels = _sum_kernels(list_running_kinds(trace, kinds, device, windows), trace, kinds)
     copies = _sum_copies(select_work(trace, device, begin, until).filter(pl.col("activity") == "memcpy"), trace)

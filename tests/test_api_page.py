@@ -24,6 +24,8 @@ WITHOUT_ROWS = {  # in simulated traces
     "launch_shapes",
     "stacks",
     "event_stacks",
+    "instructions",
+    "event_instructions",
     "operands",
     "collectives",
     "context_shapes",

@@ -54,7 +54,7 @@ class Importer(Protocol):
 
     An importer may have one more method, `covers(path) -> Iterable[Path]`: it returns the files beside `path` that
     reading `path` reads too, or that hold the same records again. In a directory they count as one trace. If it has
-    `cheap_details = True`, reading with `details` takes hardly longer than without.
+    `cheap_details = True`, reading with `details` takes hardly longer than without; with `shapes` it never may.
     """
 
     name: str
@@ -67,8 +67,11 @@ class Importer(Protocol):
         """
         ...
 
-    def read(self, path: Path, *, details: bool = False) -> Trace:
-        """Return the trace in `path`; raises `TraceError`. `details` adds operands, launch shapes and call stacks."""
+    def read(self, path: Path, *, details: bool = False, shapes: bool = True) -> Trace:
+        """Return the trace in `path`; raises `TraceError`.
+
+        `shapes` adds operands and launch shapes, `details` call stacks and other large tables, where the file has them.
+        """
         ...
 
 
@@ -96,10 +99,10 @@ class FencedImporter:
         """Return what the plug-in returns."""
         return self.plugin.attempt(lambda: list(covers(self.importer, path)), [])
 
-    def read(self, path: Path, *, details: bool = False) -> Trace:
+    def read(self, path: Path, *, details: bool = False, shapes: bool = True) -> Trace:
         """Return the plug-in's trace; raises `TraceError` that names the plug-in if it raises anything else."""
         try:
-            trace = self.importer.read(path, details=details)
+            trace = self.importer.read(path, details=details, shapes=shapes)
             if not isinstance(trace, Trace):
                 raise TypeError(f"read returned {type(trace).__name__}, not a Trace")
         except (DeepProfError, EndRequest):
@@ -114,13 +117,16 @@ def has_cheap_details(importer: object) -> bool:
     return getattr(importer, "cheap_details", False) is True
 
 
-def read(path: str | os.PathLike[str], *, details: bool | None = False, columns: Mapped | None = None) -> Trace:
+def read(
+    path: str | os.PathLike[str], *, details: bool | None = False, shapes: bool = True, columns: Mapped | None = None
+) -> Trace:
     """Return the trace in `path`, in the format that its content shows.
 
-    `details` asks for operands, launch shapes and call stacks too, where the file has them; None asks for them in
-    formats where that takes hardly longer. `columns` maps the columns of a
-    CSV, Parquet or Arrow table, as `{"start": "Begin", "duration": "Length", "name": "Kernel", "unit": "us"}`,
-    as "start=Begin,…", or as the path of a TOML file; the keys are those of `generic.columns.GenericColumns`. Raises
+    Operands and launch shapes are read where the file has them, unless `shapes` is False. `details` asks for call
+    stacks and other large tables too; None asks for them in formats where that takes hardly longer. `columns` maps the
+    columns of a CSV, Parquet or Arrow table, as
+    `{"start": "Begin", "duration": "Length", "name": "Kernel", "unit": "us"}`, as "start=Begin,…", or as the path of a
+    TOML file; the keys are those of `generic.columns.GenericColumns`. Raises
     `TraceError` when the file cannot be read, is damaged, or is in no known format, and `UsageError` for an invalid
     mapping.
     """
@@ -135,7 +141,8 @@ def read(path: str | os.PathLike[str], *, details: bool | None = False, columns:
         raise table
     if importer is None:
         raise TraceError(path, f"is no trace that DeepProf knows: it {describe(head)}", FORMATS)
-    return with_readable_names(importer.read(path, details=has_cheap_details(importer) if details is None else details))
+    wanted = has_cheap_details(importer) if details is None else details
+    return with_readable_names(importer.read(path, details=wanted, shapes=shapes))
 
 
 def find_traces(path: str | os.PathLike[str]) -> list[Path]:

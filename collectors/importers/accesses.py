@@ -161,7 +161,7 @@ class AccessRecording:
         """Return whether `head` begins with the first line of a recording."""
         return head.startswith(OPENING)
 
-    def read(self, path: Path, *, details: bool = False) -> Trace:
+    def read(self, path: Path, *, details: bool = False, shapes: bool = True) -> Trace:
         """Return the trace in `path`; raises `TraceError`. Takes about five times the size of the file."""
         lines = _read_lines(path)
         if lines.start is None or lines.start.format != FORMAT:

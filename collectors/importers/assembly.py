@@ -14,6 +14,7 @@ import polars as pl
 from deepprof.collectors.importers.flags import NBYTES_LIMIT, Tally, flag_events
 from deepprof.collectors.importers.launch_shapes import SHAPES, launch_shapes
 from deepprof.collectors.importers.value_columns import positive
+from deepprof.collectors.instructions import EVENT_INSTRUCTIONS
 from deepprof.collectors.times import TIME_LIMIT_NS
 from deepprof.collectors.trace import (
     ANNOTATIONS,
@@ -38,9 +39,9 @@ class Records:
 
     `name` (String) replaces `name_id`; `memory` has neither. `start_ns` and `end_ns` (`time_ns`) are integers.
     `activity`, `copy_kind`, `category` and `side` may be plain texts. If a device frame has no `device` or `stream`
-    they are 0; its `stack_id` makes rows of EVENT_STACKS, and it may have all columns of `launch_shapes.SHAPES`;
-    without `activity` its rows are kernels; host rows without `category` are "other". `tally` counts the records that
-    the importer has already left out.
+    they are 0; its `stack_id` makes rows of EVENT_STACKS, its `instruction` of EVENT_INSTRUCTIONS, and it may have all
+    columns of `launch_shapes.SHAPES`; without `activity` its rows are kernels; host rows without `category` are
+    "other". `tally` counts the records that the importer has already left out.
     """
 
     device: pl.DataFrame = field(default_factory=pl.DataFrame)
@@ -62,8 +63,8 @@ def assemble(path: Path, format: str, records: Records, *, read: int, **header: 
     loose = (records.device, records.host, records.annotations, records.memory)
     names = _list_names(loose[:3])
     device, host, annotations = (_numbered(rows, names, tally) for rows in loose[:3])
-    (device, event_stacks), host = _device_rows(device, tally), _host_rows(host, tally)
-    header["launch_shapes"] = launch_shapes(device)
+    (device, sides), host = _device_rows(device, tally), _host_rows(host, tally)
+    header |= {"launch_shapes": launch_shapes(device), **sides}
     annotations, memory = _annotation_rows(annotations, tally), _memory_rows(records.memory, tally)
     tables = {
         "device_events": device.select(list(DEVICE_EVENTS)),
@@ -71,7 +72,7 @@ def assemble(path: Path, format: str, records: Records, *, read: int, **header: 
         "annotations": annotations,
         "memory_events": memory,
     }
-    return finish(path, format, tables, tally, read=read, names=names, event_stacks=event_stacks, **header)
+    return finish(path, format, tables, tally, read=read, names=names, **header)
 
 
 def finish(path: Path, format: str, tables: Mapping[str, Any], tally: Tally, *, read: int, **header: Any) -> Trace:
@@ -103,13 +104,15 @@ def _numbered(rows: pl.DataFrame, names: pl.Series, tally: Tally) -> pl.DataFram
     return rows.join(ids, on="name", how="left", maintain_order="left").drop("name")
 
 
-def _device_rows(rows: pl.DataFrame, tally: Tally) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return `rows` as DEVICE_EVENTS, with the columns of SHAPES if they have them, and their EVENT_STACKS.
+def _device_rows(rows: pl.DataFrame, tally: Tally) -> tuple[pl.DataFrame, dict[str, pl.DataFrame]]:
+    """Return `rows` as DEVICE_EVENTS, with the columns of SHAPES if they have them, and tables joined by event.
 
     Rows that start together are in the order of launch.
     """
     shape = SHAPES if SHAPES.keys() <= set(rows.columns) else {}
-    schema = pl.Schema({**DEVICE_EVENTS, **shape, "stack_id": EVENT_STACKS["stack_id"]})
+    joined = {"event_stacks": EVENT_STACKS, "event_instructions": EVENT_INSTRUCTIONS}
+    own = {name: kind for side in joined.values() for name, kind in side.items() if name != "event"}
+    schema = pl.Schema({**DEVICE_EVENTS, **shape, **own})
     rows = _completed(rows, schema, {"device": 0, "stream": 0, "activity": "kernel"})
     rows = tally.keep(rows, _sound_times(), "invalid-time")
     placed = pl.col("device").is_between(0, 2**16 - 1) & pl.col("stream").is_not_null()
@@ -122,8 +125,9 @@ def _device_rows(rows: pl.DataFrame, tally: Tally) -> tuple[pl.DataFrame, pl.Dat
     )
     rows = rows.cast(dict(schema))  # type: ignore[arg-type]
     rows = rows.sort("start_ns", "end_ns", "correlation", nulls_last=True, maintain_order=True)
-    stacks = rows.select("stack_id").with_row_index("event").drop_nulls()
-    return rows.drop("stack_id"), stacks.cast(dict(EVENT_STACKS))  # type: ignore[arg-type]
+    numbered = rows.select(*own).with_row_index("event")
+    sides = {name: numbered.select(list(side)).drop_nulls().cast(dict(side)) for name, side in joined.items()}  # type: ignore[arg-type]
+    return rows.drop(*own), sides
 
 
 def _host_rows(rows: pl.DataFrame, tally: Tally) -> pl.DataFrame:

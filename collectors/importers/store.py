@@ -25,14 +25,14 @@ class NativeStore:
         """
         return not head and (claims(path, RankManifest) or _is_single(path) or is_rank_folder(path))
 
-    def read(self, path: Path, *, details: bool = False) -> Trace:
+    def read(self, path: Path, *, details: bool = False, shapes: bool = True) -> Trace:
         """Return the trace that was stored, equal to that of the original file, path and format included.
 
         Raises `TraceError` when the store is damaged, is of a later version, or unpacks to more than
         `table_files.LIMIT_NBYTES` in one table. Takes the memory of the tables, and that of the largest again.
         """
         folder = find_ranks(path)[0] if claims(path, JobManifest) else path
-        return open_rank(folder).read(details=details)
+        return open_rank(folder).read(details=details, shapes=shapes)
 
 
 def _is_single(path: Path) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from deepprof.collectors.names.short import shorten
 from deepprof.collectors.reprs import one_line, shorten_path
 from deepprof.collectors.store.manifest import MANIFEST, WRITE_AGAIN, RankManifest, describe_trace, read_manifest
 from deepprof.collectors.store.table_files import STORED, check_content, check_rows, reading, scan_table, write_table
+from deepprof.collectors.table_schema import TableSchema
 from deepprof.collectors.time_range import SIDE_TABLES, account_part, cut_tables
 from deepprof.collectors.trace import (
     ALLOCATIONS,
@@ -28,19 +30,14 @@ from deepprof.collectors.trace import (
 from deepprof.plurals import counted
 from deepprof.version import read_version
 
-DETAILS = {
-    "launch_shapes": LAUNCH_SHAPES,
-    "operands": OPERANDS,
-    "stacks": STACKS,
-    "event_stacks": EVENT_STACKS,
-    "allocations": ALLOCATIONS,
-}
+SHAPES = {"launch_shapes": LAUNCH_SHAPES, "operands": OPERANDS}
+DETAILS = {"stacks": STACKS, "event_stacks": EVENT_STACKS, "allocations": ALLOCATIONS}
 WITH_STACKS = ("host_events", "failed_allocations")  # record tables with `stack_id`
 # Tables that a store written before they existed lacks.
 ADDED = frozenset(
     {
         *("launch_shapes", "event_stacks", "layers", "segments", "failed_allocations", "allocations", "accesses"),
-        *("context_sums", "context_nodes"),
+        *("context_sums", "context_nodes", "instructions", "event_instructions"),
     }
 )
 
@@ -95,12 +92,14 @@ class StoredRank:
             return empty_table(STORED[table]).lazy()
         return scan_table(self.folder, table, self.manifest.tables[table], row)
 
-    def read(self, start_ns: int | None = None, end_ns: int | None = None, *, details: bool = False) -> Trace:
+    def read(
+        self, start_ns: int | None = None, end_ns: int | None = None, *, details: bool = False, shapes: bool = True
+    ) -> Trace:
         """Return the rank, or the part that overlaps `start_ns` ≤ t < `end_ns` on its own clock, as `time_range.cut`.
 
         For a part only the row groups that overlap are read, and no checksum is checked. `details` asks for the tables
-        in `DETAILS`, where the store has them. Raises `TraceError` for a damaged store. Takes the memory of the tables,
-        and that of the largest again while it is read.
+        in `DETAILS`, `shapes` for those in `SHAPES`, where the store has them. Raises `TraceError` for a damaged store.
+        Takes the memory of the tables, and that of the largest again while it is read.
         """
         partial = (start_ns, end_ns) != (None, None)
         for table in () if partial else STORED.keys() & self.manifest.tables.keys():
@@ -115,7 +114,8 @@ class StoredRank:
                 tables |= {table: self.scan(table).collect() for table in (*RECORD_TABLES, *SIDE_TABLES)}
         for table in RECORD_TABLES:
             check_rows(self.folder / f"{table}.parquet", table, tables[table])
-        return self.assemble(tables if details else _without_details(tables), partial=partial)
+        tables = tables if details else _without_details(tables)
+        return self.assemble(tables if shapes else tables | _empty_tables(SHAPES), partial=partial)
 
     def check_sides(self) -> None:
         """Raise `TraceError` when a row of a side table belongs to no row of a record table."""
@@ -158,4 +158,9 @@ class StoredRank:
 def _without_details(tables: dict[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
     """Return the tables without those in `DETAILS`, and without the stacks of the others."""
     bare = {table: tables[table].with_columns(stack_id=pl.lit(None, pl.UInt32)) for table in WITH_STACKS}
-    return tables | {table: empty_table(schema) for table, schema in DETAILS.items()} | bare
+    return tables | _empty_tables(DETAILS) | bare
+
+
+def _empty_tables(schemas: Mapping[str, TableSchema]) -> dict[str, pl.DataFrame]:
+    """Return a table without rows for each schema."""
+    return {table: empty_table(schema) for table, schema in schemas.items()}

@@ -14,6 +14,7 @@ from deepprof.analysis.result import Analysis, Recording, TimeSummary
 from deepprof.analysis.tables import BREAKDOWN, METRICS
 from deepprof.collectors.processes import split_all
 from deepprof.collectors.trace import Trace
+from deepprof.metrics.cost.roofs import DevicePeaks
 from deepprof.metrics.loop import Agreement, Loop
 from deepprof.metrics.operators import is_stand_in, stand_ins
 from deepprof.metrics.sharing.shared_places import find_shared, list_devices, read_shared
@@ -27,13 +28,15 @@ def analyze(
     counts: Sequence[int] = (),
     stream: tuple[int, int] | None = None,
     same_device: bool = False,
+    peaks: DevicePeaks | None = None,
 ) -> Analysis:
     """Find the iterations of one job and diagnose them.
 
     `traces` are its ranks; in a trace that holds the work of several processes, each process is a rank. `counts` is the
     paper's mode: the iteration count, or one per loop of a program with several. `stream` names the main stream as
     (device, stream) instead of choosing it. `same_device` states that the traces were recorded on one machine, on the
-    same device where each has only one; without it ranks share a device only if their traces show it. Parts that
+    same device where each has only one; without it ranks share a device only if their traces show it. `peaks` are what
+    the devices can do (`metrics.cost.peak_files.load_peaks`), in place of the vendors' figures. Parts that
     `select` made of iterations or layers have the loops of the whole, unless `counts` or `stream` are given. Raises
     `UsageError` for no trace, two traces of one rank, a count below 2, a stream that no trace has, or traces that
     cannot have shared a device.
@@ -41,7 +44,8 @@ def analyze(
     recorded = separate((traces,) if isinstance(traces, Trace) else traces)
     given = stand_ins(recorded)
     shared = find_shared([list_devices(trace) for trace in given], same_device=same_device)
-    question = AnalysisOptions(tuple(counts), stream, alone=len(given) < 2, shared=read_shared(shared, given))
+    several = read_shared(shared, given)
+    question = AnalysisOptions(tuple(counts), stream, alone=len(given) < 2, shared=several, peaks=peaks)
     check_job([trace.rank for trace in given], question)
     examined = [examine(trace, question, before) for trace, before in zip(given, recorded, strict=True)]
     merged = merge([part for _, part in examined], question, [trace for trace, _ in examined])

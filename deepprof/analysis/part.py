@@ -37,6 +37,7 @@ from deepprof.metrics.contexts.slices import has_code
 from deepprof.metrics.contexts.tree import ContextTree, build_tree
 from deepprof.metrics.cost.loop_device import describe_device, find_device_peaks
 from deepprof.metrics.cost.loop_roofline import WorkSources, measure_roofline
+from deepprof.metrics.cost.roofs import DevicePeaks
 from deepprof.metrics.cost.trace_costs import find_costs
 from deepprof.metrics.host import HostSide, read_host
 from deepprof.metrics.iteration_table import BUSY
@@ -61,13 +62,19 @@ from deepprof.metrics.top import top_of_loop, top_of_recording
 class AnalysisOptions:
     """Options for every rank: the paper's `counts`, a main `stream` if one is named, and whether it is the only rank.
 
-    `shared` are the devices that it shares with other ranks.
+    `shared` are the devices that it shares with other ranks. `peaks` are those of all devices, in place of the vendors'
+    figures for the devices that the recording names.
     """
 
     counts: tuple[int, ...] = ()
     stream: tuple[int, int] | None = None
     alone: bool = True
     shared: tuple[SharedWork, ...] = ()
+    peaks: DevicePeaks | None = None
+
+    def find_peaks(self, trace: Trace, device: int) -> DevicePeaks | None:
+        """Return the peaks of a device, None where they are neither given nor known."""
+        return self.peaks or find_device_peaks(trace, device)
 
     def find_known(self, trace: Trace) -> SelectedTrace | None:
         """Return the trace if it brings the loops of a whole, and no others are asked for."""
@@ -114,7 +121,7 @@ def examine(trace: Trace, question: AnalysisOptions, recorded: Trace | None = No
     roles = keep_roles(classify_streams(trace, question.stream), question.find_known(trace))
     shared = _find_own(trace.rank or 0, question)
     others = {device: each.others(trace.rank or 0) for device, each in shared.items()}
-    kinds = find_kernel_kinds(trace)
+    kinds = find_kernel_kinds(trace, recorded)
     look = _look_at(trace, roles, question, others, kinds)
     shares = _measure_shares(trace, look, shared)
     tree = _build_tree(trace, recorded or trace)
@@ -122,10 +129,10 @@ def examine(trace: Trace, question: AnalysisOptions, recorded: Trace | None = No
     look.loops[:] = [
         replace(loop, anatomy=read_anatomy(annotation, loop, look.timelines[loop.device])) for loop in look.loops
     ]
-    _compare_with_peaks(trace, recorded or trace, annotation, look)
+    _compare_with_peaks((trace, recorded or trace), annotation, look, question)
     for loops in (look.loops, look.singles):
         loops[:] = [replace(loop, work=measure_loop_work(loop, trace, kinds)) for loop in loops]
-    found = [*_diagnose(trace, tree, look, kinds), *_diagnose_memory(annotation, look)]
+    found = [*_diagnose(trace, tree, look, (kinds, question)), *_diagnose_memory(annotation, look)]
     steps = tuple(loop for loop in look.singles if loop.single == "marked step")
     measured = (*look.loops, *steps)
     number = pl.lit(trace.rank or 0, PLACED_STREAMS["rank"]).alias("rank")
@@ -155,25 +162,30 @@ def _build_tree(trace: Trace, recorded: Trace) -> ContextTree | None:
     return build_tree(trace, known) if has_code(known) else None
 
 
-def _diagnose(trace: Trace, tree: ContextTree | None, look: _TraceAnalysis, kinds: KernelKinds) -> list[Finding]:
+def _diagnose(
+    trace: Trace, tree: ContextTree | None, look: _TraceAnalysis, known: tuple[KernelKinds, AnalysisOptions]
+) -> list[Finding]:
     """Return the findings on the loops, on what they compute, and on their calling contexts where these are known."""
     measured = (*look.loops, *look.singles)
     found = [finding for loop in measured for finding in diagnose_loop(loop, trace)]
-    known = {}
+    of_loops = {}
     if tree is not None:
         read = ((loop, read_loop_contexts(trace, tree, loop, look.timelines.values())) for loop in measured)
-        known = {id(loop): contexts for loop, contexts in read if contexts is not None}
-    of_work = [f for loop in measured for f in _diagnose_work(loop, trace, kinds, known.get(id(loop)))]
-    of_contexts = (finding for each in known.values() for finding in diagnose_contexts(each))
-    return [*name_lines(found, list(known.values())), *of_work, *of_contexts]
+        of_loops = {id(loop): contexts for loop, contexts in read if contexts is not None}
+    of_work = [f for loop in measured for f in _diagnose_work(loop, trace, known, of_loops.get(id(loop)))]
+    of_contexts = (finding for each in of_loops.values() for finding in diagnose_contexts(each))
+    return [*name_lines(found, list(of_loops.values())), *of_work, *of_contexts]
 
 
-def _diagnose_work(loop: Loop, trace: Trace, kinds: KernelKinds, contexts: LoopContexts | None) -> list[Finding]:
+def _diagnose_work(
+    loop: Loop, trace: Trace, known: tuple[KernelKinds, AnalysisOptions], contexts: LoopContexts | None
+) -> list[Finding]:
     """Return the findings on what the device of a loop computes."""
     if loop.work is None:
         return []
     device = describe_device(trace, loop.device)
-    name, peaks = None if device is None else device["name"], find_device_peaks(trace, loop.device)
+    kinds, question = known
+    name, peaks = None if device is None else device["name"], question.find_peaks(trace, loop.device)
     return diagnose_work(LoopWork(loop, trace, kinds, loop.work, peaks, name, contexts))
 
 
@@ -199,18 +211,24 @@ def _diagnose_memory(annotation: TraceAnnotation, look: _TraceAnalysis) -> Itera
             yield from diagnose_memory(memory)
 
 
-def _compare_with_peaks(trace: Trace, recorded: Trace, annotation: TraceAnnotation, look: _TraceAnalysis) -> None:
-    """Give the loops, and what is measured without one, their rooflines; nothing where no operands were read."""
-    if trace.operands.is_empty():
+def _compare_with_peaks(
+    traces: tuple[Trace, Trace], annotation: TraceAnnotation, look: _TraceAnalysis, question: AnalysisOptions
+) -> None:
+    """Give the loops, and what is measured without one, their rooflines; nothing where no operands were read.
+
+    `traces` are the trace, and the trace as it was read.
+    """
+    trace, recorded = traces
+    if recorded.operands.is_empty():
         return
-    known = WorkSources(find_costs(trace, recorded), annotation.tree, annotation.layers)
+    known = WorkSources(find_costs(trace, recorded, annotation.tree), annotation.tree, annotation.layers)
     for loops in (look.loops, look.singles):
-        loops[:] = [_with_roofline(loop, trace, known) for loop in loops]
+        loops[:] = [_with_roofline(loop, trace, known, question.find_peaks(trace, loop.device)) for loop in loops]
 
 
-def _with_roofline(loop: Loop, trace: Trace, known: WorkSources) -> Loop:
+def _with_roofline(loop: Loop, trace: Trace, known: WorkSources, peaks: DevicePeaks | None) -> Loop:
     """Return the loop with its roofline, and the utilisation among its metrics."""
-    found = measure_roofline(trace, loop, known, find_device_peaks(trace, loop.device))
+    found = measure_roofline(trace, loop, known, peaks)
     if found is None:
         return loop
     return replace(

@@ -42,6 +42,7 @@ def analyze_on(  # noqa: PLR0913  options by name
     stream: tuple[int, int] | None = None,
     between: Between | None = None,
     columns: Mapped | None = None,
+    shapes: bool = True,
     same_device: bool = False,
     watch: Watch | None = None,
 ) -> Analysis:
@@ -53,11 +54,11 @@ def analyze_on(  # noqa: PLR0913  options by name
     if between is not None:
         check_between(between)
     found = paths if isinstance(paths, TraceFiles) else find_files(paths)
-    readings = _plan_readings(found.paths, stored=between is not None, columns=columns)
+    readings = _plan_readings(found.paths, stored=between is not None, columns=columns, shapes=shapes)
     workers = _ClusterWorkers(client, [reading.path for reading in readings])
     opened = workers.map(tasks.open_path, readings)
     if between is not None:
-        opened = _cut(workers, opened, between)
+        opened = _cut(workers, opened, between, shapes=shapes)
     heads = workers.fetch(workers.map(tasks.tell_heads, opened), watch)
     if between is not None:
         check_parts([head.events for head in chain.from_iterable(heads)])
@@ -135,19 +136,23 @@ def explain(failure: TaskFailure, path: str) -> BaseException:
     return error if isinstance(error, BaseException) else RuntimeError(f"{path}: {error}")
 
 
-def _plan_readings(files: Sequence[Path], *, stored: bool, columns: Mapped | None) -> list[tasks.ReadOptions]:
+def _plan_readings(
+    files: Sequence[Path], *, stored: bool, columns: Mapped | None, shapes: bool
+) -> list[tasks.ReadOptions]:
     """Return how each file is to be read."""
     from deepprof.collectors.importers.generic.columns import parse_columns
 
     mapping = None if columns is None else parse_columns(columns)
-    return [tasks.ReadOptions(str(f), os.path.abspath(f), len(files) == 1, stored, mapping) for f in files]
+    return [tasks.ReadOptions(str(f), os.path.abspath(f), len(files) == 1, stored, mapping, shapes) for f in files]
 
 
-def _cut(workers: _ClusterWorkers, opened: Sequence[Future[Any]], between: Between) -> list[Future[Any]]:
+def _cut(
+    workers: _ClusterWorkers, opened: Sequence[Future[Any]], between: Between, *, shapes: bool
+) -> list[Future[Any]]:
     """Return the parts of the traces that lie in a range of time."""
     begins = workers.fetch(workers.map(tasks.find_begins, opened))
     zeros = find_zeros(list(chain.from_iterable(begins)))
-    return workers.map(tasks.cut_parts, opened, split(zeros, begins), between=between)
+    return workers.map(tasks.cut_parts, opened, split(zeros, begins), between=between, shapes=shapes)
 
 
 def _plan_orders(

@@ -59,6 +59,7 @@ class ReadOptions:
     """How a path is read: `path` as the caller wrote it, `place` as an absolute path.
 
     `alone`: the job has no other path. `stored`: a rank in a store is only opened, because a part of it is read later.
+    `shapes` is that of `read`.
     """
 
     path: str
@@ -66,6 +67,7 @@ class ReadOptions:
     alone: bool = False
     stored: bool = False
     columns: GenericColumns | None = None
+    shapes: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +135,8 @@ def split(rank: Trace | StoredRank, how: ReadOptions) -> Sequence[Trace | Stored
 def _read_source(source: TraceSource, sources: TraceSources, how: ReadOptions) -> Trace | StoredRank:
     """Return one trace with the name it has in the report."""
     found: Trace | StoredRank | None = open_stored(source) if how.stored else None
-    found = found or read_rank(source, alone=how.alone and sources.total == 1, columns=how.columns)
+    alone = how.alone and sources.total == 1
+    found = found or read_rank(source, alone=alone, columns=how.columns, shapes=how.shapes)
     source.forget()
     return replace(found, path=_rename(found.path, how)) if isinstance(found, Trace) else found
 
@@ -166,13 +169,16 @@ def find_begins(opened: OpenedTraces | ErrorValue) -> tuple[RankBegin, ...] | Er
     return opened if isinstance(opened, ErrorValue) else tuple(find_begin(rank) for rank in opened.ranks)
 
 
-def cut_parts(opened: OpenedTraces | ErrorValue, zeros: Sequence[int], between: Between) -> OpenedTraces | ErrorValue:
+def cut_parts(
+    opened: OpenedTraces | ErrorValue, zeros: Sequence[int], between: Between, *, shapes: bool
+) -> OpenedTraces | ErrorValue:
     """Return the part of each trace that lies in the range, which counts from the trace's zero."""
     if isinstance(opened, ErrorValue):
         return opened
     pairs = zip(opened.ranks, zeros, strict=True)
     return attempt(
-        None, lambda: OpenedTraces(tuple(split_all([read_part(rank, zero, between) for rank, zero in pairs])))
+        None,
+        lambda: OpenedTraces(tuple(split_all([read_part(rank, zero, between, shapes=shapes) for rank, zero in pairs]))),
     )
 
 

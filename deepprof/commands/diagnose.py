@@ -76,16 +76,14 @@ def _choose_source(args: argparse.Namespace) -> Callable[[argparse.Namespace], A
         return analyze_window
     if args.cluster is not None:
         return analyze_in_cluster
-    asked = {"ncu": args.ncu, "details": args.shapes}
-    return partial(analyze_paths, **asked) if any(asked.values()) else analyze_paths
+    return analyze_paths if args.ncu is None else partial(analyze_paths, ncu=args.ncu)
 
 
 def _check_given(args: argparse.Namespace) -> None:
     """Raise `UsageError` for files that belong to traces where this process does not read these."""
     from deepprof.collectors.errors import UsageError
 
-    options = ("ncu", "layers", "shapes")
-    given = next((name for name in options if getattr(args, name) not in {None, False}), None)
+    given = next((name for name in ("ncu", "layers") if getattr(args, name) is not None), None)
     if given is not None and (args.daemon is not None or args.cluster is not None):
         option = "--cluster" if args.daemon is None else "--daemon"
         raise UsageError(f"--{given} is for traces that are read here; leave it out with {option}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from typing import TYPE_CHECKING, Any
 
 from deepprof.commands.arguments import (
@@ -16,7 +17,6 @@ from deepprof.commands.arguments import (
 from deepprof.commands.progress import progress, reading
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Sequence
 
     from deepprof.analysis import Analysis
@@ -118,7 +118,7 @@ def analyze_in_cluster(args: argparse.Namespace) -> Analysis:
         between = find_between(args)
         files = find_files(args.paths)
         with connect(args.cluster, workers=min(args.jobs or processors(), len(files.paths))) as client:
-            asked = {name: getattr(args, name) for name in ("stream", "columns", "same_device")}
+            asked = {name: getattr(args, name) for name in ("stream", "columns", "shapes", "same_device")}
             asked |= {"counts": args.iterations}
             return analyze_on(client, files, between=between, watch=watch, **asked)
 
@@ -141,9 +141,10 @@ def add_stacks(parser: argparse.ArgumentParser) -> None:
 
 
 def add_shapes(parser: argparse.ArgumentParser) -> None:
-    """Add `--shapes`."""
-    text = "read the shapes of operators, too, to compare products with the device's peaks; reading takes twice as long"
-    parser.add_argument("--shapes", action="store_true", help=text)
+    """Add `--no-shapes`, and `--shapes`, the default."""
+    text = "leave out the shapes of operators and launches, with which products are compared with the device's peaks"
+    parser.add_argument("--no-shapes", dest="shapes", action="store_false", help=text)
+    parser.add_argument("--shapes", action="store_true", default=True, help=argparse.SUPPRESS)
 
 
 def add_layers(parser: argparse.ArgumentParser) -> None:
@@ -169,6 +170,7 @@ def analyze_paths(
         between = find_between(args)
         named = args.paths if paths is None else paths
         options = {"between": between, "columns": args.columns, "details": details}
+        options["shapes"] = getattr(args, "shapes", True)
         stalls = None if ncu is None else _read_stalls(ncu)  # first: a wrong file shall not cost the time of reading
         layers = _read_layers(args.layers) if getattr(args, "layers", None) else None
         traces = read_job(named, jobs=args.jobs, watch=watch, **options)

@@ -37,7 +37,7 @@ class Report:
 
         check_target(args.output)
         require_assets()
-        analysis = analyze_paths(args, details=args.stacks or args.shapes or None)
+        analysis = analyze_paths(args, details=args.stacks or None)
         with progress("writing"):
             from deepprof.web.html import write_report
             from deepprof.web.package import PageDocuments

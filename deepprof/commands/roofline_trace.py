@@ -22,7 +22,7 @@ SHOWN = 15  # rows in text without --top
 # What to do, by what is missing.
 NO_SHAPES = (
     "no shapes of operators are recorded",
-    "give a trace of torch.profiler.profile(record_shapes=True, …), as it was recorded: deepprof convert keeps none",
+    "give a trace of torch.profiler.profile(record_shapes=True, …)",
 )
 NO_KERNEL = ("no kernel ran in an iteration or marked step", "record several iterations that use the device")
 
@@ -44,7 +44,7 @@ def run_trace(args: argparse.Namespace) -> int:
         from deepprof.metrics.cost.peak_files import load_peaks
 
         peaks = load_peaks(args.peaks)
-    report = _find_report(analyze_paths(args, details=True), args)
+    report = _find_report(analyze_paths(args, details=None), args)
     if peaks is not None:
         from deepprof.metrics.cost.loop_roofline import rate_roofline
 

@@ -76,7 +76,7 @@ def _read_traces(args: argparse.Namespace) -> list[Trace]:
 
     with reading() as watch:
         found = find_files(args.paths)
-        traces = read_unaligned(found, jobs=args.jobs, watch=watch, columns=args.columns)
+        traces = read_unaligned(found, jobs=args.jobs, watch=watch, columns=args.columns, shapes=False)
     for note in found.notes:
         say(f"note: {note}")
     return traces

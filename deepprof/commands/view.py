@@ -47,7 +47,7 @@ class View:
         require_server()
         require_assets()
         stdout = require_stdout()
-        analysis = analyze_paths(args, details=args.stacks or args.shapes or None)
+        analysis = analyze_paths(args, details=args.stacks or None)
         _serve(analysis, args.port, opens=not args.no_browser and stdout.isatty())
         return 0
 

@@ -80,6 +80,12 @@ def declared_rules() -> tuple[Rule[...], ...]:
 
 
 @cache
+def rules_on_work() -> frozenset[str]:
+    """Return the names of the rules on what devices compute."""
+    return frozenset(each.name for each in declared_rules() if each.subject == "work")
+
+
+@cache
 def installed_rules() -> tuple[Examine, ...]:
     """Return the built-in rules and those of installed packages, loaded once."""
     return tuple(cast("list[Examine]", load(GROUP, BUILTIN_RULES, fence_rule)))

@@ -49,5 +49,11 @@ class Finding:
         return one_line(self, self.rule, self.severity, place, saved, self.title)
 
     def is_on(self, loop: Loop) -> bool:
-        """Return whether the finding is about the main stream of `loop`, and not about the whole job."""
-        return (self.rank, self.device, self.stream) == (loop.rank, loop.device, loop.stream)
+        """Return whether the finding is about `loop`, and not about the whole job.
+
+        Of several loops on one main stream it is about that with the iteration time that the evidence states, if any.
+        """
+        stated, times = self.evidence.get("iteration_ns"), loop.usual["iteration_ns"]
+        mean_ns = float(times.sum()) / max(1, len(times))
+        same = not isinstance(stated, int | float) or not len(times) or abs(stated - mean_ns) <= 1
+        return same and (self.rank, self.device, self.stream) == (loop.rank, loop.device, loop.stream)

@@ -6,20 +6,19 @@ keeps only what its cause leaves; where the cause claims all of it, its headroom
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from deepprof.diagnosis.finding import Finding
 from deepprof.metrics.breakdown.costs import mean_parts
 from deepprof.metrics.loop import Loop
 
-Place = tuple[int | None, int | None, int | None]
 Book = dict[str, int]  # what is left of each part of the mean iteration
 
 
 def settle(findings: Iterable[Finding], loops: Iterable[Loop]) -> tuple[Finding, ...]:
     """Return the findings, in their order, each with the headroom that those before it leave."""
-    books: dict[Place, Book] = {(loop.rank, loop.device, loop.stream): _open_book(loop) for loop in loops}
+    books = [(loop, _open_book(loop)) for loop in loops]
     return tuple(_enter(finding, books) for finding in findings)
 
 
@@ -28,7 +27,7 @@ def _open_book(loop: Loop) -> Book:
     return {name: round(mean) for name, mean in mean_parts(loop).items()}
 
 
-def _enter(finding: Finding, books: Mapping[Place, Book]) -> Finding:
+def _enter(finding: Finding, books: Sequence[tuple[Loop, Book]]) -> Finding:
     """Return the finding with what is left of its claims, and take these out of the books.
 
     A finding on the whole job takes its claims from every loop and keeps its own numbers: it is about the time of all.
@@ -36,10 +35,10 @@ def _enter(finding: Finding, books: Mapping[Place, Book]) -> Finding:
     if not finding.parts:
         return finding
     if finding.stream is None:
-        for each in books.values():
+        for _, each in books:
             take(finding.parts, each)
         return finding
-    book = books.get((finding.rank, finding.device, finding.stream))
+    book = next((each for loop, each in books if finding.is_on(loop)), None)
     if book is None:
         return finding
     taken = take(finding.parts, book)

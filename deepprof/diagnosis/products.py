@@ -1,67 +1,73 @@
-"""What rules on products have in common: the products of a loop, and where the slow ones are in the code."""
+"""What rules on products have in common: the products of a loop, beside the device's peaks, and their blocks."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import polars as pl
 
-from deepprof.metrics.contexts.per_loop import LoopContexts
+from deepprof.collectors.trace import Trace
+from deepprof.metrics.cost.loop_device import describe_device
 from deepprof.metrics.cost.loop_products import list_products
+from deepprof.metrics.cost.product_rates import ProductRates, find_product_rates
 from deepprof.metrics.cost.roofs import DevicePeaks
-from deepprof.metrics.operators import is_stand_in
+from deepprof.metrics.kernels.loop_work import LoopWork
 
-IMPOSSIBLE = 1.05  # times the roof: then the peaks, the shapes or the type are wrong
-LARGE = 0.02  # of an iteration: what a product must take for that to count
+IMPOSSIBLE = 1.05  # times the roof: the shapes, the type or the peaks are wrong, or an algorithm needs fewer operations
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoopProducts:
-    """The products of a loop (`metrics.cost.loop_products`), the device's peaks, and the mean iteration."""
+    """The products of a loop (`metrics.cost.loop_products`) that its device can have done in their time, and its peaks.
+
+    What is faster than its roof is left out: a peak that is too low makes no other product look slower than it is.
+    """
 
     table: pl.DataFrame
     peaks: DevicePeaks
-    iteration_ns: float
-
-    def share(self, ns: float) -> float:
-        """Return a time as a share of the mean iteration."""
-        return ns / self.iteration_ns if self.iteration_ns else 0.0
 
 
-def find_products(seen: LoopContexts) -> LoopProducts | None:
-    """Return the products of a loop; None where shapes or peaks are not known, or contradict what was measured."""
+def find_products(seen: LoopWork) -> LoopProducts | None:
+    """Return the products of a loop; None where shapes or peaks are not known, or most of it contradicts them."""
     found = seen.loop.roofline
-    if found is None or found.peaks is None or is_stand_in(seen.trace):
+    if found is None or found.peaks is None:
         return None
-    table, times = list_products(found.groups), found.iterations["iteration_ns"]
-    iteration_ns = float(times.sum()) / max(1, len(times))
-    wrong = (
-        (pl.col("roof_ratio") > IMPOSSIBLE)
-        & (pl.col("device_ns") > LARGE * iteration_ns)
-        & (pl.col("bound") == "compute")
+    table = list_products(found.groups)
+    possible = table.filter(~((pl.col("roof_ratio") > IMPOSSIBLE) & (pl.col("bound") == "compute")))
+    if 2 * float(possible["device_ns"].sum()) <= float(table["device_ns"].sum()):
+        return None
+    return LoopProducts(possible, found.peaks)
+
+
+def find_rates(seen: LoopWork) -> ProductRates | None:
+    """Return how fast the loop's device multiplies in other types, None where that is not known."""
+    listed = seen.trace.devices.filter(pl.col("device") == seen.loop.device)["properties"]
+    properties = (seen.trace.devices["properties"] if listed.is_empty() else listed).drop_nulls()
+    return find_product_rates(
+        seen.device_name,
+        seen.peaks,
+        None if properties.is_empty() else properties[0],
+        seen.work.kernels["name"],
     )
-    return (
-        None
-        if table.is_empty() or not table.filter(wrong).is_empty()
-        else LoopProducts(table, found.peaks, iteration_ns)
-    )
 
 
-def find_kernel(seen: LoopContexts, kernel: str) -> int:
-    """Return the context in which a kernel takes most time; the first, which is around all, where there is none."""
-    named = seen.table.select((pl.col("kind") == "kernel") & (pl.col("name") == kernel)).to_series()
-    own = np.where(named.fill_null(value=False).to_numpy(), seen.table["own_device_ns"].to_numpy(), 0.0)
-    return int(np.argmax(own)) if own.any() else 0
+def keep_kernels(seen: LoopWork, products: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows of `Work.kernels` that most of the time of some products is spent in."""
+    return seen.work.kernels.filter(pl.col("name").is_in(products["kernel"].implode()))
 
 
-def count_blocks(seen: LoopContexts, kernel: str) -> float | None:
-    """Return how many blocks a kernel has for each multiprocessor of its device, None where that is not recorded."""
-    trace, device = seen.trace, seen.loop.device
-    cores = trace.devices.filter(pl.col("device") == device)["multiprocessors"].drop_nulls()
+def count_multiprocessors(seen: LoopWork) -> int | None:
+    """Return how many multiprocessors the loop's device has, as recorded or as its vendor states, None: not known."""
+    device = describe_device(seen.trace, seen.loop.device)
+    recorded = None if device is None else device["multiprocessors"]
+    return recorded or (None if seen.peaks is None else seen.peaks.multiprocessors)
+
+
+def count_blocks(trace: Trace, kernel: str, cores: int | None) -> float | None:
+    """Return how many blocks a kernel has for each of `cores` multiprocessors, None where that is not recorded."""
     ids = trace.names.to_frame("name").with_row_index("name_id").filter(pl.col("name") == kernel)["name_id"]
     events = trace.device_events.with_row_index("event").filter(pl.col("name_id").is_in(ids.implode()))
     blocks = trace.launch_shapes.filter(pl.col("event").is_in(events["event"].implode()))["grid"].drop_nulls()
-    if not len(cores) or not cores[0] or not len(blocks):
+    if not cores or not len(blocks):
         return None
-    return float(blocks.cast(pl.Float64).sum()) / len(blocks) / int(cores[0])
+    return float(blocks.cast(pl.Float64).sum()) / len(blocks) / cores

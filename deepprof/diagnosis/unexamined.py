@@ -30,9 +30,7 @@ FUNCTIONS: Mapping[str, str] = MappingProxyType(
 
 
 # The same of the shapes of operators.
-SHAPES: Mapping[str, str] = MappingProxyType(
-    {"kineto": "torch.profiler records them with record_shapes=True, and deepprof diagnose --shapes reads them"}
-)
+SHAPES: Mapping[str, str] = MappingProxyType({"kineto": "torch.profiler records them with record_shapes=True"})
 
 
 def explain_missing_lines(trace: Trace) -> str | None:
@@ -52,4 +50,4 @@ def find_unexamined(trace: Trace) -> Iterator[str]:
         yield f"memory that no iteration gives back, for no allocation was recorded; {advice}"
     shapes = SHAPES.get(trace.format)
     if shapes and trace.operands.is_empty() and not is_stand_in(trace):
-        yield f"products that are far from the device's peaks, for no shapes of operators were read; {shapes}"
+        yield f"products that are far from the device's peaks, for no shapes of operators were recorded; {shapes}"

@@ -37,6 +37,7 @@ def read_job(  # noqa: PLR0913  options by name
     watch: Watch | None = None,
     columns: Mapped | None = None,
     details: bool | None = False,
+    shapes: bool = True,
 ) -> list[Trace]:
     """Read files, directories, archives, stores and globs (one, or several) as the ranks of one job, ordered by rank.
 
@@ -49,7 +50,7 @@ def read_job(  # noqa: PLR0913  options by name
     else it is chosen from the processors, the free memory and the files. `between` is a range of time in ns from the
     first device event; records outside are counted as dropped. `watch` is called with the number of traces read and the
     number of all traces. `columns` maps the columns of CSV, Parquet or Arrow tables, as for `read`; this process then
-    reads them all. `details` is that of `read`.
+    reads them all. `details` and `shapes` are those of `read`.
 
     Takes the memory of all tables, and for each process what the importer of the format states. Raises `TraceError`
     for a file that is not a trace and `UsageError` when nothing is named.
@@ -57,7 +58,9 @@ def read_job(  # noqa: PLR0913  options by name
     from deepprof.job.alignment import align
 
     found = find_files(paths)
-    ranks = read_unaligned(found, jobs=jobs, between=between, watch=watch, columns=columns, details=details)
+    ranks = read_unaligned(
+        found, jobs=jobs, between=between, watch=watch, columns=columns, details=details, shapes=shapes
+    )
     return _add_notes(align(ranks), found.notes)
 
 
@@ -74,6 +77,7 @@ def read_unaligned(  # noqa: PLR0913  options by name
     watch: Watch | None = None,
     columns: Mapped | None = None,
     details: bool | None = False,
+    shapes: bool = True,
 ) -> list[Trace]:
     """Read the ranks of one job as `read_job` does, with their clocks as they were recorded."""
     from deepprof.collectors.importers.generic.columns import parse_columns
@@ -85,9 +89,11 @@ def read_unaligned(  # noqa: PLR0913  options by name
         check_between(between)
     mapping = None if columns is None else parse_columns(columns)
     files = paths if isinstance(paths, TraceFiles) else find_files(paths)
-    ranks = _read_ranks(files.paths, jobs, watch, parts=between is not None, columns=mapping, details=details)
+    ranks = _read_ranks(
+        files.paths, jobs, watch, parts=between is not None, columns=mapping, details=details, shapes=shapes
+    )
     whole = [rank for rank in ranks if isinstance(rank, Trace)]
-    traces = whole if between is None else read_parts(ranks, between, details=details is not False)
+    traces = whole if between is None else read_parts(ranks, between, details=details is not False, shapes=shapes)
     return number_ranks(split_all(traces))
 
 
@@ -99,6 +105,7 @@ def _read_ranks(  # noqa: PLR0913  options by name
     parts: bool = False,
     columns: GenericColumns | None = None,
     details: bool | None = False,
+    shapes: bool = True,
 ) -> list[Trace | StoredRank]:
     """Return the ranks in `files`; with `parts`, those in a store as they are stored."""
     from deepprof.job.parallel import choose_jobs, read_in_parallel
@@ -108,36 +115,42 @@ def _read_ranks(  # noqa: PLR0913  options by name
     with closing(sources):
         number = choose_jobs(jobs, sources.measure()) if columns is None else 1
         if number == 1:
-            return list(_read_here(sources, watch, parts=parts, columns=columns, details=details))
+            return list(_read_here(sources, watch, parts=parts, columns=columns, details=details, shapes=shapes))
         with tempfile.TemporaryDirectory(prefix="deepprof-") as scratch:
-            return read_in_parallel(sources, number, Path(scratch), _collect, watch, details=details)
+            return read_in_parallel(sources, number, Path(scratch), _collect, watch, details=details, shapes=shapes)
 
 
-def _read_here(
+def _read_here(  # noqa: PLR0913  options by name
     sources: TraceSources,
     watch: Watch | None,
     *,
     parts: bool,
     columns: GenericColumns | None = None,
     details: bool | None = False,
+    shapes: bool = True,
 ) -> Iterator[Trace | StoredRank]:
     """Yield the ranks of `sources`, read by this process one after the other."""
     for done, source in enumerate(sources, 1):
         stored, alone = open_stored(source) if parts else None, sources.total == 1
-        yield stored or read_rank(source, alone=alone, columns=columns, details=details)
+        yield stored or read_rank(source, alone=alone, columns=columns, details=details, shapes=shapes)
         source.forget()
         if watch is not None:
             watch(done, sources.total)
 
 
 def read_rank(
-    source: TraceSource, *, alone: bool, columns: GenericColumns | None = None, details: bool | None = False
+    source: TraceSource,
+    *,
+    alone: bool,
+    columns: GenericColumns | None = None,
+    details: bool | None = False,
+    shapes: bool = True,
 ) -> Trace:
     """Return the trace of `source`; unless `alone`, the error's advice is also to leave the file out."""
     from deepprof.collectors.importers import read
 
     try:
-        trace = read(source.path, details=details, columns=columns)
+        trace = read(source.path, details=details, shapes=shapes, columns=columns)
     except TraceError as error:
         raise source.explain(error, alone=alone) from error
     return trace if source.shown is None else replace(trace, path=source.shown)

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
 from threading import Lock
@@ -111,14 +111,15 @@ def read_in_parallel(  # noqa: PLR0913  options by name
     watch: Watch | None = None,
     *,
     details: bool | None = False,
+    shapes: bool = True,
 ) -> list[Found]:
     """Return the result of `finish` for every source and the folder its trace was written to, in the sources' order.
 
-    `scratch` is a directory to write to, `details` is that of `importers.read`. Raises `TraceError` for the first trace
-    that cannot be read, or whose process was ended, and `OSError` where it cannot be written; all processes have ended
-    when this returns or raises.
+    `scratch` is a directory to write to, `details` and `shapes` are those of `importers.read`. Raises `TraceError` for
+    the first trace that cannot be read, or whose process was ended, and `OSError` where it cannot be written; all
+    processes have ended when this returns or raises.
     """
-    workers = WorkerPool(sources, scratch, finish, watch, details=details)
+    workers = WorkerPool(sources, scratch, finish, watch, {"details": details, "shapes": shapes})
     with ThreadPoolExecutor(jobs) as threads:
         try:
             futures = [threads.submit(workers.work, len_share(jobs)) for _ in range(jobs)]
@@ -151,11 +152,10 @@ class WorkerPool(Generic[Found]):
         scratch: Path,
         finish: Callable[[TraceSource, Path], Found],
         watch: Watch | None,
-        *,
-        details: bool | None,
+        options: Mapping[str, bool | None],
     ) -> None:
         self.sources, self.scratch, self.finish, self.watch = sources, scratch, finish, watch
-        self.details = details
+        self.options = options
         self.results: dict[int, Found] = {}
         self.warned: dict[str, None] = {}  # in order, each once
         self.running: list[subprocess.Popen[bytes]] = []
@@ -191,7 +191,7 @@ class WorkerPool(Generic[Found]):
 
     def ask(self, process: subprocess.Popen[bytes], source: TraceSource, folder: Path) -> None:
         """Have `process` read `source` into `folder`; raises the error that it reports."""
-        job = {"path": str(source.path), "shown": source.shown, "folder": str(folder), "details": self.details}
+        job = {"path": str(source.path), "shown": source.shown, "folder": str(folder), **self.options}
         try:
             assert process.stdin is not None and process.stdout is not None  # noqa: S101, PT018
             process.stdin.write(json.dumps(job).encode() + b"\n")

@@ -41,14 +41,18 @@ def _format_time(time_ns: int) -> str:
     return f"{time_ns / size:.12g} {unit}"
 
 
-def read_parts(ranks: Sequence[Trace | StoredRank], between: Between, *, details: bool = False) -> list[Trace]:
+def read_parts(
+    ranks: Sequence[Trace | StoredRank], between: Between, *, details: bool = False, shapes: bool = True
+) -> list[Trace]:
     """Return the part of each rank that overlaps the range; of a stored rank only that part is read.
 
     The range counts from the first device event of the job where all clocks can be compared, else from each rank's
-    own. `details` are those of stored ranks. Raises `UsageError` when no device event lies in the range.
+    own. `details` and `shapes` are those of stored ranks. Raises `UsageError` when no device event lies in the range.
     """
     zeros = find_zeros([find_begin(rank) for rank in ranks])
-    parts = [read_part(rank, zero, between, details=details) for rank, zero in zip(ranks, zeros, strict=True)]
+    parts = [
+        read_part(rank, zero, between, details=details, shapes=shapes) for rank, zero in zip(ranks, zeros, strict=True)
+    ]
     check_parts([part.device_events.height for part in parts])
     return parts
 
@@ -59,10 +63,14 @@ def check_parts(events: Sequence[int]) -> None:
         raise UsageError("no device event lies in the range of time; it counts from the first one of the job")
 
 
-def read_part(rank: Trace | StoredRank, zero: int, between: Between, *, details: bool = False) -> Trace:
+def read_part(
+    rank: Trace | StoredRank, zero: int, between: Between, *, details: bool = False, shapes: bool = True
+) -> Trace:
     """Return the part of one rank that overlaps the range counted from `zero`, with a note on what is left out."""
     start, end = (None if moment is None else _bound(moment + zero) for moment in between)
-    part = rank.read(start, end, details=details) if isinstance(rank, StoredRank) else cut(rank, start, end)
+    part = (
+        rank.read(start, end, details=details, shapes=shapes) if isinstance(rank, StoredRank) else cut(rank, start, end)
+    )
     left = part.accounting.dropped.get(OUT_OF_RANGE, 0)
     note = f"only a part of the time is looked at: {counted(left, 'record')} outside of it"
     return replace(part, notes=(*part.notes, note)) if left else part

@@ -1,7 +1,7 @@
 """A process that reads traces for another one: `python -m deepprof.job.reader`.
 
 Each line of stdin is a job as JSON: the file `path`, the name `shown` for it in reports or null, the `folder` to write
-it to in the format of the native store, and the `details` to read, as for `importers.read`. Each answer is a line of
+it to in the format of the native store, and `details` and `shapes` as for `importers.read`. Each answer is a line of
 JSON on stdout: an object with the `warnings` that came up, and the error if there is one. The process ends when stdin
 ends.
 """
@@ -54,7 +54,7 @@ def answer(job: dict[str, Any]) -> dict[str, Any]:
 def _carry_out(job: dict[str, Any]) -> dict[str, Any]:
     """Read and write one trace, and return its error if there is one."""
     try:
-        trace = read(job["path"], details=job.get("details", False))
+        trace = read(job["path"], details=job.get("details", False), shapes=job.get("shapes", True))
         write_rank(replace(trace, path=job["shown"] or trace.path), Path(job["folder"]))
     except TraceError as error:
         return {"trace_error": [error.path, error.problem, error.advice]}

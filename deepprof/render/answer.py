@@ -1,4 +1,4 @@
-"""The answer first: what an iteration takes, the largest avoidable loss and where it is, and what to do."""
+"""The answer first: what an iteration takes, the largest avoidable loss, what the device computes, and what to do."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from deepprof.diagnosis.engine import rules_on_work
+from deepprof.diagnosis.work_claims import LEADS
 from deepprof.metrics.contexts.frames import write_line
+from deepprof.metrics.kernels.kinds import PRODUCTS
 from deepprof.render.units import format_duration, format_ratio
 from deepprof.render.wording import wording_of
 
@@ -23,6 +26,7 @@ SENTENCE = re.compile(r"(?<=[A-Za-z)\]0-9]\.)\s+(?=[A-Z])")
 UNEVEN = 1.25  # ratio of mean to median above which both are printed
 # Keys of a location, the most informative first.
 PLACES = ("range", "operator", "call", "frame", "kernel")
+MOST_ON_WORK = 3  # findings on computing in one line
 
 
 def print_answer(analysis: Analysis, page: TextPage) -> None:
@@ -39,12 +43,47 @@ def describe_answer(analysis: Analysis) -> Iterator[str]:
     if loop is not None:
         yield _describe_time(loop)
     else:
-        yield "No iteration was found; what is certain without one is said all the same."
+        yield _describe_recorded(analysis)
     if headline is None:
         yield from _describe_masked(analysis) or [_describe_health(analysis, loop)]
-        return
-    yield f"The largest avoidable loss: {_describe_loss(headline, analysis)}"
-    yield f"What to do: {SENTENCE.split(headline.advice)[0]}"
+    else:
+        yield f"The largest avoidable loss: {_describe_loss(headline, analysis)}"
+    yield from _describe_work(analysis, headline)
+    if headline is not None:
+        yield f"What to do: {SENTENCE.split(headline.advice)[0]}"
+
+
+def _describe_recorded(analysis: Analysis) -> str:
+    """Return how long a single marked step takes, or how long the devices were busy without iterations."""
+    step = next((each.top for each in analysis.stretches if each.top.over == "marked step"), None)
+    if step is not None:
+        return f"No iteration was found to repeat; the marked step takes {format_duration(step.mean_ns)}."
+    summary = analysis.summary
+    if not summary.span_ns:
+        return "No iteration was found, and no work of a device was recorded."
+    busy = f"of {format_duration(summary.span_ns)} the device is busy {format_ratio(summary.busy_ratio)}"
+    rows = analysis.work.filter(pl.col("loop").is_null() & (pl.col("category") != "unknown"))
+    products = float(rows.filter(pl.col("category").is_in(PRODUCTS))["time_ns"].sum())
+    share = f"; {format_ratio(products / summary.busy_ns)} of that are products of matrices" if products else ""
+    return f"No iteration was found; {busy}{share}."
+
+
+def _describe_work(analysis: Analysis, headline: Finding | None) -> Iterator[str]:
+    """Yield a line on the findings on what a busy device computes that are not the headline, if there are any."""
+    about = (None,) * 3 if headline is None else (headline.rank, headline.device, headline.stream)
+    on_work = rules_on_work()
+    found = [
+        finding
+        for finding in analysis.findings
+        if finding.rule in on_work
+        and finding is not headline
+        and finding.caused_by is None
+        and float(finding.evidence.get("busy_ratio") or 0) >= LEADS
+        and matches(about, (finding.rank or 0, finding.device or 0, finding.stream or 0))
+    ]
+    if found:
+        begin = "Also" if headline is not None and headline.rule in on_work else "While it computes"
+        yield f"{begin}: {'; '.join(_within_sentence(each.title) for each in found[:MOST_ON_WORK])}."
 
 
 def choose_loop(analysis: Analysis) -> Loop | None:
@@ -91,9 +130,15 @@ def _describe_loss(headline: Finding, analysis: Analysis) -> str:
     """Return the headline's title with its cost and its place."""
     cost, mean = headline.headroom_ns_per_iteration, find_time(headline, analysis)
     share = f" ({format_ratio(cost / mean)})" if cost and mean else ""
-    costs = f", up to {format_duration(cost)}{share}" if cost else ""
+    costs = f", up to {format_duration(cost)}{share}" if cost else _describe_share(headline)
     place = describe_location(headline.location or {}, wording_of(analysis))
     return f"{_within_sentence(headline.title)}{costs}{f', in {place}' if place else ''}."
+
+
+def _describe_share(headline: Finding) -> str:
+    """Return which share of a recording without iterations could be saved, empty where that is not known."""
+    share = headline.evidence.get("share_ratio")
+    return f", up to {format_ratio(float(share))} of the recording" if headline.iterations is None and share else ""
 
 
 def _within_sentence(title: str) -> str:
@@ -132,9 +177,9 @@ def _describe_masked(analysis: Analysis) -> list[str]:
 def _describe_health(analysis: Analysis, loop: Loop | None) -> str:
     """Return the line for a trace in which nothing is wrong, or that does not show it."""
     if analysis.unnamed:
-        return "Nothing is blamed with certainty; below stands what no finding names, and why."
+        return "No cause is certain; what no finding explains is listed below, with the reason."
     if loop is None or loop.parts.is_empty():
-        return "Below stands where the time goes, and what was missing for more."
+        return "No cause of lost time was found; the tables show where the time goes."
     means = loop.usual.select(pl.col("compute_ns", "iteration_ns").mean()).row(0)
     share = (means[0] or 0) / (means[1] or 1)
     return f"No loss is above its limit: for {format_ratio(share)} of it {wording_of(analysis).computes}."

@@ -50,6 +50,7 @@ BAR, ASCII_BAR = "█", "#"
 
 
 PATHS = 3
+TITLES = 10  # of findings beyond the limit
 NOTES = 4  # in full with -v
 ALIKE = 0.02  # of the kernels of an iteration: ranks of one program differ by up to this share
 LONG = 200  # characters of a note: recorders quote whole paths and commands
@@ -252,10 +253,17 @@ def _print_findings(analysis: Analysis, page: TextPage, limit: int | None) -> No
         _print_finding(cause, page, number, _describe_cost(cause, analysis))
         _print_symptoms([f for f in shown if f.caused_by == cause.rule], page)
         _print_repetitions(cause, analysis, page)
-    hidden = [f for f in analysis.findings[len(shown) :] if f.rule != f.caused_by]
-    if hidden:
-        page.line(f"{counted(len(hidden), 'more finding')}; --all shows them", "dim", indent=2)
+    _print_hidden([f for f in analysis.findings[len(shown) :] if f.rule != f.caused_by], page)
     _print_missing_lines(analysis, page)
+
+
+def _print_hidden(findings: Sequence[Finding], page: TextPage) -> None:
+    """Print the titles of the findings beyond the limit, symptoms only as a number."""
+    if not findings:
+        return
+    page.line(f"{counted(len(findings), 'more finding')}; --all shows them in full", "dim", indent=2)
+    for finding in [each for each in findings if each.caused_by is None][:TITLES]:
+        page.line(f"{ICONS[finding.severity]} {finding.rule}: {finding.title}", "dim", indent=4, hang=2)
 
 
 def _print_missing_lines(analysis: Analysis, page: TextPage) -> None:

@@ -33,8 +33,8 @@ MOST_RANKS = 16  # of which the page has a timeline and calling contexts; the sl
 MOST_LOOPS = 16
 ELSEWHERE = "The traces were examined on other machines: only a report made where they are can show this."
 NO_SHAPES = (
-    "The shapes of operators were not read, or not recorded: torch.profiler records them with record_shapes=True, and "
-    "--shapes reads them."
+    "The shapes of operators were not recorded, or left out with --no-shapes: torch.profiler records them with "
+    "record_shapes=True."
 )
 DIRECTIONS = {"down": "top-down", "up": "bottom-up"}
 

@@ -21,6 +21,7 @@ from deepprof.metrics.contexts.paths import measure_depths, number_paths, read_p
 from deepprof.metrics.contexts.slices import HostSlices, read_slices
 from deepprof.metrics.contexts.stacks import find_chains, kinds_of, read_stacks
 from deepprof.metrics.contexts.unfolding import ContextNodes, chain_frames, unfold
+from deepprof.metrics.kernels.readable_names import name_instructions
 from deepprof.metrics.names import are_named
 
 Int64s = npt.NDArray[np.int64]
@@ -107,6 +108,7 @@ def _fixed_frames(slices: HostSlices) -> pl.DataFrame:
 
 def _list_frames(trace: Trace, slices: HostSlices, texts: pl.Series) -> tuple[pl.DataFrame, pl.Series]:
     """Return kind and name of all slices, all device events and the frames of stacks, `texts`; and the names."""
+    trace = name_instructions(trace)
     kind = pl.col("activity").cast(pl.String).cast(KIND)
     rows = [slices.rows.select("kind", "name_id"), trace.device_events.select(kind.alias("kind"), "name_id")]
     if texts.is_empty():

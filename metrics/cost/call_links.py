@@ -14,6 +14,7 @@ from deepprof.metrics.cost.signatures import BASES, COSTS
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
+STEPS = 64  # up from a slice: deeper nesting is followed for all slices at once
 AMOUNTS = ("flops", "nbytes", "product_flops")
 
 
@@ -39,6 +40,18 @@ def find_nearest(slices: HostSlices, wanted: Bools) -> Int64s:
         nearest = following
 
 
+def find_around(slices: HostSlices, wanted: Bools, rows: Int64s) -> Int64s:
+    """Return for each of `rows`, slices or -1, the innermost slice around it that is wanted, itself included, or -1."""
+    found, rest = rows.copy(), np.arange(len(rows))
+    for _ in range(STEPS):
+        rest = rest[found[rest] >= 0]
+        rest = rest[~wanted[found[rest]]]
+        if not rest.size:
+            return found
+        found[rest] = slices.parent[found[rest]]
+    return np.append(find_nearest(slices, wanted), -1)[found]
+
+
 def find_counted_inside(slices: HostSlices, operators: pl.Series, costs: pl.DataFrame, sites: Int64s) -> Bools:
     """Return which slices have a cost that the calls inside of them, which launched at `sites`, have already.
 
@@ -51,10 +64,10 @@ def find_counted_inside(slices: HostSlices, operators: pl.Series, costs: pl.Data
     arranging = known & operators.is_in(passing.implode()).fill_null(value=False).to_numpy()
     flops, products = (costs[name].fill_null(0).to_numpy() for name in ("flops", "product_flops"))
     while arranging.any():
-        nearest = np.append(find_nearest(slices, known & ~counted), -1)
-        inner = np.unique(nearest[sites])
+        wanted = known & ~counted
+        inner = np.unique(find_around(slices, wanted, sites))
         inner = inner[inner >= 0]
-        around = nearest[slices.parent[inner]]
+        around = find_around(slices, wanted, slices.parent[inner])
         inner, around = inner[around >= 0], around[around >= 0]
         again = np.where(products[around] > 0, products[inner], flops[inner]) > 0
         found = around[again & arranging[around]]

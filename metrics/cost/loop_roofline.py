@@ -25,7 +25,7 @@ from deepprof.metrics.annotation.layers import TraceLayers
 from deepprof.metrics.contexts.tree import ContextTree
 from deepprof.metrics.cost.loop_device import describe_device
 from deepprof.metrics.cost.precision import find_product_dtype
-from deepprof.metrics.cost.recomputation import find_recomputed
+from deepprof.metrics.cost.recomputation import mark_recomputed
 from deepprof.metrics.cost.roofline_tables import CALL_GROUPS, PRODUCTS, USED_IN_ITERATIONS, LoopRoofline
 from deepprof.metrics.cost.roofs import DevicePeaks, add_roofs
 from deepprof.metrics.cost.trace_costs import TraceCosts
@@ -145,7 +145,8 @@ def _find_types(calls: pl.DataFrame, names: pl.Series) -> pl.DataFrame:
 def _add_up_kernels(trace: Trace, loop: Loop, known: WorkSources) -> tuple[pl.DataFrame, str | None]:
     """Return a row for each call with kernels on the loop's device, and why it is not known which run again, if so."""
     events = trace.device_events
-    again, untold = _mark_recomputed(trace, known.tree)
+    nothing = np.zeros(events.height, np.bool_), None
+    again, untold = nothing if known.tree is None else mark_recomputed(trace, known.tree)
     layer = np.zeros(events.height, np.int64) if known.layers is None else known.layers.of_events
     collective = are_named(trace.names, events["name_id"], COLLECTIVE)
     call = np.where(known.costs.of_events < 0, -1 - np.arange(events.height), known.costs.of_events)
@@ -158,14 +159,6 @@ def _add_up_kernels(trace: Trace, loop: Loop, known: WorkSources) -> tuple[pl.Da
         first, kernel=longest, kernels=pl.len(), device_ns=pl.col("ns").sum()
     )
     return sums, untold
-
-
-def _mark_recomputed(trace: Trace, tree: ContextTree | None) -> tuple[Bools, str | None]:
-    """Return which device events run a part of the forward pass again, and why that is not known, if so."""
-    if tree is None:
-        return np.zeros(trace.device_events.height, np.bool_), None
-    again, untold = find_recomputed(tree.slices, trace.names)
-    return np.append(again, False)[tree.sites.row], untold
 
 
 def _keep_recorded(usual: pl.DataFrame, calls: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:

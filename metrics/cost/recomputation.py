@@ -14,9 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from deepprof.collectors.trace import Trace
 from deepprof.metrics.contexts.backward import ENGINE
 from deepprof.metrics.contexts.paths import list_levels, measure_depths
 from deepprof.metrics.contexts.slices import HostSlices
+from deepprof.metrics.contexts.tree import ContextTree
 from deepprof.metrics.names import are_named
 
 Bools = npt.NDArray[np.bool_]
@@ -41,6 +43,12 @@ def find_recomputed(slices: HostSlices, names: pl.Series) -> tuple[Bools, str | 
     place = _place_slices(slices, own, node)
     gradients = are_named(names, slices.rows["name_id"], GRADIENT_OPERATOR) & own & (place == AGAIN)
     return (place == AGAIN) & ~gradients, NESTED if gradients.any() else None
+
+
+def mark_recomputed(trace: Trace, tree: ContextTree) -> tuple[Bools, str | None]:
+    """Return which device events run a part of the forward pass again, and why that is not known, if so."""
+    again, untold = find_recomputed(tree.slices, trace.names)
+    return np.append(again, False)[tree.sites.row], untold
 
 
 def _place_slices(slices: HostSlices, own: Bools, node: Bools) -> Int8s:

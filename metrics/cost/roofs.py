@@ -91,7 +91,7 @@ def find_peaks(
     differ (an H100 is an SXM, a PCIe or an NVL). Some AMD drivers give a device no name of its own; such a one is
     recognised by its compute units and its memory if exactly one known device has as many.
     """
-    key = _normalise(device_name)
+    key = normalise_name(device_name)
     if key:
         return _by_name().get(key)
     if multiprocessors is None or memory_nbytes is None:
@@ -100,14 +100,14 @@ def find_peaks(
     return alike[0] if len(alike) == 1 else None
 
 
-def _normalise(name: str) -> str:
+def normalise_name(name: str) -> str:
     """Return the words of a device's name in lower case, without its vendor's."""
     return " ".join(word for word in re.findall(r"[a-z0-9]+", name.lower()) if word not in VENDORS)
 
 
 @lru_cache(maxsize=1)
 def _by_name() -> Mapping[str, DevicePeaks]:
-    return {_normalise(name): peaks for peaks in list_devices() for name in (peaks.name, *peaks.names)}
+    return {normalise_name(name): peaks for peaks in list_devices() for name in (peaks.name, *peaks.names)}
 
 
 def _is_alike(peaks: DevicePeaks, multiprocessors: int, memory_nbytes: int) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+import numpy as np
 import polars as pl
 
 from deepprof.collectors.trace import OPERANDS
@@ -15,6 +16,7 @@ from deepprof.metrics.cost.framework.fused_kernels import is_fused
 from deepprof.metrics.cost.framework.operator_call import read_call
 from deepprof.metrics.cost.framework.operator_rules import RULES, cost_of_call
 
+CostRow = tuple[int | str | None, ...]
 BASES = ("rule", "source operators")
 SIGNATURE = ("operator", *(column for column in OPERANDS if column != "event"))
 COSTS: Mapping[str, pl.DataType] = {
@@ -47,21 +49,30 @@ def number_signatures(calls: pl.DataFrame) -> tuple[pl.Series, pl.DataFrame]:
 
     `calls` has the columns `SIGNATURE`, and more by which signatures differ.
     """
-    columns = calls.columns
-    distinct = calls.unique(maintain_order=True).with_row_index("signature")
-    numbered = calls.join(distinct, on=columns, how="left", nulls_equal=True, maintain_order="left")
-    return numbered["signature"], distinct.drop("signature")
+    groups = calls.with_row_index("row").group_by(calls.columns, maintain_order=True).agg("row")
+    numbers = np.empty(calls.height, np.uint32)
+    if calls.height:
+        numbers[groups["row"].explode().to_numpy()] = np.repeat(np.arange(groups.height), groups["row"].list.len())
+    return pl.Series("signature", numbers), groups.drop("row")
 
 
-def evaluate(signatures: pl.DataFrame) -> pl.DataFrame:
-    """Return `COSTS` of each of the `signatures`; null: unknown. Their `element` is the type of lists' elements."""
+def evaluate(signatures: pl.DataFrame, known: dict[tuple[str | None, ...], CostRow] | None = None) -> pl.DataFrame:
+    """Return `COSTS` of each of the `signatures`; null: unknown. Their `element` is the type of lists' elements.
+
+    `known` are rows of costs found before, to which the new ones are added.
+    """
+    found = {} if known is None else known
     unknown = () if "element" in signatures.columns else (pl.lit(None, pl.String).alias("element"),)
     rows = signatures.with_columns(*unknown).select("operator", "element", *SIGNATURE[1:]).iter_rows()
-    found = [_evaluate_one(name, columns, element) for name, element, *columns in rows]
-    return pl.DataFrame(found, schema=dict(COSTS), orient="row")
+    listed = list(rows)
+    for row in listed:
+        if row not in found:
+            name, element, *columns = row
+            found[row] = _evaluate_one(name, columns, element)
+    return pl.DataFrame([found[row] for row in listed], schema=dict(COSTS), orient="row")
 
 
-def _evaluate_one(name: str | None, columns: list[str | None], element: str | None) -> tuple[int | str | None, ...]:
+def _evaluate_one(name: str | None, columns: list[str | None], element: str | None) -> CostRow:
     """Return a row of `COSTS`; `columns` are the texts of the operands."""
     nothing = (None,) * len(COSTS)
     if name is None or not (name in RULES or is_fused(name)):

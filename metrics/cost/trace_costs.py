@@ -17,9 +17,18 @@ from deepprof.collectors.table_schema import TableSchema
 from deepprof.collectors.trace import OPERANDS, Trace
 from deepprof.metrics.contexts.launches import find_sites
 from deepprof.metrics.contexts.slices import HostSlices, read_slices
+from deepprof.metrics.contexts.tree import ContextTree
 from deepprof.metrics.cost.alike_kernels import find_alike
-from deepprof.metrics.cost.call_links import add_up_calls, find_counted_inside, find_nearest, read_operands
-from deepprof.metrics.cost.signatures import COSTS, LISTS, SIGNATURE, evaluate, find_element_type, number_signatures
+from deepprof.metrics.cost.call_links import add_up_calls, find_around, find_counted_inside, read_operands
+from deepprof.metrics.cost.signatures import (
+    COSTS,
+    LISTS,
+    SIGNATURE,
+    CostRow,
+    evaluate,
+    find_element_type,
+    number_signatures,
+)
 from deepprof.metrics.names import are_named
 from deepprof.metrics.operators import is_stand_in
 from deepprof.metrics.streams import COLLECTIVE
@@ -81,19 +90,19 @@ class TraceCosts:
     coverage: _CostCoverage
 
 
-def find_costs(trace: Trace, recorded: Trace | None = None) -> TraceCosts:
-    """Return what the operators of a trace that was read with `details` cost.
+def find_costs(trace: Trace, recorded: Trace | None = None, tree: ContextTree | None = None) -> TraceCosts:
+    """Return what the operators of a trace cost.
 
     `recorded` is the trace as it was read, if operators were made its kernels since (CPU fallback); `host_event` is
-    then a row of it. Without details, or shapes in the recording, every cost is null.
+    then a row of it. `tree` are its calling contexts, where they are known already. Without shapes in the recording,
+    or read without them, every cost is null.
     """
     known = recorded if recorded is not None and is_stand_in(trace) else trace
-    slices = read_slices(known)
-    sites = find_sites(trace, slices)
+    slices = read_slices(known) if tree is None else tree.slices
+    sites = find_sites(trace, slices) if tree is None else tree.sites
     operands = read_operands(known, slices)
-    kernels = _list_kernels(trace, sites.row)
-    numbers, distinct = number_signatures(operands)
-    costs = evaluate(distinct)[numbers]
+    kernels, evaluated = _list_kernels(trace, sites.row), dict[tuple[str | None, ...], CostRow]()
+    costs = _evaluate_slices(operands, evaluated)
     if sites.is_slice:
         placed = kernels.with_columns(slice=pl.when(pl.col("site") >= 0).then("site"))
         calls = _gather_calls(placed, operands)
@@ -104,7 +113,7 @@ def find_costs(trace: Trace, recorded: Trace | None = None) -> TraceCosts:
     placed = kernels.with_columns(
         slice=_choose_slices(slices, costs["basis"].is_not_null().to_numpy() & ~counted, site)
     )
-    calls, distinct = _evaluate_calls(_gather_calls(placed, operands), trace.names)
+    calls, distinct = _evaluate_calls(_gather_calls(placed, operands), trace.names, evaluated)
     calls = _forget_costs(calls, counted)
     alike = _find_alike_calls(trace, placed, calls, distinct)
     return _assemble(trace, slices, *_append_alike(placed, calls, alike))
@@ -117,11 +126,21 @@ def _list_kernels(trace: Trace, site: Int64s) -> pl.DataFrame:
     return rows.select("event", "name_id", "site", length_ns=pl.col("end_ns") - pl.col("start_ns"))
 
 
+def _evaluate_slices(operands: pl.DataFrame, evaluated: dict[tuple[str | None, ...], CostRow]) -> pl.DataFrame:
+    """Return `COSTS` of each slice; a call without shapes has none."""
+    shaped = operands["dims"].is_not_null()
+    numbers, distinct = number_signatures(operands.filter(shaped))
+    places = np.full(operands.height, distinct.height, np.uint32)
+    places[shaped.to_numpy()] = numbers.to_numpy()
+    costs = evaluate(distinct, evaluated)
+    return pl.concat([costs, costs.clear(1)])[places]
+
+
 def _choose_slices(slices: HostSlices, has_cost: Bools, site: Int64s) -> pl.Series:
     """Return for each kernel the slice of its operator, null for none; `has_cost` says which slices' cost counts."""
-    known = find_nearest(slices, has_cost)
-    innermost = find_nearest(slices, (slices.rows["kind"] == "operator").to_numpy())
-    best = np.append(np.where(known >= 0, known, innermost), -1)[site]
+    best = find_around(slices, has_cost, site)
+    rest = np.flatnonzero(best < 0)
+    best[rest] = find_around(slices, (slices.rows["kind"] == "operator").to_numpy(), site[rest])
     return pl.Series(best, dtype=I64).replace(-1, None)
 
 
@@ -133,7 +152,9 @@ def _gather_calls(placed: pl.DataFrame, operands: pl.DataFrame) -> pl.DataFrame:
     return calls.hstack(operands[calls["slice"]])
 
 
-def _evaluate_calls(calls: pl.DataFrame, names: pl.Series) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _evaluate_calls(
+    calls: pl.DataFrame, names: pl.Series, evaluated: dict[tuple[str | None, ...], CostRow]
+) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the calls with `signature` and their costs, and the distinct signatures with their costs.
 
     The type of the elements of lists of tensors is the one that the name of the first kernel states.
@@ -145,7 +166,7 @@ def _evaluate_calls(calls: pl.DataFrame, names: pl.Series) -> tuple[pl.DataFrame
     typed = calls.join(types, on="name_id", how="left", maintain_order="left")
     typed = typed.with_columns(element=pl.when(listed).then("element"))
     numbers, distinct = number_signatures(typed.select(*SIGNATURE, "element"))
-    distinct = distinct.hstack(evaluate(distinct))
+    distinct = distinct.hstack(evaluate(distinct, evaluated))
     costs = distinct.select(list(COSTS))[numbers]
     return calls.with_columns(signature=numbers).hstack(costs), distinct
 

@@ -10,6 +10,7 @@ import polars as pl
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.kernels.deciding import decide
+from deepprof.metrics.kernels.hlo import refine_kinds
 from deepprof.metrics.kernels.launching import find_launch_operators
 from deepprof.metrics.kernels.name_kinds import classify_names
 
@@ -45,7 +46,7 @@ def find_kernel_kinds(trace: Trace, recorded: Trace | None = None) -> KernelKind
     table, rows = decide(names, classify_names(names), number, None if launched is None else launched.filter(is_kernel))
     of_events = np.full(len(is_kernel), -1, np.int64)
     of_events[is_kernel] = rows
-    return KernelKinds(table, of_events)
+    return KernelKinds(*refine_kinds(trace, table, of_events))
 
 
 def _rank_names(kernels: pl.DataFrame) -> pl.Series:

@@ -1,13 +1,16 @@
 """Kineto events read batch by batch: nothing is lost between the pieces, in C as in Python, and memory is bounded."""
 
 import json
+import shutil
+import subprocess
+from pathlib import Path
 
 import pytest
-from hypothesis import example, given
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from deepprof.collectors.errors import TraceError
-from deepprof.collectors.importers.kineto import Kineto
+from deepprof.collectors.importers.kineto import Kineto, json_texts
 from deepprof.collectors.importers.kineto import native as kineto_native
 from deepprof.collectors.importers.kineto import rows as kineto_rows
 from deepprof.collectors.importers.kineto import stream as kineto_stream
@@ -17,11 +20,14 @@ from tests.collectors.damage import read_within
 TRAP = "}, {" * 9
 INNER = st.sampled_from([None, 1, TRAP, [{}, {}], {"a": [{"b": 1}, {}]}, "\\", '"', "x" * 50])
 EVENTS = st.lists(st.fixed_dictionaries({"name": st.sampled_from(["k", TRAP, '"},{"']), "args": INNER}), max_size=40)
+SMALL_NBYTES = 500  # four texts and a little
 READERS = ["plain"] + ["native"] * (kineto_native.library() is not None)
 
 
-def open_reader(which):
-    return PlainReader(details=False) if which == "plain" else kineto_native.NativeReader(kineto_native.library())
+def open_reader(which, wanted=()):
+    if which == "plain":
+        return PlainReader(texts=bool(wanted))
+    return kineto_native.NativeReader(kineto_native.library(), wanted)
 
 
 def names_of(text, which, piece=100):
@@ -100,7 +106,10 @@ ARGUMENTS = [
     *("External id", "external id", "correlation", "device", "stream", "context", "bytes", "graph node id", "flops"),
     *("Sequence number", "Fwd thread id", "Python id", "Python parent id", "Python module id", "Device Type"),
     *("Device Id", "Bytes", "Addr", "Total Allocated", "Total Reserved", "Collective name", "Seq", "Input Dims", ""),
+    *("Input dims", "Input type", "Concrete Inputs", "Input Strides", "grid", "block", "Call stack"),
+    *("registers per thread", "shared memory"),
 ]
+TEXTS = {"dims", "old_dims", "dtypes", "values", "strides", "grid", "block", "stack"}
 WORDS = ["X", "i", "M", "kernel", "cpu_op", "cuda_runtime", "python_function", "[memory]", "gpu_memcpy", "mtia_x", "a"]
 VALUE = st.sampled_from(SCALARS) | st.integers(-(2**65), 2**65) | st.floats(allow_nan=False) | st.text(max_size=4)
 EVENT = st.fixed_dictionaries(
@@ -114,15 +123,16 @@ EVENT = st.fixed_dictionaries(
 
 def columns_of(text, which, piece):
     """Return what `EventColumns` makes of the list of events `text`."""
-    columns = kineto_rows.EventColumns(details=False)
+    columns = kineto_rows.EventColumns(details=True, shapes=True)
     window = kineto_stream.TextWindow("path", iter([text[at : at + piece] for at in range(1, len(text), piece)]))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kineto_stream, "open_reader", lambda details: open_reader(which))
-        kineto_stream.scan(window, columns, details=False)
-    names = columns.labels.names.series()
+        patch.setattr(kineto_stream, "open_reader", lambda wanted: open_reader(which, wanted))
+        kineto_stream.scan(window, columns)
+    names, texts = columns.labels.names.series(), columns.json.table()
     frames = {}
     for kind in sorted(columns.heights):
         frame = columns.frame(kind)
+        frame = frame.with_columns(texts.gather(frame[name]).alias(name) for name in TEXTS & {*frame.columns})
         named = kind != "memory"  # whose names are not kept; and the ids of names are in another order
         frames[kind] = frame.with_columns(name_id=names.gather(frame["name_id"])) if named else frame.drop("name_id")
         extra = columns.extra_rows(kind)  # of a collective only: C does not look for the rest of its arguments
@@ -186,6 +196,54 @@ def test_a_number_that_c_leaves_alone_is_odd():
     assert batch.rows["ts"][3] == 1.25
 
 
+def test_distinct_texts_are_kept_up_to_a_limit(tmp_path, monkeypatch):
+    """Each takes 100 bytes beside its own; one that is kept is found however much is left out."""
+    monkeypatch.setattr(json_texts, "LIMIT_NBYTES", 2 * (100 + len("[[1]]")) + 50)
+    monkeypatch.setattr(kineto_native, "library", lambda: None)
+    path = write_operators(tmp_path, [[[1]], [[2]], [[3]], [[2]], [[4]], [[1]]])
+    trace = Kineto().read(path)
+    assert trace.operands["dims"].to_list() == ["[[1]]", "[[2]]", "[[2]]", "[[1]]"]
+    assert trace.operands["event"].to_list() == [0, 1, 3, 5]
+    assert trace.notes[-1].endswith("2 shapes, types or values of operators were left out")
+
+
+@pytest.mark.skipif(len(READERS) < 2 or shutil.which("cc") is None, reason="the C reader is not built here")
+@given(st.lists(st.integers(0, 12), max_size=30))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_c_leaves_the_same_texts_out(small_scanner, numbers):
+    text = json.dumps([{"ph": "X", "cat": "cpu_op", "args": {"Input Dims": [number]}} for number in numbers]).encode()
+    found = []
+    for library in (None, small_scanner):
+        columns = kineto_rows.EventColumns()
+        window = kineto_stream.TextWindow("path", iter([text[1:]]))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(json_texts, "LIMIT_NBYTES", SMALL_NBYTES)
+            patch.setattr(kineto_native, "library", lambda library=library: library)
+            kineto_stream.scan(window, columns)
+        dims = columns.json.table().gather(columns.take("op", "dims")).to_list() if numbers else []
+        found.append((columns.left_out, dims))
+    assert found[0] == found[1]
+
+
+@pytest.fixture(scope="module")
+def small_scanner(tmp_path_factory):
+    """The scanner with a small limit of distinct texts."""
+    path = tmp_path_factory.mktemp("scanner") / "scan.so"
+    source = Path(kineto_native.__file__).with_name("scan.c")
+    command = ["cc", "-std=c11", "-shared", "-fPIC", f"-DJSON_LIMIT={SMALL_NBYTES}", source, "-o", path, "-lm"]
+    subprocess.run(command, check=True)
+    return kineto_native.load(path)
+
+
+def write_operators(folder, dims):
+    """Write a document with an operator for each of `dims`, and return its path."""
+    event = {"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": 1, "tid": 1, "dur": 1}
+    events = [event | {"ts": 10 * at, "args": {"Input Dims": shape}} for at, shape in enumerate(dims)]
+    path = folder / "trace.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    return path
+
+
 @pytest.mark.traces
 def test_real_traces_are_the_same_without_c(traces, monkeypatch):
     for name in (
@@ -193,12 +251,13 @@ def test_real_traces_are_the_same_without_c(traces, monkeypatch):
         "hta-nccl-parser/nccl_data.json.gz",
         "tb-resnet50-nw0-c/worker0.1623143089861.pt.trace.json.gz",
     ):
-        native = Kineto().read(traces / name)
+        native = Kineto().read(traces / name, details=True)
         with monkeypatch.context() as patch:
             patch.setattr(kineto_native, "library", lambda: None)
-            plain = Kineto().read(traces / name)
+            plain = Kineto().read(traces / name, details=True)
         assert native.accounting == plain.accounting
-        for table in ("device_events", "host_events", "annotations", "memory_events", "collectives"):
+        tables = ("device_events", "host_events", "annotations", "memory_events", "collectives", "operands")
+        for table in (*tables, "launch_shapes", "stacks"):
             left, right = (named(trace, getattr(trace, table)) for trace in (native, plain))
             assert left.equals(right, null_equal=True), table
 

@@ -20,7 +20,9 @@ def document(request, tmp_path, monkeypatch):
     monkeypatch.setattr(
         kineto_stream,
         "open_reader",
-        lambda details: PlainReader(details=details) if native is None else kineto_native.NativeReader(native),
+        lambda wanted: (
+            PlainReader(texts=bool(wanted)) if native is None else kineto_native.NativeReader(native, wanted)
+        ),
     )
 
     def read(content):

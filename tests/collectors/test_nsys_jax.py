@@ -15,9 +15,11 @@ import pytest
 import deepprof
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.files import read_head
+from deepprof.collectors.importers.nsys import jax_programs
 from deepprof.collectors.importers.nsys.jax_archive import NsysJax
 from deepprof.collectors.trace import Trace
 from tests.collectors.damage import checked, survives
+from tests.collectors.hlo_programs import computation, instruction, program
 from tests.hidden import without_ranges
 from tests.manifest import path_of
 from tests.manifest import rows as listed
@@ -260,3 +262,81 @@ def test_a_bug_in_looking_at_a_zip_is_not_that_it_is_another_format(tmp_path, mo
 def test_a_path_that_cannot_be_is_not_accepted():
     assert not NsysJax().accepts(b"", Path("a\0b"))
     assert not NsysJax().accepts(b"PK\x03\x04", Path("a\0b"))
+
+
+def dumped(name, number, *instructions):
+    """Return a program of XLA's dump."""
+    return program(name, [computation(*instructions)], [("train.py", "step", 7, 0)])
+
+
+def operations(trace):
+    """Return the events that have an instruction, with its program's number, opcode and target."""
+    rows = trace.event_instructions.join(trace.instructions, on="instruction", maintain_order="left")
+    return rows.select("event", "program_id", "opcode", "target").rows()
+
+
+GEMM = instruction("fusion.1", "jit(f)/dot_general", 1, opcode="custom-call", target="__cublas$gemm", of="bf16[8,8]")
+DUMP = "dump/module_0003.jit_f.sm_9.0_gpu_after_optimizations.hlo.pb"
+
+
+def test_operations_are_looked_up_in_the_program_of_their_module(tmp_path):
+    other = instruction("fusion.1", opcode="sort", of="f32[8]")
+    files = {
+        **FILES,
+        f"{DUMP}.xz": lzma.compress(dumped("jit_f", 3, GEMM, instruction("copy", opcode="copy", of="f32[8]"))),
+        DUMP.replace("0003", "0004"): dumped("jit_f", 4, other),
+        DUMP.replace("after", "before"): dumped("jit_f", 3, other),
+    }
+    for path in (pack(tmp_path / "a", files), unpack(tmp_path / "b", files)):
+        trace = read(path)
+        assert operations(trace) == [(0, 3, "custom-call", "__cublas$gemm"), (2, 3, "copy", None)]
+        assert trace.stacks.is_empty()
+        detailed = NsysJax().read(path, details=True)
+        assert detailed.stacks["frames"].to_list() == ["dot_general/;jit(f)/;train.py(7): step", "jit_f/"]
+        assert detailed.event_stacks.rows() == [(0, 0), (2, 1)]
+
+
+def test_a_module_without_a_number_is_found_by_its_name(tmp_path):
+    frame = projection().with_columns(pl.col("Name").str.replace(",program_id=3", ""))
+    files = {**FILES, "nvtx_gpu_proj_trace/trace.parquet": content(frame), DUMP: dumped("jit_f", 3, GEMM)}
+    assert operations(read(pack(tmp_path / "a", files))) == [(0, 3, "custom-call", "__cublas$gemm")]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda packed: packed[:-20],
+        lambda packed: b"no xz" + packed,
+        lambda packed: lzma.compress(bytes(2**20)),
+        lambda packed: lzma.compress(dumped("jit_f", 3, GEMM)[:30]),
+    ],
+    ids=["cut", "no xz", "too large", "cut before it was packed"],
+)
+def test_a_program_that_cannot_be_read_is_a_note(tmp_path, monkeypatch, damage):
+    monkeypatch.setattr(jax_programs, "FILE_NBYTES", 2**20 - 1)
+    files = {**FILES, f"{DUMP}.xz": damage(lzma.compress(dumped("jit_f", 3, GEMM)))}
+    trace = read(pack(tmp_path / "a", files))
+    assert trace.notes[-1] == "1 compiled program cannot be read: what it ran is known by its names alone"
+    assert (trace.event_instructions.height, trace.device_events.height) == (0, 3)
+
+
+def test_without_protobuf_the_archive_is_read_with_a_note(tmp_path, monkeypatch):
+    def refuse(path):
+        raise TraceError(path, "needs protobuf", "`pip install 'deepprof[xplane]'`")
+
+    monkeypatch.setattr(jax_programs, "load_schema", refuse)
+    trace = read(pack(tmp_path / "a", {**FILES, DUMP: dumped("jit_f", 3, GEMM)}))
+    assert trace.notes[-1].startswith("what its operations compute is not read: `pip install 'deepprof[xplane]'`")
+    assert trace.instructions.is_empty()
+
+
+@pytest.mark.traces
+@pytest.mark.parametrize("row", listed("nsys-jax zip (parquet/csv)"))
+def test_every_operation_of_the_real_archive_is_in_one_of_its_programs(traces, row):
+    trace = read(path_of(row))
+    assert trace.event_instructions["event"].to_list() == list(range(trace.device_events.height))
+    names = trace.names.gather(trace.device_events["name_id"])
+    assert trace.instructions["name"].gather(trace.event_instructions["instruction"]).equals(names, check_names=False)
+    calls = trace.instructions.filter(pl.col("name").str.contains(r"^custom-call"))
+    assert calls["target"].unique().to_list() == ["__cublas$gemm"]
+    assert calls["factors"].unique().to_list() == ["bf16 bf16"]

@@ -16,6 +16,7 @@ from deepprof.collectors.importers import find_traces, importers, read
 from deepprof.collectors.importers.assembly import Records, assemble
 from deepprof.collectors.importers.directories import DAMAGED, list_traces
 from deepprof.collectors.importers.store import NativeStore
+from deepprof.collectors.instructions import EVENT_INSTRUCTIONS, INSTRUCTIONS
 from deepprof.collectors.store import check_store_target, find_ranks, open_store, replace_store, write_index
 from deepprof.collectors.store.manifest import MANIFEST
 from deepprof.collectors.store.rank import open_rank, write_rank
@@ -54,6 +55,8 @@ def make_full_trace(times=range(0, 100, 10)):
         "operands": table([{"event": 1, "dims": "[[2]]", "dtypes": '["float"]'}], OPERANDS),
         "stacks": table([{"stack_id": 0, "frames": "train.py(7): step"}], STACKS),
         "event_stacks": table([{"event": i, "stack_id": 0} for i in (3, 7)], EVENT_STACKS),
+        "instructions": table([{"instruction": 0, "program": "jit_f", "name": "a", "opcode": "dot"}], INSTRUCTIONS),
+        "event_instructions": table([{"event": i, "instruction": 0} for i in (2, 4)], EVENT_INSTRUCTIONS),
         "allocations": table([{"event": i, "stream": 7, "stack_id": 0} for i in (0, 3)], ALLOCATIONS),
         "accesses": table([{"event": i, "address": 2**21 * i, "reads": 4} for i in (0, 0, 4)], ACCESSES),
         "segments": table([{"time_ns": t, "device": 0, "nbytes": t - 30, "stream": 7} for t in (25, 45)], SEGMENTS),
@@ -98,6 +101,28 @@ def test_a_store_of_an_earlier_version_has_no_stacks_of_device_events(tmp_path):
     expected = replace(trace, event_stacks=trace.event_stacks.clear())
     assert_same(open_rank(tmp_path / "r").read(details=True), expected)
     assert_same(open_rank(tmp_path / "r").read(20, 50, details=True), cut(expected, 20, 50))
+
+
+def test_a_store_of_an_earlier_version_has_no_instructions(tmp_path):
+    trace = make_full_trace()
+    write_rank(trace, tmp_path / "r")
+    manifest = json.loads((tmp_path / "r" / MANIFEST).read_text())
+    bare = {name: getattr(trace, name).clear() for name in ("instructions", "event_instructions")}
+    for name in bare:
+        (tmp_path / "r" / f"{name}.parquet").unlink()
+        del manifest["tables"][name]
+    (tmp_path / "r" / MANIFEST).write_text(json.dumps(manifest))
+    assert_same(open_rank(tmp_path / "r").read(details=True), replace(trace, **bare))
+
+
+def test_instructions_are_read_without_details_and_cut_with_their_events(tmp_path):
+    trace = make_full_trace()
+    write_rank(trace, tmp_path / "r")
+    assert open_rank(tmp_path / "r").read().event_instructions.rows() == [(2, 0), (4, 0)]
+    part = open_rank(tmp_path / "r").read(20, 50)
+    assert part.instructions.equals(trace.instructions)
+    assert part.event_instructions.equals(cut(trace, 20, 50).event_instructions)
+    assert part.event_instructions.rows() == [(2, 0)]
 
 
 def test_a_store_of_an_earlier_version_has_no_segments(tmp_path):

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from deepprof.collectors.importers.xla import programs
-from deepprof.collectors.importers.xla.programs import split_scopes
+from deepprof.collectors.importers.xla import hlo_reader, programs
+from deepprof.collectors.importers.xla.hlo_reader import split_scopes
 from deepprof.collectors.importers.xla.xplane import XPlane
 from deepprof.collectors.trace import Trace
 from tests.collectors.damage import survives
@@ -112,7 +112,7 @@ def test_a_damaged_program_is_counted_and_the_rest_is_read(tmp_path: Path) -> No
     held = {"jit_step(7)": sound[:40], "jit_eval(8)": sound}
     trace = read(tmp_path, held, ran("dot.1"), ran("dot.1", 8, "jit_eval"))
     assert [stack is None for stack in stacks_of(trace)] == [True, False]
-    assert trace.notes[-1] == "1 compiled program cannot be read: what it ran has no call stack"
+    assert trace.notes[-1] == "1 compiled program cannot be read: what it ran is known by its names alone"
 
 
 def test_frames_that_call_each_other_in_a_circle_end(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_frames_that_call_each_other_in_a_circle_end(tmp_path: Path) -> None:
     trace = read(tmp_path, {"jit_step(7)": program("jit_step", [computation(*parts)], frames)}, *map(ran, "abc"))
     circle, *others = stacks_of(trace)
     assert circle is not None
-    assert circle.count(";") == programs.CALLERS
+    assert circle.count(";") == hlo_reader.CALLERS
     assert others == ["m/;a.py(3): h", "m/"]
 
 
@@ -130,7 +130,7 @@ def test_a_program_larger_than_any_is_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, value: int
 ) -> None:
     held = {"jit_step(7)": program("jit_step", [computation(DOT, DOT)], FRAMES)}
-    monkeypatch.setattr(programs, limit, value)
+    monkeypatch.setattr(hlo_reader, limit, value)
     trace = read(tmp_path, held, ran("dot.1"))
     assert stacks_of(trace) == [None]
     assert trace.notes[-1].startswith("1 compiled program cannot be read")

@@ -7,6 +7,7 @@
 
 #define FIRST_ROOM 3
 #define FIRST_CAPACITY 1
+#define JSON_LIMIT 900
 #include "scan.c"
 
 enum { CAPACITY = 7, LONGEST = 1 << 14 };
@@ -25,6 +26,10 @@ static const char *const TOKENS[] = {
     "\"tid\":\"stream 7\",", "\"args\":{", "\"External id\":5", "\"correlation\":-3,", "\"Collective name\":\"x\",", "\\u00e9",
     "\"stream\":1e3,", "{\"ph\":\"X\",\"ts\":1626190440563123.456,\"args\":{\"bytes\":3}},", "{},", "[[[],{}]],", "\x01", "\xc3\xa9",
     "{\"ph\":\"X\",\"cat\":\"cpu_op\",\"name\":\"aten::mm\",\"tid\":\"x-12 \",\"args\":{\"Input Dims\":[[1,2],[]]}},\n",
+    "\"Input Dims\":", "\"grid\":[1, 2],", "\"Call stack\":\"a\",", "\"Input type\":[\"float\"],", "\"Concrete Inputs\":null,", "[1],",
+    "\"Input Dims\":[[12,34]],", "\"Input Strides\":[[7]],", "\"block\":[3,3],", "\"Input dims\":[[],[5]],",
+    "{\"args\":{\"Input Dims\":[1],\"Input type\":[2],\"grid\":[3],\"block\":[4],\"Input Strides\":[[[5]]]}},",
+    "{\"args\":{\"Input Dims\":[6],\"Input type\":[7],\"grid\":[8],\"block\":[9],\"Concrete Inputs\":[\"x\", \"y\"]}},",
 };
 
 static size_t write_text(Byte *text)
@@ -53,7 +58,7 @@ typedef struct {
 /* Reads `n` bytes, `piece` more at each turn, each time from a buffer of just that size. */
 static Reading read_all(const Byte *text, size_t n, size_t piece)
 {
-    Scanner *s = dp_kineto_new();
+    Scanner *s = dp_kineto_new(255);
     Row *rows = malloc(CAPACITY * sizeof *rows);
     Reading reading = {malloc((n + CAPACITY + 1) * sizeof(Row)), 0, MORE, 0};
     size_t start = 0, end = piece < n ? piece : n;
@@ -70,9 +75,12 @@ static Reading read_all(const Byte *text, size_t n, size_t piece)
                 rows[i].start += (uint32_t)start;
             else
                 assert(rows[i].key < s->keys.count && rows[i].name < s->names.count);
+            for (int k = 0; k < JSON_TEXTS; k++)
+                assert(rows[i].json[k] < FIRST_JSON + s->json.count);
         }
         memcpy(reading.rows + reading.count, rows, (size_t)count * sizeof *rows);
         reading.count += (size_t)count;
+        assert(s->json.used + (uint64_t)s->json.count * BESIDE_TEXT <= JSON_LIMIT);
         start += (size_t)consumed;
         reading.consumed = start;
         if (reading.status == FULL)

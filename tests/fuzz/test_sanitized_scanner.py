@@ -34,6 +34,8 @@ def test_text_that_is_nearly_json_is_read_alike_whole_and_in_pieces(tmp_path: Pa
         ("text_ids.h", "if (t->used + n > t->room)", "if (0)"),
         ("text_ids.h", "if (t->count == t->capacity)", "if (0)"),
         ("scan.c", "texts_end(&s->names);", ""),
+        ("scan.c", "texts_end(&s->json);", ""),
+        ("scan.c", "used > JSON_LIMIT ?", "used > 2 * JSON_LIMIT ?"),
         ("scan.c", "if (*count == capacity)", "if (*count == capacity + 1)"),
     ],
 )

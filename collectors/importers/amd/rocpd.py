@@ -42,13 +42,13 @@ class Rocpd:
         """Return the files beside `path` that hold the same run in other formats."""
         return list_same_run(path)
 
-    def read(self, path: Path, *, details: bool = False) -> Trace:
+    def read(self, path: Path, *, details: bool = False, shapes: bool = True) -> Trace:
         """Return the trace in `path`, with clock "session": rocprofv3's times count from the start of the machine.
 
         Memory is that of the columns: about 200 bytes for each dispatch, copy and call. Raises `TraceError` when the
         file cannot be read, is damaged or is no such database.
         """
-        loose, read = Loose(details=details), 0
+        loose, read = Loose(shapes=shapes), 0
         with open_database(path) as database:
             parts = list_parts(database.tables)
             if not parts:

@@ -136,7 +136,7 @@ def read_part(part: RocpdPart, loose: Loose) -> int:
 
 def _read_kernels(part: RocpdPart, loose: Loose) -> pl.DataFrame:
     """Return the dispatches as DEVICE or SHAPED rows; `process` is the writer's own key."""
-    shape, registers = (LAUNCH, REGISTERS) if loose.details else ((), ())
+    shape, registers = (LAUNCH, REGISTERS) if loose.shapes else ((), ())
     rows = part.rows("rocpd_kernel_dispatch", ("kernel_id", "graph_node_id", *shape))
     symbols = part.table("rocpd_info_kernel_symbol", ("id", *registers)).with_columns(
         label=words.kernel_label(pl.lit(part.texts("rocpd_info_kernel_symbol", "display_name"))),

@@ -39,7 +39,7 @@ class Rocprof:
         """Return the other files of the run beside `path`, if `path` is the file that represents the run."""
         return list_same_run(path)
 
-    def read(self, path: Path, *, details: bool = False) -> Trace:
+    def read(self, path: Path, *, details: bool = False, shapes: bool = True) -> Trace:
         """Return the trace in `path`, with clock "session": rocprof's times count from the start of the machine.
 
         Reading the kernel trace of a run reads the other CSV files of that run too. Memory is at most the content of
@@ -50,7 +50,7 @@ class Rocprof:
             raise TraceError(
                 path, "is a Perfetto trace, which DeepProf does not read", f"{ADVICE}, as json, csv or rocpd"
             )
-        head, loose = read_head(path), Loose(details=details)
+        head, loose = read_head(path), Loose(shapes=shapes)
         if rocprof_json.accepts(head):
             read = rocprof_json.read_document(path, loose)
         elif rocprof_csv.table_of(head) in rocprof_csv.EVENT_TABLES:

@@ -75,7 +75,7 @@ def read_run(path: Path, loose: Loose) -> int:
         content = bytes(read_bytes(file, limit=left))
         left -= len(content)
         if table := table_of(content[:HEAD_NBYTES]):
-            columns, is_cut = _read_columns(file, content, rows.columns_of(details=loose.details))
+            columns, is_cut = _read_columns(file, content, rows.columns_of(shapes=loose.shapes))
             tables.append((table, columns))
             if table in EVENT_TABLES:
                 read += columns.height + is_cut

@@ -49,16 +49,16 @@ SHAPE_ALIASES = {
     "block_threads": ("workgroup_size", "wgr"),
     **{f"grid_{side}": (f"grid_size_{side}",) for side in "xyz"},
     **{f"block_{side}": (f"workgroup_size_{side}",) for side in "xyz"},
-}  # read with details
+}
 
 
-def columns_of(*, details: bool) -> frozenset[str]:
+def columns_of(*, shapes: bool) -> frozenset[str]:
     """Return the names of the columns that are read."""
-    return frozenset(name for names in _aliases(details).values() for name in names)
+    return frozenset(name for names in _aliases(shapes).values() for name in names)
 
 
-def _aliases(details: bool) -> dict[str, tuple[str, ...]]:
-    return ALIASES | SHAPE_ALIASES if details else ALIASES
+def _aliases(shapes: bool) -> dict[str, tuple[str, ...]]:
+    return ALIASES | SHAPE_ALIASES if shapes else ALIASES
 
 
 def add_tables(tables: Sequence[tuple[str, pl.DataFrame]], loose: Loose) -> None:
@@ -84,7 +84,7 @@ def add_tables(tables: Sequence[tuple[str, pl.DataFrame]], loose: Loose) -> None
 
 def _complete(rows: pl.DataFrame, loose: Loose) -> pl.DataFrame:
     """Return `rows` with the columns of ALIASES, null where the file has none."""
-    none, aliases = pl.lit(None, pl.String), _aliases(loose.details)
+    none, aliases = pl.lit(None, pl.String), _aliases(loose.shapes)
     found = {name: [pl.col(a) for a in names if a in rows.columns] for name, names in aliases.items()}
     return rows.select(pl.coalesce(*columns, none).alias(name) for name, columns in found.items())
 

@@ -123,7 +123,7 @@ class _ProcessReader:
         self.node = f"{node.machine_id} {node.hostname} " if node is not None else f"{number} "
         self.agents = _each(process.agents, ListedAgent)
         self.symbols = _each(process.kernel_symbols, KernelSymbol)
-        self.registers = _each(process.kernel_symbols, KernelRegisters) if loose.details else []
+        self.registers = _each(process.kernel_symbols, KernelRegisters) if loose.shapes else []
         strings = _decoded(process.strings, Strings, Strings())
         self.names = [_decoded(item, ApiNames, ApiNames()) for item in _each(strings.buffer_records, msgspec.Raw)]
         self.messages = _each(strings.marker_api, RocprofMessage)
@@ -200,7 +200,7 @@ class _ProcessReader:
 
     def read_kernels(self, raw: msgspec.Raw) -> None:
         """Add the dispatches in `raw`."""
-        records = self.records(raw, DetailedDispatch if self.loose.details else Dispatch)
+        records = self.records(raw, DetailedDispatch if self.loose.shapes else Dispatch)
         self.add_kernels(records, [record.stream_id for record in records])
 
     def add_kernels(self, records: Sequence[Dispatch], streams: Sequence[Handle | int | None]) -> None:
@@ -223,7 +223,7 @@ class _ProcessReader:
         self.loose.device.append(self.loose.kernels(columns, _shape_of_dispatches(), rows))
 
     def kernel_registers(self) -> pl.DataFrame:
-        """Return `kernel` and `registers` of the kernels, read with details."""
+        """Return `kernel` and `registers` of the kernels, read with launch shapes."""
         vectors = integers([found.arch_vgpr_count for found in self.registers])
         accumulators = integers([found.accum_vgpr_count for found in self.registers]).fill_null(0)
         table = pl.DataFrame({"kernel": integers([found.kernel_id for found in self.registers])})
@@ -247,7 +247,7 @@ class _ProcessReader:
         if self.has_kernels:
             self.drop("counter", len(_decoded(self.counted, list[msgspec.Raw], [])))
             return
-        records = self.records(self.counted, DetailedCounted if self.loose.details else Counted)
+        records = self.records(self.counted, DetailedCounted if self.loose.shapes else Counted)
         self.add_kernels([record.dispatch_data for record in records], [record.stream_id for record in records])
 
     def read_copies(self, raw: msgspec.Raw) -> None:

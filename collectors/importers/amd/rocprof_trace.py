@@ -40,7 +40,7 @@ DEVICE = pl.Schema(
         "graph_node": pl.Int64(),
     }
 )
-SHAPED = pl.Schema({**DEVICE, **SHAPES})  # of kernels read with details
+SHAPED = pl.Schema({**DEVICE, **SHAPES})  # of kernels read with launch shapes
 HOST = pl.Schema(
     {
         "start_ns": pl.Int64(),
@@ -73,7 +73,7 @@ ALLOCATION = pl.Schema(
 class Loose:
     """Frames of DEVICE (or SHAPED), HOST and ALLOCATION as read from the parts of a file, and of STACKS.
 
-    `details` asks for launch shapes and call stacks too.
+    `shapes` asks for launch shapes too.
     """
 
     device: list[pl.DataFrame] = field(default_factory=list)
@@ -83,11 +83,11 @@ class Loose:
     agents: list[RocmProcessor] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     tally: Tally = field(default_factory=Tally)
-    details: bool = False
+    shapes: bool = False
 
     def kernels(self, columns: Mapping[str, object], shape: Mapping[str, pl.Expr], rows: pl.DataFrame) -> pl.DataFrame:
-        """Return kernels as DEVICE rows, or with `details` as SHAPED rows, whose columns of SHAPES are `shape`."""
-        return frame(SHAPED, {**columns, **shape}, rows) if self.details else frame(DEVICE, columns, rows)
+        """Return kernels as DEVICE rows, or with `shapes` as SHAPED rows, whose columns of SHAPES are `shape`."""
+        return frame(SHAPED, {**columns, **shape}, rows) if self.shapes else frame(DEVICE, columns, rows)
 
 
 @dataclass(frozen=True, slots=True)

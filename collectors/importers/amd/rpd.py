@@ -42,7 +42,7 @@ class Rpd:
         converted = path.with_suffix(".json")
         return [converted] if is_regular(converted) and RpdJson().accepts(_read_start(converted), converted) else []
 
-    def read(self, path: Path, *, details: bool = False) -> Trace:
+    def read(self, path: Path, *, details: bool = False, shapes: bool = True) -> Trace:
         """Return the trace in `path`, with clock "session": RPD's times count from the start of the machine.
 
         Memory is that of the columns: about 100 bytes for each operation and call. Raises `TraceError` when the file
@@ -51,7 +51,7 @@ class Rpd:
         with open_database(path) as database:
             if not _is_rpd(database.tables):
                 raise TraceError(path, "is no rocmProfileData database", f"name an .rpd file; {ADVICE}")
-            loose, read = rpd_tables.read_tables(database, details=details)
+            loose, read = rpd_tables.read_tables(database, details=details, shapes=shapes)
         return make_trace(RocmTrace(path, self.name, ADVICE), loose, read)
 
 

@@ -71,7 +71,7 @@ class RpdJson:
         opening = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"[", b"{")
         return opening and bool(OWN_WORDS.search(head)) and bool(TEXT_PID.search(head))
 
-    def read(self, path: Path, *, details: bool = False) -> Trace:
+    def read(self, path: Path, *, details: bool = False, shapes: bool = True) -> Trace:
         """Return the trace in `path`, with clock "session"; its times have whole microseconds.
 
         Memory is the content, at most 2 GiB, and about 600 bytes for each event. Raises `TraceError` when the file

@@ -47,19 +47,20 @@ class _RpdTables(Protocol):
 
 
 def read_tables(
-    database: _RpdTables, handles: dict[str, int] | None = None, *, details: bool = False
+    database: _RpdTables, handles: dict[str, int] | None = None, *, details: bool = False, shapes: bool = False
 ) -> tuple[Loose, int]:
     """Return the operations, calls and markers of `database`, and how many records it has.
 
     `handles` maps the streams in earlier rows of the same database to their numbers; new streams are added to it.
-    With `details`, how kernels were launched and the call stacks of calls are read too.
+    With `shapes`, how kernels were launched is read too, with `details`, the call stacks of calls.
     """
-    loose = Loose(details=details)
+    loose = Loose(shapes=shapes)
     strings = _read_strings(database, "rocpd_string")
     calls = _read_calls(database, strings)
     launches = _read_launches(database, {} if handles is None else handles)
-    if details:
+    if shapes:
         launches = launches.join(_read_shapes(database, calls), on="api_id", how="left", maintain_order="left")
+    if details:
         calls = _add_stacks(database, strings, calls, loose)
     loose.device.append(_read_ops(database, strings, launches, loose))
     loose.host.append(shape_calls(calls, launches))

@@ -45,7 +45,7 @@ class Csv:
         """Return whether `head` has a header of DeepProf's own names; never raises."""
         return bool(head) and find_header(head, _is_own) is not None
 
-    def read(self, path: Path, *, details: bool = False) -> Trace:
+    def read(self, path: Path, *, details: bool = False, shapes: bool = True) -> Trace:
         """Return the trace in `path`; raises as `read_mapped` does."""
         return read_mapped(path, _own_columns(path))
 
@@ -63,7 +63,7 @@ class Parquet:
         except TraceError:
             return False
 
-    def read(self, path: Path, *, details: bool = False) -> Trace:
+    def read(self, path: Path, *, details: bool = False, shapes: bool = True) -> Trace:
         """Return the trace in `path`; raises as `read_mapped` does."""
         return read_mapped(path, _own_columns(path))
 

@@ -57,15 +57,16 @@ class Kineto:
         marked = CATEGORY.search(head) or SCHEMA.search(head)
         return bool(HEADER.search(head) or (EVENTS.search(head) and marked))
 
-    def read(self, path: Path, *, details: bool = False) -> Trace:
-        """Return the trace in `path`; with `details`, launch and operand shapes and call stacks too.
+    def read(self, path: Path, *, details: bool = False, shapes: bool = True) -> Trace:
+        """Return the trace in `path`: with `shapes`, launch and operand shapes too, with `details`, call stacks.
 
         Times are nanoseconds since the epoch if the file states it, else since an unknown start (`clock` "session").
         Raises `TraceError` when the file cannot be read, is truncated, damaged, or no Kineto trace, and when it is
         too large: `files.LIMIT_NBYTES` of text, in events of 48 bytes or more on average. The text is read a piece at
-        a time; in memory are at most the raw columns and the tables made from them, about 200 bytes an event.
+        a time; in memory are at most the raw columns and the tables made from them, about 200 bytes an event, and
+        `json_texts.LIMIT_NBYTES` of distinct operands and call stacks.
         """
-        return _make_trace(path, *read_events(path, details=details))
+        return _make_trace(path, *read_events(path, details=details, shapes=shapes))
 
 
 def _make_trace(path: Path, document: KinetoDocument, columns: EventColumns) -> Trace:
@@ -95,7 +96,7 @@ def _make_trace(path: Path, document: KinetoDocument, columns: EventColumns) -> 
         clock=source.clock.kind,
         rank=header.rank,
         world_size=header.world_size,
-        notes=tuple(_write_notes(device.height, absence, header, source.clock)),
+        notes=(*_write_notes(device.height, absence, header, source.clock), *_note_left_out(columns.left_out)),
     )
 
 
@@ -112,6 +113,12 @@ def _write_notes(kept: int, absence: str, header: KinetoHeader, clock: KinetoClo
         yield "has layers of a model (deepprof_layers) that cannot be read"
     if header.base_ns and not clock.base_ns:
         yield "has absolute times beside baseTimeNanoseconds, which was not added"
+
+
+def _note_left_out(texts: int) -> Iterator[str]:
+    """Yield a sentence where texts of operands or call stacks were left out."""
+    if texts:
+        yield f"has more distinct operands than are kept: {texts} shapes, types or values of operators were left out"
 
 
 def _explain_absence(device_events: int, foreign: Counter[str], header: KinetoHeader, calls: pl.Series) -> str:

@@ -33,13 +33,18 @@ INTEGERS = (
     *("pid", "tid", "args.external_id", "args.old_external_id", "args.correlation", "args.device", "args.stream"),
     *("args.context", "args.nbytes", "args.graph_node", "args.sequence", "args.forward_thread", "args.flops"),
     *("args.span_id", "args.parent_id", "args.module_id", "args.device_type", "args.device_id", "args.changed"),
-    *("args.address", "args.allocated", "args.reserved"),
+    *("args.address", "args.allocated", "args.reserved", "args.registers", "args.shared_nbytes"),
+)
+# The arguments that are kept as JSON text, in the order in which scan.c numbers them.
+JSON_TEXTS = (
+    *("args.dims", "args.old_dims", "args.dtypes", "args.values", "args.strides", "args.grid", "args.block"),
+    "args.stack",
 )
 MISSING = -(2**63) + 1_618_033  # means null among the integers: a number that no recorder writes
 ROW = np.dtype(
     [
         *(("ts", "f8"), ("dur", "f8"), ("integers", "i8", len(INTEGERS))),
-        *(("key", "u4"), ("name", "u4"), ("start", "u4"), ("length", "u4")),
+        *(("key", "u4"), ("name", "u4"), ("start", "u4"), ("length", "u4"), ("json", "u4", len(JSON_TEXTS))),
     ]
 )
 
@@ -80,7 +85,7 @@ class NotJsonError(ValueError):
 
 
 class EventReader(Protocol):
-    """A reader of the elements of a list of events; the rows of its batches index `keys` and `names`."""
+    """A reader of the elements of a list of events; the rows of its batches index `keys`, `names` and `json`."""
 
     @property
     def keys(self) -> Sequence[bytes]:
@@ -92,6 +97,11 @@ class EventReader(Protocol):
         """The names by a row's `name`."""
         ...
 
+    @property
+    def json(self) -> Sequence[bytes]:
+        """The JSON texts by the numbers in a row's `json`, less `FIRST_JSON`."""
+        ...
+
     def read(self, text: bytes, at: int) -> EventBatch:
         """Return the next events of `text` from `at`, which is where the last batch ended.
 
@@ -101,10 +111,10 @@ class EventReader(Protocol):
 
 
 class EventDecoder:
-    """Decodes single events and lists of them."""
+    """Decodes single events and lists of them, with the arguments that are kept as JSON text if `texts` are wanted."""
 
-    def __init__(self, *, details: bool) -> None:
-        one: type[KinetoEvent] = DetailedKinetoEvent if details else KinetoEvent
+    def __init__(self, *, texts: bool) -> None:
+        one: type[KinetoEvent] = DetailedKinetoEvent if texts else KinetoEvent
         self.all: msgspec.json.Decoder[list[KinetoEvent]] = msgspec.json.Decoder(list[one])  # type: ignore[valid-type]
         self.full: msgspec.json.Decoder[KinetoEvent] = msgspec.json.Decoder(one)
         self.bare: msgspec.json.Decoder[KinetoEvent] = msgspec.json.Decoder(BareKinetoEvent)
@@ -135,10 +145,10 @@ class EventDecoder:
 class PlainReader:
     """Reads with msgspec: many events at once where possible, else one event after the other."""
 
-    keys = names = ()
+    keys = names = json = ()
 
-    def __init__(self, *, details: bool) -> None:
-        self.decoder = EventDecoder(details=details)
+    def __init__(self, *, texts: bool) -> None:
+        self.decoder = EventDecoder(texts=texts)
         self.after_event = self.any = False
 
     def read(self, text: bytes, at: int) -> EventBatch:

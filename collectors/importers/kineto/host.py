@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from deepprof.collectors.importers.kineto.json_texts import FIRST, read_string
 from deepprof.collectors.importers.kineto.kinds import HOST_KINDS
 from deepprof.collectors.importers.kineto.kineto_columns import KinetoColumns, external_id, timed, trait
 from deepprof.collectors.importers.value_columns import positive
@@ -20,16 +21,18 @@ from deepprof.collectors.trace import HOST_EVENTS, OPERANDS, STACKS, empty_table
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    Numbers = npt.NDArray[np.uint32]
+
 RAW = {"process": "pid", "thread": "tid"}  # columns that have another name in the file
 
 
 @dataclass(frozen=True, slots=True)
 class HostTables:
-    """HOST_EVENTS, and the OPERANDS and STACKS of its rows."""
+    """HOST_EVENTS, and the STACKS and OPERANDS of its rows."""
 
     events: pl.DataFrame = field(default_factory=lambda: empty_table(HOST_EVENTS))
-    operands: pl.DataFrame = field(default_factory=lambda: empty_table(OPERANDS))
     stacks: pl.DataFrame = field(default_factory=lambda: empty_table(STACKS))
+    operands: pl.DataFrame = field(default_factory=lambda: empty_table(OPERANDS))
 
 
 def host_tables(source: KinetoColumns) -> HostTables:
@@ -43,7 +46,7 @@ def host_tables(source: KinetoColumns) -> HostTables:
     for column, dtype in HOST_EVENTS.items():
         whole = pl.concat([_host_column(source, kind, found, column).cast(dtype) for kind, found in rows.items()])
         columns[column] = whole.gather(order) if whole.null_count() < len(whole) else whole
-    return _add_details(source, pl.DataFrame(columns), rows, order)
+    return _add_texts(source, pl.DataFrame(columns), rows, order)
 
 
 def _select_rows(source: KinetoColumns, kind: str) -> pl.DataFrame:
@@ -82,50 +85,61 @@ def _raw_column(source: KinetoColumns, kind: str, column: str) -> pl.Series | No
     return values.to_frame().select(positive(raw)).to_series() if ids else values
 
 
-def _add_details(
+def _add_texts(
     source: KinetoColumns, events: pl.DataFrame, rows: dict[str, pl.DataFrame], order: pl.Series
 ) -> HostTables:
-    """Return the host tables for `events`, with the details of operators where some were read."""
-    details = source.columns.extra_rows("op")
-    if details.is_empty() or "dims" not in details.columns:
+    """Return the host tables for `events`, with the operands and call stacks of operators where these were read."""
+    if "op" not in rows:
         return HostTables(events)
+    found = _Operators(source, rows["op"]["at"].to_numpy(), _find_operators(rows, order))
+    return HostTables(*found.add_stacks(events), operands=found.operands())
+
+
+def _find_operators(rows: dict[str, pl.DataFrame], order: pl.Series) -> Numbers:
+    """Return the row of HOST_EVENTS of each operator."""
     places = np.empty(len(order), np.uint32)
     places[order.to_numpy()] = np.arange(len(order), dtype=np.uint32)
     first = sum(found.height for kind, found in rows.items() if HOST_KINDS.index(kind) < HOST_KINDS.index("op"))
-    ops = (
-        rows["op"]
-        .select(position=pl.col("at").cast(pl.Int64))
-        .with_columns(event=pl.Series(places[first : first + rows["op"].height]))
-    )
-    found = details.join(ops, on="position").sort("event")
-    found = found.with_columns(dims=pl.coalesce("dims", "old_dims"), stack_id=_number_stacks(found["stack"]))
-    return HostTables(_with_stacks(events, found), operands(found), stacks(found))
+    return places[first : first + rows["op"].height]
 
 
-def _with_stacks(events: pl.DataFrame, details: pl.DataFrame) -> pl.DataFrame:
-    """Return `events` with the `stack_id` of those that have one."""
-    known = details.drop_nulls("stack_id")
-    column = np.zeros(events.height, np.uint32)
-    has: npt.NDArray[np.bool_] = np.zeros(events.height, np.bool_)
-    column[known["event"].to_numpy()] = known["stack_id"].to_numpy()
-    has[known["event"].to_numpy()] = True
-    return events.with_columns(pl.when(pl.Series(has)).then(pl.Series(column)).alias("stack_id"))
+@dataclass(frozen=True, slots=True)
+class _Operators:
+    """The operators that became rows: `at`, the position of each among its kind, and `event`, its row."""
 
+    source: KinetoColumns
+    at: Numbers
+    event: Numbers
 
-def operands(details: pl.DataFrame) -> pl.DataFrame:
-    """Return OPERANDS of the operators that have shapes, types or values."""
-    rows = details.filter(pl.any_horizontal(pl.col("dims", "dtypes", "values").is_not_null()))
-    return rows.select(list(OPERANDS)).cast(dict(OPERANDS))  # type: ignore[arg-type]
+    def numbers(self, column: str) -> Numbers:
+        """Return the number of the text of each operator in a column; 0 for all where the column was not read."""
+        columns = self.source.columns
+        if not columns.has("op", column):
+            return np.zeros(len(self.at), np.uint32)
+        return columns.take("op", column).to_numpy()[self.at]
 
+    def operands(self) -> pl.DataFrame:
+        """Return OPERANDS of the operators that have shapes, types or values."""
+        columns = {name: self.numbers(name) for name in ("dims", "old_dims", "dtypes", "values", "strides")}
+        old = columns.pop("old_dims")
+        columns["dims"] = np.where(columns["dims"] < FIRST, old, columns["dims"])
+        some = np.flatnonzero(np.any([columns[name] >= FIRST for name in ("dims", "dtypes", "values")], axis=0))
+        if not len(some):
+            return empty_table(OPERANDS)
+        kept, texts = some[np.argsort(self.event[some])], self.source.columns.json.table()
+        found = {name: texts.gather(pl.Series(numbers[kept])) for name, numbers in columns.items()}
+        return pl.DataFrame({"event": self.event[kept], **found}).select(list(OPERANDS)).cast(dict(OPERANDS))  # type: ignore[arg-type]
 
-def stacks(details: pl.DataFrame) -> pl.DataFrame:
-    """Return STACKS of the operators that have one, ordered by id."""
-    rows = details.drop_nulls("stack_id").select("stack_id", frames="stack")
-    return rows.unique("stack_id").sort("stack_id")
-
-
-def _number_stacks(texts: pl.Series) -> pl.Series:
-    """Return an id for each distinct non-empty text, in order of first use."""
-    texts = texts.replace({"": None})
-    distinct = texts.drop_nulls().unique(maintain_order=True)
-    return texts.replace_strict(distinct, range(len(distinct)), default=None, return_dtype=pl.UInt32)
+    def add_stacks(self, events: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Return `events` with the `stack_id` of the operators that have a call stack, and STACKS in order of use."""
+        numbers = self.numbers("stack")
+        texts = self.source.columns.json.convert(numbers, read_string, pl.String())
+        found = pl.DataFrame({"event": self.event, "frames": texts}).filter(pl.col("frames") != "").sort("event")
+        stacks = found.unique("frames", maintain_order=True).select("frames").with_row_index("stack_id")
+        if stacks.is_empty():
+            return events, empty_table(STACKS)
+        places = found.join(stacks, on="frames", how="left", maintain_order="left")
+        ids = np.full(events.height, stacks.height, np.uint32)
+        ids[places["event"].to_numpy()] = places["stack_id"].to_numpy()
+        has = pl.Series(ids < stacks.height)
+        return events.with_columns(pl.when(has).then(pl.Series(ids)).alias("stack_id")), stacks

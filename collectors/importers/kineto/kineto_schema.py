@@ -76,19 +76,19 @@ class _KinetoArgs(Struct, gc=False, frozen=True):
     group: Any = field(default=None, name="Process Group Name")
     group_size: Any = field(default=None, name="Group size")
     collective_sequence: Any = field(default=None, name="Seq")
+    registers: Any = field(default=None, name="registers per thread")
+    shared_nbytes: Any = field(default=None, name="shared memory")
 
 
 class _DetailedKinetoArgs(_KinetoArgs, gc=False, frozen=True):
-    """`_KinetoArgs` with the fields that only `details=True` needs; lists stay JSON text."""
+    """`_KinetoArgs` with the fields that stay JSON text (`batches.JSON_TEXTS`)."""
 
     dims: Raw = field(default=NULL, name="Input Dims")
     old_dims: Raw = field(default=NULL, name="Input dims")
     dtypes: Raw = field(default=NULL, name="Input type")
     values: Raw = field(default=NULL, name="Concrete Inputs")
     strides: Raw = field(default=NULL, name="Input Strides")
-    stack: Any = field(default=None, name="Call stack")
-    registers: Any = field(default=None, name="registers per thread")
-    shared_nbytes: Any = field(default=None, name="shared memory")
+    stack: Raw = field(default=NULL, name="Call stack")
     grid: Raw = NULL
     block: Raw = NULL
 

@@ -11,7 +11,8 @@ from deepprof.collectors.importers.assembly import shaped
 from deepprof.collectors.importers.flags import NBYTES_LIMIT
 from deepprof.collectors.importers.kineto.kinds import DEVICE_KINDS
 from deepprof.collectors.importers.kineto.kineto_columns import KinetoColumns, device_number, external_id, timed, trait
-from deepprof.collectors.importers.launch_shapes import IN_THREADS, blocks_of, launch_shapes, shape_columns
+from deepprof.collectors.importers.kineto.rows import GRID, LAUNCH
+from deepprof.collectors.importers.launch_shapes import IN_THREADS, blocks_of, launch_shapes, shape_columns, volume_of
 from deepprof.collectors.importers.value_columns import positive
 from deepprof.collectors.trace import (
     ANNOTATIONS,
@@ -26,6 +27,8 @@ from deepprof.collectors.trace import (
 def device_rows(source: KinetoColumns) -> pl.DataFrame:
     """Return kernels, copies, memsets and synchronisations as DEVICE_EVENTS, with `position`, the number of a kernel.
 
+    Where they were read, `LAUNCH` and `GRID` are further columns, null for all but kernels.
+
     A missing device or stream is taken from `pid` and `tid`. Rows that start together are sorted by end and
     correlation, which is the order of launch where a clock of whole microseconds hides it.
     """
@@ -34,7 +37,8 @@ def device_rows(source: KinetoColumns) -> pl.DataFrame:
     if not parts:
         return empty_table(DEVICE_EVENTS)
     # Kernels come first, so that their row is their number.
-    rows = timed(pl.concat(parts).with_row_index("position"), source).with_columns(
+    launch = [column for column in (*LAUNCH, *GRID) if column in parts[0].columns]
+    rows = timed(pl.concat(parts, how="diagonal").with_row_index("position"), source).with_columns(
         device=pl.coalesce(device_number("device"), device_number("pid")),
         stream=pl.coalesce("stream", "tid"),
         context=pl.when(pl.col("context").is_between(0, 2**32 - 1)).then("context"),
@@ -45,7 +49,7 @@ def device_rows(source: KinetoColumns) -> pl.DataFrame:
     )
     placed = pl.col("device").is_not_null() & pl.col("stream").is_not_null()
     rows = source.tally.bound_nbytes(source.tally.keep(rows, placed, "invalid-place"))
-    rows = rows.select(*DEVICE_EVENTS, "position").cast(dict(DEVICE_EVENTS))  # type: ignore[arg-type]
+    rows = rows.select(*DEVICE_EVENTS, "position", *launch).cast(dict(DEVICE_EVENTS))  # type: ignore[arg-type]
     return rows.sort("start_ns", "end_ns", "correlation", nulls_last=True, maintain_order=True)
 
 
@@ -125,14 +129,16 @@ def shapes(source: KinetoColumns, device: pl.DataFrame, calls: pl.DataFrame) -> 
 
     The grid of a call that takes its grid in threads stands in the file as the call got it.
     """
-    found = source.columns.extra_rows("kernel")
-    if "grid" not in found.columns:
+    if "grid" not in device.columns:
         return empty_table(LAUNCH_SHAPES)
     in_threads = calls.filter(pl.col("name").str.contains(IN_THREADS))["correlation"].drop_nulls().unique()
     blocks = pl.when(pl.col("correlation").is_in(in_threads.implode()).fill_null(False))
+    sides = {
+        name: source.columns.json.convert(device[name].fill_null(0).to_numpy(), volume_of, pl.Int64()) for name in GRID
+    }
+    rows = device.with_columns(**sides)
     grid = blocks.then(blocks_of(pl.col("grid"), pl.col("block"))).otherwise("grid")
     columns = shape_columns(
         registers=pl.col("registers"), shared_nbytes=pl.col("shared_nbytes"), grid=grid, block=pl.col("block")
     )
-    rows = _kernel_rows(device).join(found, on="position", maintain_order="left").with_columns(**columns)
-    return launch_shapes(rows)
+    return launch_shapes(rows.with_columns(**columns))

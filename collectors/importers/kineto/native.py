@@ -12,25 +12,33 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from deepprof import libraries
-from deepprof.collectors.importers.kineto.batches import ROW, EventBatch, EventDecoder, EventReader, PlainReader
+from deepprof.collectors.importers.kineto.batches import (
+    JSON_TEXTS,
+    ROW,
+    EventBatch,
+    EventDecoder,
+    EventReader,
+    PlainReader,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from pathlib import Path
 
     import numpy.typing as npt
 
     from deepprof.collectors.importers.kineto.kineto_schema import KinetoEvent
 
-VERSION = 1
+VERSION = 2
 """The `dp_kineto_version()` this Python code is written for."""
 
-CAPACITY = 32_768  # rows of 208 bytes
+CAPACITY = 32_768  # rows of 256 bytes
 NO_MEMORY = 4
-KEYS, NAMES = 0, 1
+KEYS, NAMES, JSON = 0, 1, 2
 POINTER, INT32, INT64 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
 SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "dp_kineto_version": (INT32, []),
-    "dp_kineto_new": (POINTER, []),
+    "dp_kineto_new": (POINTER, [ctypes.c_uint32]),
     "dp_kineto_free": (None, [POINTER]),
     "dp_kineto_texts": (ctypes.c_uint32, [POINTER, INT32, POINTER, POINTER]),
     "dp_kineto_scan": (INT32, [POINTER, POINTER, INT64, POINTER, INT64, POINTER, POINTER]),
@@ -48,25 +56,26 @@ def load(path: Path) -> ctypes.CDLL | None:
     return libraries.load(path, SIGNATURES, VERSION)
 
 
-def open_reader(*, details: bool) -> EventReader:
-    """Return a reader of events: in C where possible; with `details`, which are texts and lists, always in Python."""
+def open_reader(wanted: Collection[str]) -> EventReader:
+    """Return a reader of events, in C where possible. `wanted` are those of `JSON_TEXTS` that are needed."""
     found = library()
-    return PlainReader(details=details) if details or found is None else NativeReader(found)
+    return PlainReader(texts=bool(wanted)) if found is None else NativeReader(found, wanted)
 
 
 class NativeReader:
-    """Reads events in C. `keys` and `names` are the growing lists of texts that the rows' `key` and `name` index."""
+    """Reads events in C. `keys`, `names` and `json` are the growing lists of texts that the rows index."""
 
-    def __init__(self, native: ctypes.CDLL) -> None:
+    def __init__(self, native: ctypes.CDLL, wanted: Collection[str] = ()) -> None:
         self.native = native
-        self.scanner = native.dp_kineto_new()
+        self.scanner = native.dp_kineto_new(sum(1 << JSON_TEXTS.index(place) for place in wanted))
         if not self.scanner:
             raise MemoryError
-        self.decoder = EventDecoder(details=False)
+        self.decoder = EventDecoder(texts=bool(wanted))
         self.rows = np.empty(CAPACITY, ROW)
-        self.used = [0, 0]  # bytes of the keys and of the names that have been copied
+        self.used = [0, 0, 0]  # bytes of the texts of each kind that have been copied
         self.keys: list[bytes] = []
         self.names: list[bytes] = []
+        self.json: list[bytes] = []
 
     def __del__(self) -> None:
         if getattr(self, "scanner", None):
@@ -84,6 +93,7 @@ class NativeReader:
             raise MemoryError
         self.learn(KEYS, self.keys)
         self.learn(NAMES, self.names)
+        self.learn(JSON, self.json)
         rows = self.rows[: count.value]
         odd = np.flatnonzero(rows["length"])
         return EventBatch(consumed.value, status, self.decode(text, at, rows[odd]), rows, odd)

@@ -15,23 +15,23 @@ import numpy as np
 import polars as pl
 
 from deepprof.collectors.importers.flags import Tally
-from deepprof.collectors.importers.kineto.batches import INTEGERS, MISSING, ROW
+from deepprof.collectors.importers.kineto.batches import INTEGERS, JSON_TEXTS, MISSING, ROW
+from deepprof.collectors.importers.kineto.json_texts import LEFT_OUT, JsonTexts
 from deepprof.collectors.importers.kineto.kinds import DROPPED_KINDS
 from deepprof.collectors.importers.kineto.labels import KINDS, Labels
-from deepprof.collectors.importers.launch_shapes import volume_of
 from deepprof.collectors.importers.value_columns import integers, numbers, texts, unsigned
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from deepprof.collectors.importers.kineto.batches import EventBatch
+    from deepprof.collectors.importers.kineto.batches import EventBatch, EventReader
     from deepprof.collectors.importers.kineto.kineto_schema import KinetoEvent
 
     Array = npt.NDArray[Any]
 
 UNSIGNED = {
     *("external_id", "old_external_id", "correlation", "graph_node", "flops", "address"),
-    *("allocated_nbytes", "reserved_nbytes"),
+    *("allocated_nbytes", "reserved_nbytes", "registers", "shared_nbytes"),
 }
 PLACES = {place: at for at, place in enumerate(INTEGERS)}
 MISSING_SMALL = -(2**31)  # means `MISSING` in a column of int32
@@ -84,21 +84,10 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
 }
 
 
-def _json_texts(values: Sequence[Any]) -> pl.Series:
-    """Return raw JSON `values` as String, null for `null`; equal texts are stored once: operands repeat."""
-    places: dict[bytes, int] = {}
-    rows = [places.setdefault(bytes(value), len(places)) for value in values]
-    decoded = [str(text, errors="replace") for text in places]
-    distinct = pl.Series([None if text == "null" else text for text in decoded], dtype=pl.String)
-    return distinct.gather(pl.Series(rows, dtype=pl.UInt32))
-
-
-def _volumes(values: Sequence[Any]) -> pl.Series:
-    """Return the products of the sides that raw JSON `values` list, as Int64; each distinct list is read once."""
-    known = {text: volume_of(text) for text in {bytes(value) for value in values}}
-    return pl.Series([known[bytes(value)] for value in values], dtype=pl.Int64)
-
-
+OPERANDS = {name: f"args.{name}" for name in ("dims", "old_dims", "dtypes", "values", "strides")}
+STACK = {"stack": "args.stack"}
+GRID = {"grid": "args.grid", "block": "args.block"}
+LAUNCH = {"registers": "args.registers", "shared_nbytes": "args.shared_nbytes"}
 Extra = Mapping[str, tuple[str, Callable[[Sequence[Any]], pl.Series]]]
 COLLECTIVE: Extra = {
     "collective": ("collective", texts),
@@ -109,48 +98,46 @@ COLLECTIVE: Extra = {
     "group_size": ("group_size", unsigned),
     "sequence": ("collective_sequence", unsigned),
 }
-DETAILS: Extra = {
-    "dims": ("dims", _json_texts),
-    "old_dims": ("old_dims", _json_texts),
-    "dtypes": ("dtypes", _json_texts),
-    "values": ("values", _json_texts),
-    "strides": ("strides", _json_texts),
-    "stack": ("stack", texts),
-}
-LAUNCH: Extra = {
-    "registers": ("registers", unsigned),
-    "shared_nbytes": ("shared_nbytes", unsigned),
-    "grid": ("grid", _volumes),
-    "block": ("block", _volumes),
-}
 
 
 class EventColumns:
     """Collects batches of events into columns by kind.
 
     `heights` counts the events of each kind, `read` all events, `tally` those of kinds that no table holds, `foreign`
-    those of other accelerators by category.
+    those of other accelerators by category, `left_out` the texts beyond the limit of `json`. With `shapes` there are
+    the columns of operands and launch shapes, with `details` that of call stacks: numbers of `json`.
     """
 
-    def __init__(self, *, details: bool) -> None:
+    def __init__(self, *, details: bool = False, shapes: bool = True) -> None:
         self.read = 0
         self.tally = Tally()
         self.foreign: Counter[str] = Counter()
         self.heights: Counter[str] = Counter()
         self.labels = Labels()
         self.pieces: dict[tuple[str, str], list[tuple[Array, int]]] = {}  # values, or one for all, and the height
-        self.extra_columns = {"kernel": {**COLLECTIVE, **LAUNCH}, "op": DETAILS} if details else {"kernel": COLLECTIVE}
         self.extra_pieces: dict[str, list[pl.DataFrame]] = {}
+        self.json, self.left_out = JsonTexts(), 0
+        self.json_columns = {
+            "op": {**(OPERANDS if shapes else {}), **(STACK if details else {})},
+            "kernel": GRID if shapes else {},
+        }
+        self.columns = {**COLUMNS, "kernel": {**DEVICE, **(LAUNCH if shapes else {})}}
 
-    def add(self, batch: EventBatch, keys: Sequence[bytes] = (), names: Sequence[bytes] = ()) -> None:
-        """Add `batch`, whose rows' `key` and `name` index `keys` and `names`."""
+    @property
+    def wanted(self) -> list[str]:
+        """Those of `JSON_TEXTS` that the columns are made from."""
+        return [place for columns in self.json_columns.values() for place in columns.values()]
+
+    def add(self, batch: EventBatch, reader: EventReader) -> None:
+        """Add `batch`, which `reader` has read."""
         self.read += batch.count
+        self.json.learn(reader.json)
         rows, odd = batch.rows, batch.odd
         if rows is None or odd is None:
             rows, odd = np.zeros(batch.count, ROW), np.arange(batch.count)
         codes, ids = np.empty(len(rows), np.uint8), np.empty(len(rows), np.int64)
         plain = np.delete(np.arange(len(rows)), odd) if len(odd) else slice(None)
-        codes[plain], ids[plain] = self.labels.of_rows(rows[plain], keys, names)
+        codes[plain], ids[plain] = self.labels.of_rows(rows[plain], reader.keys, reader.names)
         codes[odd], ids[odd] = self.labels.of_events(batch.events)
         for code in np.unique(codes).tolist():
             at, events = np.flatnonzero(codes == code), np.flatnonzero(codes[odd] == code)
@@ -163,14 +150,25 @@ class EventColumns:
             self.drop(kind, np.delete(rows["key"], where), events)
             return
         if events:
-            _fill(rows, where, events, kind)
+            _fill(rows, where, events, self.columns[kind])
             self.add_extra(kind, where, events)
         self.heights[kind] += len(rows)
         self.store(kind, "ts", rows["ts"])
         self.store(kind, "dur", rows["dur"])
         self.store(kind, "name_id", ids.astype(np.uint32))
-        for column, place in COLUMNS[kind].items():
+        for column, place in self.columns[kind].items():
             self.store(kind, column, rows["integers"][:, PLACES[place]])
+        for column, place in self.json_columns.get(kind, {}).items():
+            self.store(kind, column, self.number_texts(rows, where, events, place))
+
+    def number_texts(self, rows: Array, where: Array, events: list[Any], place: str) -> Array:
+        """Return the number of each row's text, of the `events` at `where` as they state it."""
+        numbers: Array = self.json.of_reader[rows["json"][:, JSON_TEXTS.index(place)]]
+        if events:
+            texts = map(attrgetter(place), events)
+            numbers[where] = [self.json.number(bytes(text)) for text in texts]
+        self.left_out += int(np.count_nonzero(numbers == LEFT_OUT))
+        return numbers
 
     def drop(self, kind: str, keys: Array, events: list[Any]) -> None:
         """Count rows with these `keys`, and `events`, as dropped."""
@@ -181,7 +179,7 @@ class EventColumns:
 
     def add_extra(self, kind: str, where: Array, events: list[KinetoEvent]) -> None:
         """Store the fields that only a few `events` of a kind have, with the position of each among its kind."""
-        columns = self.extra_columns.get(kind, {})
+        columns = COLLECTIVE if kind == "kernel" else {}
         args = [event.args for event in events]
         found = {name: convert([*map(attrgetter(place), args)]) for name, (place, convert) in columns.items()}
         rows = pl.DataFrame({"position": pl.Series(where + self.heights[kind]), **found})
@@ -222,17 +220,17 @@ class EventColumns:
         return pl.DataFrame([self.take(kind, column) for column in columns])
 
     def extra_rows(self, kind: str) -> pl.DataFrame:
-        """Return the details that only some events of `kind` have: a column each, and `position` among their kind."""
+        """Return what only some events of `kind` have: a column each, and `position` among their kind."""
         pieces = self.extra_pieces.get(kind)
         return pl.concat(pieces) if pieces else pl.DataFrame(schema={"position": pl.Int64})
 
 
-def _fill(rows: Array, where: Array, events: Sequence[KinetoEvent], kind: str) -> None:
-    """Write the fields of `events`, which are of one kind, into `rows` at `where`."""
+def _fill(rows: Array, where: Array, events: Sequence[KinetoEvent], columns: Mapping[str, str]) -> None:
+    """Write the fields of `events`, which are of a kind with these columns, into `rows` at `where`."""
     args = [event.args for event in events]  # once: two look-ups per value would cost four times as much
     rows["ts"][where] = numbers([event.ts for event in events])
     rows["dur"][where] = numbers([event.dur for event in events])
-    for column, place in COLUMNS[kind].items():
+    for column, place in columns.items():
         values = [*map(attrgetter(place.removeprefix("args.")), args if "." in place else events)]
         found = unsigned(values).reinterpret(signed=True) if column in UNSIGNED else integers(values)
         rows["integers"][where, PLACES[place]] = found.fill_null(MISSING).to_numpy()

@@ -4,6 +4,9 @@
  * a number with an exponent, a list where an object belongs, a collective's arguments - is "odd": its place is noted
  * and Python reads it with a full JSON decoder, which is also who says that it is none. So this file can be strict and
  * small, and both ways give the same values. Nothing is written outside the caller's rows; text may end anywhere.
+ *
+ * Lists such as the shapes of operands are not read: their JSON text is numbered as it is, and Python reads each
+ * distinct one once.
  */
 #include "json_text.h"
 #include "text_ids.h"
@@ -14,9 +17,16 @@
 #define API __attribute__((visibility("default")))
 #endif
 
-enum { VERSION = 1, INTEGERS = 22, LONGEST_KEY = 120 };
+enum { VERSION = 2, INTEGERS = 24, JSON_TEXTS = 8, LONGEST_KEY = 120 };
 enum { MORE, CLOSED, FULL, DAMAGED, NO_MEMORY }; /* why a scan ended */
 enum { PID, TID, FIRST_ARGUMENT };               /* places in Row.integers */
+enum { NONE, LEFT_OUT, FIRST_JSON };             /* numbers in Row.json: of no text, of one beyond the limit, of the first */
+enum { KEYS, NAMES, JSON };                      /* which texts `dp_kineto_texts` returns */
+
+#if !defined(JSON_LIMIT) /* a test has a smaller one */
+#define JSON_LIMIT (256u << 20) /* bytes of distinct JSON texts, with what each takes beside its bytes */
+#endif
+#define BESIDE_TEXT 100
 
 /* One event; native.py declares the same layout. */
 typedef struct {
@@ -24,6 +34,7 @@ typedef struct {
     int64_t integers[INTEGERS]; /* pid, tid, and the arguments in the order of ARGUMENTS; MISSING where absent */
     uint32_t key, name;         /* ids of the texts "ph\0cat" and name */
     uint32_t start, length;     /* place of an odd event in the text; the length is 0 of all others */
+    uint32_t json[JSON_TEXTS];  /* numbers of the arguments in the order of JSON_ARGUMENTS */
 } Row;
 
 typedef struct {
@@ -37,10 +48,16 @@ static const Argument ARGUMENTS[INTEGERS - FIRST_ARGUMENT] = {
     {"Sequence number", 0},  {"Fwd thread id", 0},   {"flops", 1},         {"Python id", 0},
     {"Python parent id", 0}, {"Python module id", 0}, {"Device Type", 0},  {"Device Id", 0},
     {"Bytes", 0},            {"Addr", 1},            {"Total Allocated", 1}, {"Total Reserved", 1},
+    {"registers per thread", 1}, {"shared memory", 1},
+};
+
+static const char *const JSON_ARGUMENTS[JSON_TEXTS] = {
+    "Input Dims", "Input dims", "Input type", "Concrete Inputs", "Input Strides", "grid", "block", "Call stack",
 };
 
 typedef struct {
-    Texts keys, names;
+    Texts keys, names, json;
+    uint32_t wanted; /* a bit for each of JSON_ARGUMENTS that is read */
     int after_event; /* a comma or the bracket must follow */
     int any;         /* an event has been seen: no bracket may follow a comma */
 } Scanner;
@@ -74,7 +91,32 @@ static int read_argument(Cursor *c, int place, Row *row)
     return how;
 }
 
-static int read_arguments(Cursor *c, Row *row)
+static int json_place(const Scanner *s, const Text *key)
+{
+    for (int i = 0; i < JSON_TEXTS; i++)
+        if (s->wanted >> i & 1 && JSON_ARGUMENTS[i][0] == (char)key->start[0] && is(key, JSON_ARGUMENTS[i]))
+            return i;
+    return -1;
+}
+
+/* Numbers the value as it is written; where the distinct ones take too much, only one that is known. */
+static int read_json(Scanner *s, Cursor *c, uint32_t *number)
+{
+    const Byte *start = c->at;
+    *number = NONE;
+    int how = skip_value(c, 2);
+    if (how || *start == 'n')
+        return how;
+    size_t n = (size_t)(c->at - start);
+    uint64_t used = s->json.used + n + (s->json.count + UINT64_C(1)) * BESIDE_TEXT;
+    uint32_t id = used > JSON_LIMIT ? *texts_slot(&s->json, start, n) - 1 : texts_id(&s->json, start, n);
+    if (id == UINT32_MAX && used <= JSON_LIMIT)
+        return NO_ROOM;
+    *number = id == UINT32_MAX ? LEFT_OUT : FIRST_JSON + id;
+    return FINE;
+}
+
+static int read_arguments(Scanner *s, Cursor *c, Row *row)
 {
     Text key;
     if (*c->at++ != '{')
@@ -85,14 +127,17 @@ static int read_arguments(Cursor *c, Row *row)
             return how;
         if (is(&key, "Collective name"))
             return ODD;
-        int place = argument_place(&key);
-        how = place < 0 ? skip_value(c, 2) : read_argument(c, place, row);
+        int place = argument_place(&key), json = place < 0 ? json_place(s, &key) : -1;
+        if (json >= 0)
+            how = read_json(s, c, &row->json[json]);
+        else
+            how = place < 0 ? skip_value(c, 2) : read_argument(c, place, row);
         if (how)
             return how;
     }
 }
 
-static int read_member(Cursor *c, const Text *key, Row *row, Words *words)
+static int read_member(Scanner *s, Cursor *c, const Text *key, Row *row, Words *words)
 {
     if (is(key, "ph"))
         return read_plain(c, &words->ph);
@@ -113,7 +158,7 @@ static int read_member(Cursor *c, const Text *key, Row *row, Words *words)
     if (words->has_arguments)
         return ODD;
     words->has_arguments = 1;
-    return read_arguments(c, row);
+    return read_arguments(s, c, row);
 }
 
 static int number_words(Scanner *s, const Words *words, Row *row)
@@ -140,11 +185,12 @@ static int read_event(Scanner *s, Cursor *c, Row *row)
     for (int i = 0; i < INTEGERS; i++)
         row->integers[i] = MISSING;
     row->start = row->length = 0;
+    memset(row->json, 0, sizeof row->json);
     for (int first = 1, closed = 0;; first = 0) {
         int how = next_key(c, &key, first, &closed);
         if (closed)
             return number_words(s, &words, row);
-        how = how ? how : read_member(c, &key, row, &words);
+        how = how ? how : read_member(s, c, &key, row, &words);
         if (how)
             return how;
     }
@@ -155,6 +201,7 @@ static int note_odd(Cursor *c, const Byte *text, Row *row)
     const Byte *start = c->at;
     int how = skip_roughly(c);
     row->key = row->name = 0;
+    memset(row->json, 0, sizeof row->json);
     row->start = (uint32_t)(start - text);
     row->length = (uint32_t)(c->at - start);
     return how;
@@ -170,22 +217,26 @@ API void dp_kineto_free(Scanner *s)
         return;
     texts_end(&s->keys);
     texts_end(&s->names);
+    texts_end(&s->json);
     free(s);
 }
 
-API Scanner *dp_kineto_new(void)
+/* `wanted` has a bit for each of JSON_ARGUMENTS that is to be read. */
+API Scanner *dp_kineto_new(uint32_t wanted)
 {
     Scanner *s = calloc(1, sizeof *s);
-    if (s && texts_begin(&s->keys) && texts_begin(&s->names))
+    if (s && texts_begin(&s->keys) && texts_begin(&s->names) && texts_begin(&s->json)) {
+        s->wanted = wanted;
         return s;
+    }
     dp_kineto_free(s);
     return NULL;
 }
 
-/* Gives where the texts stand (0: keys, 1: names) and returns how many there are. */
-API uint32_t dp_kineto_texts(const Scanner *s, int32_t names, const Byte **arena, const uint64_t **ends)
+/* Gives where the texts of a kind are and returns how many there are. */
+API uint32_t dp_kineto_texts(const Scanner *s, int32_t kind, const Byte **arena, const uint64_t **ends)
 {
-    const Texts *t = names ? &s->names : &s->keys;
+    const Texts *t = kind == JSON ? &s->json : kind == NAMES ? &s->names : &s->keys;
     *arena = t->arena;
     *ends = t->ends;
     return t->count;

@@ -57,17 +57,17 @@ class TextWindow:
         return bool(piece)
 
 
-def read_events(path: Path, *, details: bool) -> tuple[KinetoDocument, EventColumns]:
+def read_events(path: Path, *, details: bool, shapes: bool) -> tuple[KinetoDocument, EventColumns]:
     """Return the document in `path` without its events, and the events as columns; raises `TraceError`."""
     window = TextWindow(path, read_pieces(path, PIECE_NBYTES))
-    columns = EventColumns(details=details)
+    columns = EventColumns(details=details, shapes=shapes)
     opening = _find_opening(window)
     if opening is None:  # there is no list of events, or its key is spelt unusually
         document = decode_document(window.text, path)
-        scan(TextWindow(path, iter([bytes(document.events)[1:]])), columns, details=details)
+        scan(TextWindow(path, iter([bytes(document.events)[1:]])), columns)
         return document, columns
     first = window.position
-    scan(window, columns, details=details)
+    scan(window, columns)
     hole = window.position - first - 1
     while window.more():
         pass
@@ -103,16 +103,16 @@ def _is_header(text: bytes) -> bool:
     return find_fault(whole) is None or find_fault(repair(whole)) is None
 
 
-def scan(window: TextWindow, columns: EventColumns, *, details: bool) -> None:
+def scan(window: TextWindow, columns: EventColumns) -> None:
     """Read the events up to the bracket that closes them into `columns`."""
-    reader = open_reader(details=details)
+    reader = open_reader(columns.wanted)
     first, status = window.position, MORE
     while status != CLOSED:
         try:
             batch = reader.read(window.text, window.at)
         except NotJsonError as error:
             raise _damaged(window, window.start + error.at) from error
-        columns.add(batch, reader.keys, reader.names)
+        columns.add(batch, reader)
         window.at += batch.consumed
         _check_length(window.path, columns.read, window.position - first)
         status = batch.status

@@ -63,18 +63,20 @@ class Nsys:
             stem = path.name.partition(".sqlite")[0] if ".sqlite" in path.name else path.stem
             yield from (path.with_name(stem + suffix) for suffix in REPORT_SUFFIXES if stem)
 
-    def read(self, path: Path, *, details: bool = False) -> Trace:
-        """Return the capture in `path`, with clock "session"; with `details`, launch shapes and call stacks too.
+    def read(self, path: Path, *, details: bool = False, shapes: bool = True) -> Trace:
+        """Return the capture in `path`, with clock "session".
+
+        With `shapes` it has launch shapes, with `details` call stacks.
 
         A raw report is exported with the `nsys` on PATH. Raises `TraceError` when the file cannot be read, is damaged
         or is no capture, or when a raw report cannot be exported.
         """
         head = read_head(path, len(SQLITE_MAGIC)) if is_packed(path) else _read_magic(path)
         if head.startswith(SQLITE_MAGIC):
-            return _read_database(path, path, details=details)
+            return _read_database(path, path, details=details, shapes=shapes)
         if head.startswith(REPORT_MAGIC) or (path.suffix in REPORT_SUFFIXES and head):
             with exported_database(path) as database:
-                return _read_database(database, path, details=details)
+                return _read_database(database, path, details=details, shapes=shapes)
         problem, advice = _describe_stranger(head)
         raise TraceError(path, problem, advice)
 
@@ -101,20 +103,20 @@ def is_nsys(tables: Iterable[str]) -> bool:
     return NVPROF_TABLE not in found and any(OWN_TABLES.fullmatch(table) for table in found)
 
 
-def _read_database(path: Path, shown: Path, *, details: bool) -> Trace:
+def _read_database(path: Path, shown: Path, *, details: bool, shapes: bool) -> Trace:
     """Return the capture in the database `path`, which the user knows as `shown`."""
     try:
         with open_database(path) as database:
             if not is_nsys(database.tables):
                 raise TraceError(path, "is an SQLite database of something else", "name a database that nsys exported")
-            return make_trace(database, shown, details=details)
+            return make_trace(database, shown, details=details, shapes=shapes)
     except TraceError as error:
         raise TraceError(shown, error.problem, error.advice) from error
 
 
-def make_trace(database: NsysDatabase, path: Path, *, details: bool = False) -> Trace:
-    """Return the trace in `database`; with `details`, launch shapes and call stacks too."""
-    source = NsysTables(database, read_strings(database), details)
+def make_trace(database: NsysDatabase, path: Path, *, details: bool = False, shapes: bool = True) -> Trace:
+    """Return the trace in `database`: with `shapes`, launch shapes too, with `details`, call stacks."""
+    source = NsysTables(database, read_strings(database), details, shapes)
     host = nsys_tables.read_host_rows(source)
     device = nsys_tables.read_device_rows(source, host)
     annotations = nsys_tables.read_annotations(source)

@@ -54,7 +54,7 @@ class NsysDirectory:
                 stem = path.name.removesuffix(suffix)
                 yield from (path.with_name(stem + other) for other in (".sqlite", ".nsys-rep", ".qdrep") if stem)
 
-    def read(self, path: Path, *, details: bool = False) -> Trace:
+    def read(self, path: Path, *, details: bool = False, shapes: bool = True) -> Trace:
         """Return the capture in the directory `path`, with clock "session" and format "nsys".
 
         Only the columns that are needed are read; they take at most `LIMIT_NBYTES` for each table. Raises `TraceError`
@@ -66,7 +66,7 @@ class NsysDirectory:
         tables = _NsysDirectoryTables(path)
         if not is_nsys(tables.tables):
             raise TraceError(path, "is a directory of something else", "name a directory that nsys exported")
-        return make_trace(tables, path, details=details)
+        return make_trace(tables, path, details=details, shapes=shapes)
 
 
 class _NsysDirectoryTables:

@@ -1,7 +1,8 @@
 """nsys-jax: the zip that NVIDIA's JAX-Toolbox makes from a capture, or the directory that it unpacks to.
 
 It holds no kernels: nsys' recipe has projected the NVTX ranges of XLA onto the GPU, so that work is known only as
-thunks (one HLO operation each) of modules. Innermost thunks become the device events, modules the annotations.
+thunks (one HLO operation each) of modules. Innermost thunks become the device events, modules the annotations. The
+compiled programs in it say what each operation computes.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from deepprof.collectors.importers.files import open_file
 from deepprof.collectors.importers.flags import Tally
 from deepprof.collectors.importers.frames import FrameFile
 from deepprof.collectors.importers.nsys import jax_ranges as nsys_jax_ranges
+from deepprof.collectors.importers.nsys.jax_programs import PROGRAMS, attach_operations
 from deepprof.collectors.trace import DEVICES, Trace
 
 FOLDER = "nvtx_gpu_proj_trace"
@@ -39,6 +41,7 @@ class NsysJax:
 
     name = "nsys-jax"
     suffixes = (".zip",)
+    cheap_details = True
 
     def accepts(self, head: bytes, path: Path) -> bool:
         """Return whether `path` is a zip, or a directory, with the projected ranges of a capture; never raises."""
@@ -50,11 +53,12 @@ class NsysJax:
         except (TraceError, OSError):
             return False
 
-    def read(self, path: Path, *, details: bool = False) -> Trace:
+    def read(self, path: Path, *, details: bool = False, shapes: bool = True) -> Trace:
         """Return the ranges in `path` with clock "session", devices numbered as in the job.
 
-        Each table takes at most `LIMIT_NBYTES` of memory, and as much disk if it is in an archive. Raises `TraceError`
-        when `path` cannot be read, is damaged, or holds no ranges.
+        With `details`, also for which lines of Python the operations were made. Each table takes at most `LIMIT_NBYTES`
+        of memory, and as much disk if it is in an archive. Raises `TraceError` when `path` cannot be read, is damaged,
+        or holds no ranges.
         """
         with _open_bundle(path) as files:
             tables = [files[name]() for name in sorted(files) if RANGES.fullmatch(name)]
@@ -63,7 +67,7 @@ class NsysJax:
                 raise TraceError(path, problem, "make it again with `nsys-jax`")
             threads = [files[name]() for name in sorted(files) if THREADS.fullmatch(name)]
             try:
-                return _make_trace(path, tables, threads, _read_target(files))
+                return _make_trace(path, tables, threads, files, details=details)
             except TraceError as error:
                 raise TraceError(path, f"{Path(error.path).name} {error.problem}", error.advice) from error
 
@@ -95,10 +99,10 @@ def _list_files(path: Path) -> list[Path]:
 
 def _is_wanted(name: str) -> bool:
     """Return whether the file called `name` is read."""
-    return any(pattern.fullmatch(name) for pattern in (RANGES, THREADS, TARGETS))
+    return any(pattern.fullmatch(name) for pattern in (RANGES, THREADS, TARGETS, PROGRAMS))
 
 
-def _make_trace(path: Path, tables: list[Path], threads: list[Path], target: str) -> Trace:
+def _make_trace(path: Path, tables: list[Path], threads: list[Path], files: Files, *, details: bool) -> Trace:
     """Return the trace of the ranges in `tables`; the tables in `threads` contain the device of each thread."""
     tally = Tally()
     parts = [nsys_jax_ranges.read_ranges(FrameFile(table)) for table in tables]
@@ -110,10 +114,20 @@ def _make_trace(path: Path, tables: list[Path], threads: list[Path], target: str
     ranges = tally.keep(ranges, pl.col("name").is_not_null(), "outside-ranges")
     ranges = nsys_jax_ranges.place(ranges, launchers)
     device, annotations = nsys_jax_ranges.split(ranges)
+    device, programs, more = attach_operations(path, device, files, details=details)
     records = Records(device=device, annotations=annotations, tally=tally)
-    trace_notes = tuple(_notes(device, outside, placed=launchers is not None))
-    devices = _describe_devices(sorted(set(device["device"].to_list())) if device.height else [], target)
-    return assemble(path, "nsys-jax", records, read=read, clock="session", devices=devices, notes=trace_notes)
+    numbers = sorted(set(device["device"].to_list())) if device.height else []
+    return assemble(
+        path,
+        "nsys-jax",
+        records,
+        read=read,
+        clock="session",
+        devices=_describe_devices(numbers, _read_target(files)),
+        notes=(*_notes(device, outside, placed=launchers is not None), *more),
+        stacks=programs.stacks,
+        instructions=programs.instructions,
+    )
 
 
 def _notes(device: pl.DataFrame, outside: int, *, placed: bool) -> Iterator[str]:

@@ -24,6 +24,7 @@ SPELLINGS = {
 NEEDED = ("label", "start_ns")
 THUNK, MODULE = r"^(?:TSL:)?Thunk:", r"^(?:TSL:)?XlaModule:"
 OPERATION, PROGRAM = r"hlo_op=([^,#]+)", r"hlo_module=([^,#]+)"
+PROGRAM_NUMBER = r"program_id=(\d{1,9})\b"
 LAUNCHER = r"XlaLauncher:#global=(\d{1,5}),"
 FRAMEWORK = r"^(?:TSL:|NCCL:|Xla|Thunk)"
 DEPTH = 64  # of ranges inside ranges
@@ -101,7 +102,8 @@ def _find_launchers(ranges: pl.DataFrame) -> pl.DataFrame:
 def split(ranges: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the device events, which are the innermost thunks, and the annotations, which are all other ranges.
 
-    Where a capture has modules but no thunk, the modules are the device events.
+    Where a capture has modules but no thunk, the modules are the device events. Events have the name of their operation
+    (`hlo_op`), and name and number of the module around them (`hlo_module`, `program`), null where there is none.
     """
     ranges = ranges.with_row_index("row")
     events = ranges.filter(pl.col("label").str.contains(THUNK))
@@ -118,7 +120,36 @@ def split(ranges: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
         domain=pl.col("label").str.extract(r"^(?:TSL:)?(\w+):"),
         framework=pl.col("label").str.contains(FRAMEWORK),
     )
-    return events.select(*columns), annotations
+    return _find_modules(ranges, events).select(*columns, "hlo_op", "hlo_module", "program"), annotations
+
+
+def _find_modules(ranges: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
+    """Return events with the operation that they ran, and name and number of the innermost module around them."""
+    label = pl.col("label")
+    module = label.str.contains(MODULE)
+    outer = (
+        ranges.drop_nulls("range")
+        .unique(["report", "range"], keep="first")
+        .select(
+            "report",
+            around="range",
+            next="parent",
+            found_module=pl.when(module).then("name"),
+            found_program=pl.when(module).then(label.str.extract(PROGRAM_NUMBER).cast(pl.Int64)),
+        )
+    )
+    place = events.select("row", "report", around="parent")
+    known = [outer.clear().with_columns(row=pl.lit(None, pl.UInt32)).select("row", "found_module", "found_program")]
+    for _ in range(DEPTH):
+        place = place.drop_nulls("around").join(outer, on=["report", "around"], how="inner")
+        if place.is_empty():
+            break
+        known.append(place.filter(pl.col("found_module").is_not_null()).select("row", "found_module", "found_program"))
+        place = place.filter(pl.col("found_module").is_null()).select("row", "report", around="next")
+    found = pl.concat(known).rename({"found_module": "hlo_module", "found_program": "program"})
+    operation = pl.when(label.str.contains(THUNK)).then(label.str.extract(OPERATION))
+    placed = events.join(found, on="row", how="left", maintain_order="left")
+    return placed.with_columns(hlo_op=operation, hlo_module=pl.coalesce(label.str.extract(PROGRAM), "hlo_module"))
 
 
 def _holders(ranges: pl.DataFrame, inner: pl.DataFrame) -> pl.DataFrame:

@@ -52,12 +52,13 @@ SCOPE = 2**40  # correlation ids are 32 bits wide, and each process counts its o
 class NsysTables:
     """A database, its texts by id, and the names, counts and STACKS of the rows read from it so far.
 
-    `details` asks for launch shapes and call stacks too.
+    `shapes` asks for launch shapes too, `details` for call stacks.
     """
 
     database: NsysDatabase
     strings: dict[int, str]
     details: bool = False
+    shapes: bool = True
     names: NameTable = field(default_factory=NameTable)
     read: Counter[str] = field(default_factory=Counter)  # rows by table
     tally: Tally = field(default_factory=Tally)
@@ -98,7 +99,7 @@ def read_device_rows(source: NsysTables, host: pl.DataFrame) -> pl.DataFrame:
 
 def _read_kernels(source: NsysTables) -> pl.DataFrame:
     """Return the kernels, named with their demangled name or else the short one."""
-    shape = SHAPE_COLUMNS if source.details else ()
+    shape = SHAPE_COLUMNS if source.shapes else ()
     rows = source.rows(KERNELS, {**DEVICE_COLUMNS, "demangledName": None, **dict.fromkeys(shape)})
     rows = rows.with_columns(**_shape_of_kernels()) if shape else rows
     short: pl.Series | pl.Expr = pl.lit(None, pl.Int64).alias("shortName")

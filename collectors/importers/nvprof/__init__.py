@@ -54,7 +54,7 @@ class Nvprof:
         """Return the tables of pyprof and summaries that lie beside the database they were made from."""
         return list_others(path)
 
-    def read(self, path: Path, *, details: bool = False) -> Trace:
+    def read(self, path: Path, *, details: bool = False, shapes: bool = True) -> Trace:
         """Return the profile in `path`, with clock "unix" ("session" where its times do not count from 1970).
 
         Memory: about 300 bytes for each row of the file. Raises `TraceError` when the file cannot be read, is damaged

@@ -74,7 +74,7 @@ class NvprofCsv:
         """Return the files beside `path` that describe a profile and are no trace."""
         return list_others(path)
 
-    def read(self, path: Path, *, details: bool = False) -> Trace:
+    def read(self, path: Path, *, details: bool = False, shapes: bool = True) -> Trace:
         """Return the trace in `path`, with clock "session"; times are as precise as nvprof printed them.
 
         Memory: about the size of the file for the columns that are kept, twice that at the end, and some 100 MB while

@@ -57,7 +57,7 @@ class TorchSnapshot:
             return not EVENTS.search(head)
         return STARTS.match(head) is not None and any(name in head[:4096] for name in NAMES)
 
-    def read(self, path: Path, *, details: bool = False) -> Trace:
+    def read(self, path: Path, *, details: bool = False, shapes: bool = True) -> Trace:
         """Return the trace in `path`; raises `TraceError`.
 
         Takes the content of the file, what `unpickling.read_items` or `read_json` states, and some 200 bytes for each

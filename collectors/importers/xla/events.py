@@ -37,7 +37,7 @@ STATS: dict[str, tuple[str, Callable[[Sequence[Any]], pl.Series]]] = {
     "addr": ("address", integers),
     "allocator_name": ("allocator", texts),
 }
-# Read with `details`: which operation of which compiled program it is.
+# Which operation of which compiled program it is.
 OPERATION_STATS: dict[str, tuple[str, Callable[[Sequence[Any]], pl.Series]]] = {
     "hlo_op": ("hlo_op", texts),
     "hlo_module": ("hlo_module", texts),
@@ -51,6 +51,7 @@ EVENTS = {
     "start_ns": pl.Int64(),
     "end_ns": pl.Int64(),
     "stack_id": pl.UInt32(),
+    "instruction": pl.UInt32(),
     **{column: convert([]).dtype for column, convert in STATS.values()},
 }
 

@@ -37,9 +37,7 @@ class XPlaneHeader:
 class _XPlaneReader:
     """Decodes one file into `profile`, and counts its parts."""
 
-    def __init__(
-        self, content: bytearray, schema: XPlaneSchema, path: Path, programs: HloPrograms | None = None
-    ) -> None:
+    def __init__(self, content: bytearray, schema: XPlaneSchema, path: Path, programs: HloPrograms) -> None:
         self.content, self.schema, self.path, self.programs = content, schema, path, programs
         self.profile = Profile()
         self.timelines = self.names = self.nbytes = 0
@@ -64,9 +62,9 @@ class _XPlaneReader:
 
 
 def read_space(
-    content: bytearray, schema: XPlaneSchema, path: Path, programs: HloPrograms | None = None
+    content: bytearray, schema: XPlaneSchema, path: Path, programs: HloPrograms
 ) -> tuple[Profile, XPlaneHeader]:
-    """Return the events and the header of the profile in `content`; with `programs`, list the compiled ones there too.
+    """Return the events and the header of the profile in `content`, and list its compiled programs in `programs`.
 
     Raises `ProtobufError` or the schema's error if it is damaged, and `TraceError` if it is made to exhaust memory.
     """
@@ -89,7 +87,7 @@ def _read_plane(reader: _XPlaneReader, start: int, end: int) -> tuple[str, Stats
     plane = reader.schema.plane.FromString(parts.rest)
     kinds = {number: text(kind.name) for number, kind in plane.stat_metadata.items()}
     stats = {kinds.get(stat.metadata_id, ""): _value_of(stat, kinds) for stat in plane.stats}
-    if reader.programs is not None and (held := [number for number, kind in kinds.items() if kind in PROGRAM_STATS]):
+    if held := [number for number, kind in kinds.items() if kind in PROGRAM_STATS]:
         list_programs(reader.programs, (start, end), held)
     process = stats.get("process_id")
     names = _XPlaneKinds(plane.event_metadata, reader.profile)
@@ -120,7 +118,7 @@ class _LineDecoder:
         self, reader: _XPlaneReader, plane: str, process: int | None, names: _XPlaneKinds, kinds: Mapping[int, str]
     ) -> None:
         self.reader, self.plane, self.process, self.names, self.kinds = reader, plane, process, names, kinds
-        wanted = STATS if reader.programs is None else STATS | OPERATION_STATS
+        wanted = STATS | OPERATION_STATS
         self.columns = {number: wanted[kind][0] for number, kind in kinds.items() if kind in wanted}
 
     def read(self, start: int, end: int) -> None:

@@ -147,7 +147,8 @@ def _device_rows(rows: pl.DataFrame, host: pl.DataFrame, tally: Tally) -> pl.Dat
     rows = rows.join(calls, on="correlation", how="left", maintain_order="left")
     kind = pl.coalesce(_copy_kind("name"), _copy_kind("copy_details"), _copy_kind("call"))
     columns = ("start_ns", "end_ns", "name", "device", "stream", "activity", "nbytes", "correlation", "context")
-    return rows.select(*columns, "graph_node", "stack_id", copy_kind=pl.when(pl.col("activity") == "memcpy").then(kind))
+    more = ("graph_node", "stack_id", "instruction")
+    return rows.select(*columns, *more, copy_kind=pl.when(pl.col("activity") == "memcpy").then(kind))
 
 
 def _activity() -> pl.Expr:

@@ -43,7 +43,7 @@ class XlaJson:
         """Return whether `head` starts JSON whose processes have the names of a profile's planes."""
         return bool(TOP_LEVEL.match(head) and PLANE_NAME.search(head) and not KINETO.search(head))
 
-    def read(self, path: Path, *, details: bool = False) -> Trace:
+    def read(self, path: Path, *, details: bool = False, shapes: bool = True) -> Trace:
         """Return the profile in `path`; `details` adds nothing.
 
         Times count from the profile's start (`clock` "session"). Raises `TraceError` when the file cannot be read, is

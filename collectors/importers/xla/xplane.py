@@ -18,13 +18,12 @@ from deepprof.collectors.importers.silence import count_starting, explain_silenc
 from deepprof.collectors.importers.value_columns import parse_integer
 from deepprof.collectors.importers.xla.events import Profile
 from deepprof.collectors.importers.xla.planes import Stats, XPlaneHeader, read_space
-from deepprof.collectors.importers.xla.programs import HloPrograms, attach_stacks
+from deepprof.collectors.importers.xla.programs import HloPrograms, ProgramTables, attach_programs, write_unread
 from deepprof.collectors.importers.xla.rules import DEVICE_PLANE, find_places, make_records
 from deepprof.collectors.importers.xla.wire import ProtobufError, read_number
 from deepprof.collectors.importers.xla.xplane_schema import load_schema
 from deepprof.collectors.times import EARLIEST_UNIX_NS, TIME_LIMIT_NS
-from deepprof.collectors.trace import DEVICES, STACKS, Trace, empty_table
-from deepprof.plurals import counted
+from deepprof.collectors.trace import DEVICES, Trace
 
 SUFFIXES = (".xplane.pb", ".xplane.pb.gz")
 PLANES_OF = b"/host:|/device:|/virtualdevice:|Task Environment|#Chip|Host CPUs|Syscalls"
@@ -50,7 +49,7 @@ class XPlane:
             return False
         return bool(START.match(head)) or path.name.endswith(SUFFIXES)
 
-    def read(self, path: Path, *, details: bool = False) -> Trace:
+    def read(self, path: Path, *, details: bool = False, shapes: bool = True) -> Trace:
         """Return the profile in `path`, which is of one host, with all of its devices; with `details`, call stacks too.
 
         Times count from the profile's start (`clock` "session"), whose time is `epoch_ns`. Raises `TraceError` when the
@@ -60,14 +59,14 @@ class XPlane:
         content = read_bytes(path)
         schema = load_schema(path)
         try:
-            programs = HloPrograms(content, schema) if details else None
+            programs = HloPrograms(content, schema)
             profile, header = read_space(content, schema, path, programs)
         except (ProtobufError, schema.error) as error:
             raise _explain(content, path, error) from error
         if not header.planes:
             raise TraceError(path, "is no XPlane profile: it has no plane", "give a file of the profiler's own")
-        stacks = attach_stacks(profile, programs) if programs else empty_table(STACKS)
-        return _make_trace(path, profile, header, stacks, programs.unread if programs else 0)
+        tables = attach_programs(profile, programs, details=details)
+        return _make_trace(path, profile, header, tables, programs.unread)
 
     def covers(self, path: Path) -> Iterable[Path]:
         """Return the files beside `path` that hold the same profile for the trace viewer."""
@@ -100,12 +99,12 @@ def _runs_over(content: bytearray) -> bool:
     return at > len(content)
 
 
-def _make_trace(path: Path, profile: Profile, header: XPlaneHeader, stacks: pl.DataFrame, unread: int) -> Trace:
-    """Return the trace of `profile`, whose events have `stacks`; `unread` programs could not be read."""
+def _make_trace(path: Path, profile: Profile, header: XPlaneHeader, tables: ProgramTables, unread: int) -> Trace:
+    """Return the trace of `profile`, whose events name rows of `tables`; `unread` programs could not be read."""
     tally, places = Tally(), find_places(profile.line_table())
     records = make_records(profile, places, tally)
     clock, epoch = start_clock(records.device, records.host, header.planes.get(TASK, {}).get("profile_start_time"))
-    damaged = [f"{counted(unread, 'compiled program')} cannot be read: what it ran has no call stack"] if unread else []
+    damaged = [write_unread(unread)] if unread else []
     notes = (*write_notes(places, records, header.planes), *_quote(header), *damaged)
     return assemble(
         path,
@@ -116,7 +115,8 @@ def _make_trace(path: Path, profile: Profile, header: XPlaneHeader, stacks: pl.D
         epoch_ns=epoch,
         devices=_list_devices(header.planes),
         notes=notes,
-        stacks=stacks,
+        stacks=tables.stacks,
+        instructions=tables.instructions,
     )
 
 

@@ -14,6 +14,8 @@ from deepprof.diagnosis.judgement import FindingTexts, format_ms, format_percent
 from deepprof.diagnosis.rule import rule
 from deepprof.metrics.contexts.paths import find_nearest, read_places
 from deepprof.metrics.contexts.per_loop import LoopContexts
+from deepprof.metrics.kernels.kinds import Category
+from deepprof.metrics.kernels.loop_work import LoopWork
 from deepprof.metrics.operators import is_stand_in
 
 SMALL_NS = 10_000  # on average: a few times what it takes to begin a kernel
@@ -21,6 +23,18 @@ FEWEST = 3  # kernels that are launched together
 REMARK = 0.05  # of the device's time in an iteration
 WHOLE = 0.5  # of it: what has more is no function whose kernels belong together
 SHOWN = 3
+# What compilers fuse; products, convolutions, attention, sorts and collectives stay kernels of their own.
+FUSED: tuple[Category, ...] = (
+    "elementwise",
+    "cast",
+    "reduction",
+    "normalization",
+    "softmax",
+    "loss",
+    "layout",
+    "random",
+)
+CONVERTING = ("cuDNN", "MIOpen")  # their own kernels are parts of convolutions
 FUSE = "Write them as one operator that the framework fuses, or as a kernel of your own."
 FUSE_IN = {
     "pytorch": "torch.compile of this function does it.",
@@ -29,13 +43,15 @@ FUSE_IN = {
 }
 
 
-@rule("fusion-candidates", subject="contexts")
-def fusion_candidates(seen: LoopContexts) -> Iterator[Finding]:
+@rule("fusion-candidates", subject="work")
+def fusion_candidates(work: LoopWork) -> Iterator[Finding]:
     """Yield `fusion-candidates` for the function whose small kernels of equal number take most time."""
-    whole = float(seen.table["device_ns"][0])
-    if is_stand_in(seen.trace) or whole <= 0:
+    seen = work.contexts
+    whole = 0.0 if seen is None else float(seen.table["device_ns"][0])
+    if seen is None or is_stand_in(seen.trace) or whole <= 0:
         return
-    groups = _group(seen, WHOLE * whole).filter(
+    fused = work.kinds.table.filter(pl.col("category").is_in(FUSED) & ~pl.col("library").is_in(CONVERTING))["name"]
+    groups = _group(seen, WHOLE * whole, fused).filter(
         (pl.col("different") >= FEWEST) & (pl.col("taken_ns") >= REMARK * whole)
     )
     if groups.is_empty():
@@ -62,8 +78,8 @@ def fusion_candidates(seen: LoopContexts) -> Iterator[Finding]:
     yield ContextClaim(rule="fusion-candidates", seen=seen, context=int(best["around"])).conclude(texts, evidence)
 
 
-def _group(seen: LoopContexts, most_ns: float) -> pl.DataFrame:
-    """Return the small kernels that come equally often of each function, module, range and outermost operator.
+def _group(seen: LoopContexts, most_ns: float, fused: pl.Series) -> pl.DataFrame:
+    """Return the small kernels of these names that come equally often of each function, module, range and operator.
 
     A row has how many different ones there are, and their time. What has more than `most_ns` in all is no such place.
     """
@@ -72,7 +88,10 @@ def _group(seen: LoopContexts, most_ns: float) -> pl.DataFrame:
     outer, operator = seen.table.select(outer=kind.is_in(["module", "range"]), operator=kind == "operator")
     functions, operators = seen.functions | outer.to_numpy(), operator.to_numpy()
     places = (find_nearest(named, parent, depth) for named in (functions, operators & ~operators[parent]))
-    small = (kind == "kernel") & (pl.col("kernels") > 0) & (pl.col("own_device_ns") < SMALL_NS * pl.col("kernels"))
+    own = pl.col("name").is_in(fused.implode())
+    small = (
+        (kind == "kernel") & own & (pl.col("kernels") > 0) & (pl.col("own_device_ns") < SMALL_NS * pl.col("kernels"))
+    )
     kernels = pl.concat([seen.table.with_columns(around=pl.Series(each)).filter(small) for each in places])
     known = kernels.filter(pl.col("around") > 0)
     narrow = known.filter(seen.table["device_ns"].gather(known["around"]) <= most_ns)

@@ -1,57 +1,83 @@
-"""Kernels that only turn tensors from one memory layout into another take much of the time (DeepContext, section 6).
+"""Kernels that only turn tensors from one memory layout into another take much of the computing time.
 
-Libraries put them around convolutions whose tensors do not have the layout that the fastest kernels want.
+Libraries put them around convolutions whose tensors do not have the layout that the fastest kernels want (DeepContext,
+section 6); programs copy with `.contiguous()` and `cat`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
-from deepprof.diagnosis.context_claims import ContextClaim
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.frameworks import advise
-from deepprof.diagnosis.judgement import FindingTexts, SeverityLimits, format_ms, format_percent
+from deepprof.diagnosis.judgement import FindingTexts, format_ms, format_percent
 from deepprof.diagnosis.rule import rule
-from deepprof.metrics.contexts.code_lines import find_most
-from deepprof.metrics.contexts.per_loop import LoopContexts
+from deepprof.diagnosis.work_claims import WorkClaim
+from deepprof.diagnosis.work_evidence import is_at_work, write_per, write_share
+from deepprof.diagnosis.work_marks import mark_conversions, mark_copies
+from deepprof.metrics.kernels.loop_work import LoopWork
+from deepprof.metrics.kernels.runs import list_typed, sum_typed
 
-# cuDNN's names, and that of MIOpen's transposes around its convolutions.
-CONVERSION = r"(?i)nchw_?to_?nhwc|nhwc_?to_?nchw|nchw2nhwc|nhwc2nchw|^batched_transpose_\d+x\d+_"
-LIMITS = SeverityLimits(warning=0.1, critical=0.3)
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """What kernels do, in words, and what to do about it, in general and by framework."""
+
+    what: str
+    advice: str
+    special: dict[str, str]
+
+
 KEEP = "Keep the tensors in the layout that these kernels turn them into, from the input on."
-KEEP_IN = {"pytorch": "model.to(memory_format=torch.channels_last), and the same for each batch."}
+KEEP_IN = {
+    "pytorch": "model.to(memory_format=torch.channels_last), and the same for each batch.",
+    "jax": "Give the convolution its dimensions as NHWC and HWIO, or those that XLA chooses in the compiled module.",
+    "tensorflow": "data_format='channels_last' for all convolutions of the model.",
+}
+COPY = "Avoid copies that only order elements anew."
+COPY_IN = {
+    "pytorch": (
+        "Leave out .contiguous() where the next operator takes strides, write into slices of one tensor instead of "
+        "torch.cat, and let torch.compile fuse the rest."
+    ),
+    "jax": "Order the axes once, or let one jax.jit fuse transposes and concatenations with what uses them.",
+}
+CONVERSIONS = _Kind("conversions of memory layout around convolutions", KEEP, KEEP_IN)
+COPIES = _Kind("copies that only order elements anew", COPY, COPY_IN)
 
 
-@rule("layout-conversions", subject="contexts")
-def layout_conversions(seen: LoopContexts) -> Iterator[Finding]:
-    """Yield `layout-conversions` when conversions of layout take a tenth of the device's time."""
-    turned = seen.table.select(pl.col("kind").is_in(["kernel"]) & pl.col("name").str.contains(CONVERSION)).to_series()
-    own = np.where(turned.fill_null(value=False).to_numpy(), seen.table["own_device_ns"].to_numpy(), 0.0)
-    whole, taken_ns = float(seen.table["device_ns"][0]), float(own.sum())
-    if not taken_ns or taken_ns < LIMITS.warning * whole:
+@rule("layout-conversions", subject="work")
+def layout_conversions(seen: LoopWork) -> Iterator[Finding]:
+    """Yield `layout-conversions` when conversions of layout, or other copies, take much of the computing time."""
+    if not is_at_work(seen):
         return
-    count = float(seen.table.filter(turned)["kernels"].sum())
+    typed = list_typed(seen)
+    conversions, copies = mark_conversions(seen, typed), mark_copies(seen, typed)
+    if conversions.any():
+        yield _conclude(seen, typed, conversions, CONVERSIONS)
+    elif copies.any():
+        yield _conclude(seen, typed, copies, COPIES)
+
+
+def _conclude(seen: LoopWork, typed: pl.DataFrame, marked: Bools, kind: _Kind) -> Finding:
+    """Return the finding on these kernels, all of whose time could be saved at most."""
+    kernels = sum_typed(seen, typed.filter(marked))
+    taken_ns = float(kernels["time_ns"].sum())
+    claim = WorkClaim(rule="layout-conversions", seen=seen, kernels=kernels, saved_ns=taken_ns)
     texts = FindingTexts(
-        title="Tensors are turned from one memory layout into another",
+        title=f"{write_share(claim.work_share)} is {kind.what}",
         summary=(
-            f"{count:.0f} kernels per iteration only change the order of channels, rows and columns: "
-            f"{format_ms(taken_ns)} ({format_percent(taken_ns / whole)} of all that runs)."
+            f"{float(kernels['kernels'].sum()):.0f} kernels {write_per(seen)} only change the order of channels, rows "
+            f"and columns: {format_ms(taken_ns)}, {format_percent(seen.share(taken_ns))} of the time, which is the "
+            "most that could be saved, if all tensors had the layout that is needed."
         ),
-        advice=advise(seen.trace, KEEP, **KEEP_IN),
+        advice=advise(seen.trace, kind.advice, **kind.special),
     )
-    evidence = {
-        "kernels_per_iteration": round(count, 1),
-        "device_ns_per_iteration": round(taken_ns),
-        "share_ratio": round(taken_ns / whole, 4),
-    }
-    claim = ContextClaim(
-        rule="layout-conversions",
-        seen=seen,
-        context=find_most(seen.table, own) or int(np.argmax(own)),
-        severity="critical" if taken_ns >= LIMITS.critical * whole else "warning",
-        saved_ns=taken_ns,
-    )
-    yield claim.conclude(texts, evidence)
+    return claim.conclude(texts, {})

@@ -1,4 +1,8 @@
-"""Sides of matrix products miss the multiples that tensor cores and tiles of kernels have."""
+"""Sides of matrix products miss the multiples that tensor cores and tiles of kernels have.
+
+Recorded shapes show the sides. Without them the names of CUTLASS's kernels do: `align1` reads elements of 16 bits one
+by one, `align2` in pairs, where rows do not begin at multiples of 16 bytes.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,14 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from deepprof.diagnosis.context_claims import ContextClaim
+import polars as pl
+
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.judgement import FindingTexts, SeverityLimits, format_ms, format_percent
-from deepprof.diagnosis.products import LoopProducts, find_kernel, find_products
+from deepprof.diagnosis.products import find_products, keep_kernels
 from deepprof.diagnosis.rule import rule
-from deepprof.metrics.contexts.per_loop import LoopContexts
+from deepprof.diagnosis.work_claims import WorkClaim
+from deepprof.diagnosis.work_evidence import describe_kernels, is_enough, name_whole, share_of_kernels, weigh_names
 from deepprof.metrics.cost.loop_products import (
     ProductSides,
     find_tile,
@@ -19,6 +25,8 @@ from deepprof.metrics.cost.loop_products import (
     waste_of_tiles,
     write_shapes,
 )
+from deepprof.metrics.kernels.kinds import PRODUCTS
+from deepprof.metrics.kernels.loop_work import LoopWork
 
 # Elements of 16 bytes: rows of other lengths are read element by element.
 MULTIPLES: Mapping[str, int] = MappingProxyType({"float16": 8, "bfloat16": 8, "tf32": 4})
@@ -28,6 +36,12 @@ USUAL_RATIO = 0.6  # of the roof that aligned products reach, where the loop has
 LIMITS = SeverityLimits(warning=0.1, critical=0.3)
 REMARK = 0.02  # of an iteration
 CERTAINTY = 0.8
+# Asynchronous copies take 4 bytes at least, so that elements of 16 bits that are read singly need other instructions.
+UNALIGNED = r"_align[12](?:\D|$)"
+HALVES = ("fp16", "bf16")
+LEAST_NAMED = 0.08  # of the kernels' time
+TIMES_AS_FAST = 3.0  # that aligned kernels are at most: an assumption, not measured
+NAMED_CERTAINTY = 0.7  # which side is odd is not known
 
 
 PAD = (
@@ -35,11 +49,22 @@ PAD = (
     "can be padded or packed to such a length."
 )
 IN_TILES = "Choose a multiple of {multiple}, or fill it up: {padded:,} would hardly take longer."
+PAD_BY_NAME = (
+    "Pad the sides of these products to multiples of 8: the size of a vocabulary, of a hidden layer or of heads, and "
+    "the number of tokens. Recorded shapes (record_shapes=True of PyTorch's profiler) show which side it is."
+)
 
 
-@rule("padding-waste", subject="contexts")
-def padding_waste(seen: LoopContexts) -> Iterator[Finding]:
+@rule("padding-waste", subject="work")
+def padding_waste(seen: LoopWork) -> Iterator[Finding]:
     """Yield `padding-waste` where products with odd sides take longer than padded ones would."""
+    if is_enough(seen):
+        found = next(_find_by_shapes(seen), None) or next(_find_by_names(seen), None)
+        yield from [] if found is None else [found]
+
+
+def _find_by_shapes(seen: LoopWork) -> Iterator[Finding]:
+    """Yield the finding on recorded shapes."""
     known = find_products(seen)
     if known is None:
         return
@@ -47,10 +72,41 @@ def padding_waste(seen: LoopContexts) -> Iterator[Finding]:
     odd = [row for row in rows if row["side"] is not None]
     usual = _rate_aligned([row for row in rows if row["side"] is None])
     lost = [row | {"lost_ns": _estimate_lost(row, usual)} for row in odd]
-    found = [row for row in lost if row["lost_ns"] > 0]
-    lost_ns = sum(row["lost_ns"] for row in found)
-    if found and known.share(lost_ns) >= REMARK:
-        yield _conclude(seen, known, max(found, key=lambda row: row["lost_ns"]), len(found), lost_ns)
+    found = sorted((row for row in lost if row["lost_ns"] > 0), key=lambda row: -row["lost_ns"])
+    if found and seen.share(sum(row["lost_ns"] for row in found)) >= REMARK:
+        kernels = keep_kernels(seen, pl.DataFrame({"kernel": [row["kernel"] for row in found]}))
+        yield _conclude(seen, kernels, found)
+
+
+def _find_by_names(seen: LoopWork) -> Iterator[Finding]:
+    """Yield the finding on kernels that read elements singly, by their names."""
+    half = pl.col("category").is_in(PRODUCTS) & pl.col("precision").is_in(HALVES) & (pl.col("unit") == "tensor_core")
+    kernels = seen.work.kernels.filter(half & pl.col("name").str.contains(UNALIGNED))
+    taken_ns = float(kernels["time_ns"].sum())
+    if share_of_kernels(seen, taken_ns) < LEAST_NAMED:
+        return
+    saved_ns = taken_ns * (1 - 1 / TIMES_AS_FAST)
+    claim = WorkClaim(
+        rule="padding-waste",
+        seen=seen,
+        kernels=kernels,
+        saved_ns=saved_ns,
+        limits=LIMITS,
+        certainty=weigh_names(kernels, NAMED_CERTAINTY),
+    )
+    texts = FindingTexts(
+        title=(
+            f"{format_percent(claim.work_share)} of the computing time is products with odd sides: their kernels read "
+            "elements of 16 bits singly or in pairs"
+        ),
+        summary=(
+            f"{describe_kernels(seen, kernels)}. At most {format_ms(saved_ns)} of {name_whole(seen)} "
+            f"({format_percent(seen.share(saved_ns))}) could be saved, if kernels that read 16 bytes at once are "
+            f"{TIMES_AS_FAST:.0f} times as fast. Results stay the same; compare the time of these kernels afterwards."
+        ),
+        advice=PAD_BY_NAME,
+    )
+    yield claim.conclude(texts, {"multiple": 8})
 
 
 def _judge(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -93,29 +149,31 @@ def _estimate_lost(row: Mapping[str, Any], usual: float) -> float:
     return max(0.0, float(row["device_ns"] - grown * row["ideal_ns"] / usual))
 
 
-def _explain(worst: Mapping[str, Any], lost: str, share: str) -> str:
+def _explain(worst: Mapping[str, Any], lost: str, whole: str) -> str:
     """Return what is lost and why."""
     if worst["waste"]:
         return (
             f"its kernel computes whole tiles of {worst['multiple']}, {format_percent(worst['waste'])} of them for "
-            f"nothing: {lost} of an iteration ({share})."
+            f"nothing: {lost}."
         )
     return (
         f"{worst['side']:,} misses the multiple of {worst['multiple']} that tensor cores need for "
-        f"{worst['product_dtype']}. Padded, an iteration would take about {lost} less ({share}), if it came as near "
-        "to its roof as the others."
+        f"{worst['product_dtype']}. Padded, {whole} would take at most {lost} less, if it came as near to its roof as "
+        "the others."
     )
 
 
-def _conclude(seen: LoopContexts, known: LoopProducts, worst: Mapping[str, Any], many: int, lost_ns: float) -> Finding:
-    """Return the finding on the worst of so many products."""
+def _conclude(seen: LoopWork, kernels: pl.DataFrame, found: list[dict[str, Any]]) -> Finding:
+    """Return the finding on some products, the worst first."""
+    worst, many, lost_ns = found[0], len(found), sum(row["lost_ns"] for row in found)
     side, multiple, shapes = worst["side"], worst["multiple"], write_shapes(worst["dims"])
     padded = -(-side // multiple) * multiple
     others = f" and {many - 1} more" if many > 1 else ""
-    share = format_percent(known.share(lost_ns))
+    share = format_percent(seen.work_share(sum(row["device_ns"] for row in found)))
+    lost = f"{format_ms(lost_ns)} of {name_whole(seen)} ({format_percent(seen.share(lost_ns))})"
     texts = FindingTexts(
-        title=f"A side of {side:,} is no multiple of {multiple}",
-        summary=f"{worst['operator']} ({shapes}){others}: " + _explain(worst, format_ms(lost_ns), share),
+        title=f"{share} of the computing time is products with odd sides: {side:,} is no multiple of {multiple}",
+        summary=f"{worst['operator']} ({shapes}){others}: " + _explain(worst, lost, name_whole(seen)),
         advice=IN_TILES.format(multiple=multiple, padded=padded) if worst["waste"] else PAD.format(padded=padded),
     )
     evidence = {
@@ -127,13 +185,7 @@ def _conclude(seen: LoopContexts, known: LoopProducts, worst: Mapping[str, Any],
         "padded_side": padded,
         "roof_ratio": round(worst["roof_ratio"], 4),
         "waste_ratio": round(worst["waste"], 4) if worst["waste"] else None,
-        "share_ratio": round(known.share(lost_ns), 4),
     }
-    return ContextClaim(
-        rule="padding-waste",
-        seen=seen,
-        context=find_kernel(seen, worst["kernel"]),
-        severity=LIMITS.rate(known.share(lost_ns)),
-        saved_ns=lost_ns,
-        certainty=CERTAINTY,
+    return WorkClaim(
+        rule="padding-waste", seen=seen, kernels=kernels, saved_ns=lost_ns, limits=LIMITS, certainty=CERTAINTY
     ).conclude(texts, evidence)

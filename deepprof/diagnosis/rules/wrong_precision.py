@@ -1,91 +1,228 @@
-"""Products are computed in float32 on ordinary units while the device's tensor cores are idle."""
+"""Products are computed on units, or in a type, beside which the device has much faster ones.
+
+The names of kernels state type and unit, the device how fast others are; recorded shapes show which products memory
+limits, that gain little. Products of a matrix and a vector, and sparse ones, are always limited by memory.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import polars as pl
 
-from deepprof.diagnosis.context_claims import ContextClaim
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.frameworks import advise
-from deepprof.diagnosis.judgement import FindingTexts, SeverityLimits, format_ms, format_percent
-from deepprof.diagnosis.products import LoopProducts, count_blocks, find_kernel, find_products
+from deepprof.diagnosis.judgement import FindingTexts, format_ms, format_percent
+from deepprof.diagnosis.products import find_products, find_rates
 from deepprof.diagnosis.rule import rule
-from deepprof.metrics.contexts.per_loop import LoopContexts
-from deepprof.metrics.cost.loop_products import write_shapes
-from deepprof.metrics.cost.roofs import DevicePeaks, add_roofs
+from deepprof.diagnosis.work_claims import WorkClaim
+from deepprof.diagnosis.work_evidence import describe_kernels, is_enough, name_whole, share_of_kernels, weigh_names
+from deepprof.metrics.cost.product_rates import ProductRates
+from deepprof.metrics.cost.roofs import RateType, add_roofs
+from deepprof.metrics.kernels.kinds import PRODUCTS
+from deepprof.metrics.kernels.loop_work import LoopWork
 
-FASTER_TYPES = ("tf32", "bfloat16", "float16")  # the first that the device's matrix units take
-MUCH_FASTER = 2.0  # times the rate of float32
-LIMITS = SeverityLimits(warning=0.15, critical=0.4)
-REMARK = 0.05  # of an iteration
+MUCH_FASTER = 1.5  # times: less is lost again in conversions
+LEAST = 0.08  # of the kernels' time: what is smaller is no reason to change a model's types
 CERTAINTY = 0.8  # it may be wanted
-USE = "Use a type that tensor cores take, where the model bears it."
-USE_IN = {
+NOT_RECORDED = 0.5  # of the certainty, where the device is not known
+# Products of a vector or of few values: memory limits them in every type.
+LIMITED_BY_MEMORY = r"(?i)gemv|csr|coo_|spmv|spmm|bsr|ellpack|sparse|dot_kernel|gemmk1|splitKreduce"
+WORDS = {"tf32": "TF32", "bfloat16": "bfloat16", "float16": "float16"}
+IN_TF32 = {
     "pytorch": (
-        "torch.set_float32_matmul_precision('high') lets them round float32 to TF32; torch.autocast computes in "
-        "bfloat16 or float16."
+        "Call torch.set_float32_matmul_precision('high') and set torch.backends.cudnn.allow_tf32 = True. "
+        "torch.autocast('cuda', dtype=torch.bfloat16) is faster again{more}."
     ),
-    "jax": "jax.default_matmul_precision('tensorfloat32'), or arrays of bfloat16.",
+    "jax": "Set jax.default_matmul_precision('tensorfloat32'), or use arrays of bfloat16.",
+    "tensorflow": (
+        "Call tf.config.experimental.enable_tensor_float_32_execution(True), or use the policy mixed_bfloat16 of "
+        "tf.keras.mixed_precision."
+    ),
 }
+IN_HALF = {
+    "pytorch": "Run forward pass and loss under torch.autocast('cuda', dtype=torch.{type}){scaler}.",
+    "jax": "Use arrays of {type}, or a policy of jmp that computes in {type}.",
+    "tensorflow": "Call tf.keras.mixed_precision.set_global_policy('mixed_{type}').",
+}
+ACCURACY = {
+    "tf32": "TF32 rounds factors to 10 bits of mantissa and sums in float32",
+    "bfloat16": "bfloat16 has 7 bits of mantissa and the range of float32",
+    "float16": "float16 has 10 bits of mantissa and a small range, so that losses must be scaled",
+}
+ONLY_CONVOLUTIONS = (
+    " TF32 is on for convolutions only: torch.backends.cuda.matmul.allow_tf32 is off, which is PyTorch's default, "
+    "while that of cuDNN is on."
+)
+UNNAMED = (
+    " The recording does not name the device. Kernels' names show {generation} or later: cards for data centres have "
+    "about this ratio, those for desktops less."
+)
+LATER = " From Ampere on TF32 does it without scaling: torch.set_float32_matmul_precision('high')."
+ALIGN = (
+    "Make the sides of these products multiples of 8 elements, with rows that begin at multiples of 16 bytes: the "
+    "library then takes kernels on matrix units."
+)
 
 
-@rule("wrong-precision", subject="contexts")
-def wrong_precision(seen: LoopContexts) -> Iterator[Finding]:
-    """Yield `wrong-precision` where float32 products could save time on idle tensor cores."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _SlowProducts:
+    """Products that a `faster` type, or unit, would speed up `times`-fold; `unit` are words for where they run now."""
+
+    kernels: pl.DataFrame
+    what: str
+    unit: str
+    faster: RateType
+    times: float
+    saved_ns: float
+
+
+@rule("wrong-precision", subject="work")
+def wrong_precision(seen: LoopWork) -> Iterator[Finding]:
+    """Yield `wrong-precision` where products in another type, or on other units, would be much faster."""
+    rates = find_rates(seen) if is_enough(seen) else None
+    if rates is None:
+        return
+    found = [*_list_float32(seen, rates), *_list_half(seen, rates)]
+    large = [each for each in found if share_of_kernels(seen, float(each.kernels["time_ns"].sum())) >= LEAST]
+    if large:
+        yield _conclude(seen, rates, max(large, key=lambda each: each.saved_ns))
+
+
+def _list_float32(seen: LoopWork, rates: ProductRates) -> Iterator[_SlowProducts]:
+    """Yield the products in float32, on ordinary units or, as AMD has them, on matrix units."""
+    faster = find_faster_type(rates)
+    units = {"simt": "ordinary units", "tensor_core": "matrix units"}
+    for unit, words in units.items() if faster else ():
+        own = 1.0 if unit == "simt" else rates.times.get("float32", 0.0)
+        times = rates.times[faster] / own if own and faster else 0.0
+        kernels = _keep_products(seen, "fp32", unit)
+        if faster and times >= MUCH_FASTER and not kernels.is_empty():
+            saved_ns = _add_up_saved(seen, kernels, faster, times)
+            yield _SlowProducts(kernels, "float32 products", words, faster, times, saved_ns)
+
+
+def _list_half(seen: LoopWork, rates: ProductRates) -> Iterator[_SlowProducts]:
+    """Yield the products of 16 bits that run on ordinary units beside matrix units for them."""
+    for precision, faster in (("fp16", "float16"), ("bf16", "bfloat16")):
+        times, kernels = rates.times.get(faster, 0.0), _keep_products(seen, precision, "simt")  # type: ignore[call-overload]
+        if times >= MUCH_FASTER and not kernels.is_empty():
+            saved_ns = float(kernels["time_ns"].sum()) * (1 - 1 / times)
+            yield _SlowProducts(kernels, f"{faster} products", "ordinary units", faster, times, saved_ns)  # type: ignore[arg-type]
+
+
+def find_faster_type(rates: ProductRates) -> RateType | None:
+    """Return the type nearest to float32 in which the device's matrix units are much faster, None for none.
+
+    On AMD's devices that have TF32 frameworks do not use it for float32 products unless an environment variable is set.
+    """
+    types: tuple[RateType, ...] = ("bfloat16", "float16") if rates.is_amd else ("tf32", "bfloat16", "float16")
+    return next((name for name in types if rates.times.get(name, 0.0) >= MUCH_FASTER), None)
+
+
+def _keep_products(seen: LoopWork, precision: str, unit: str) -> pl.DataFrame:
+    """Return the kernels of products of a type on a unit, without those that memory limits in every type."""
+    products = pl.col("category").is_in(PRODUCTS) & (pl.col("precision") == precision) & (pl.col("unit") == unit)
+    return seen.work.kernels.filter(products & ~pl.col("name").str.contains(LIMITED_BY_MEMORY))
+
+
+def _add_up_saved(seen: LoopWork, kernels: pl.DataFrame, faster: RateType, times: float) -> float:
+    """Return what the faster type saves at most: by shapes where they were recorded, else as if nothing limited it."""
+    share = pl.lit(1 - 1 / times)
     known = find_products(seen)
-    faster = None if known is None else find_faster_type(known.peaks)
-    if known is None or faster is None:
-        return
-    slow = known.table.filter((pl.col("product_dtype") == "float32") & (pl.col("bound") == "compute"))
-    if slow.is_empty():
-        return
-    bare = slow.drop("ideal_ns", "bound", "roof_ratio").with_columns(product_dtype=pl.lit(faster))
-    better = slow.with_columns(
-        saved_ns=pl.col("device_ns") * (1 - add_roofs(bare, known.peaks)["ideal_ns"] / pl.col("ideal_ns"))
+    if known is None:
+        return float(kernels.select(pl.col("time_ns") * share).sum().item())
+    slow = known.table.filter(pl.col("product_dtype") == "float32")
+    size = 1.0 if faster == "tf32" else 0.5
+    bare = slow.drop("ideal_ns", "bound", "roof_ratio").with_columns(
+        product_dtype=pl.lit(faster), nbytes=pl.col("nbytes") * size
     )
-    if known.share(float(better["saved_ns"].sum())) >= REMARK:
-        yield _conclude(seen, known, better, faster)
-
-
-def find_faster_type(peaks: DevicePeaks) -> str | None:
-    """Return the type nearest to float32 in which the device's matrix units are much faster, None for none."""
-    single = peaks.find_product_rate("float32")
-    rates = ((name, peaks.matrix_flops_per_s.get(name)) for name in FASTER_TYPES)  # type: ignore[call-overload]
-    return next((name for name, rate in rates if single and rate and rate >= MUCH_FASTER * single), None)
-
-
-def _conclude(seen: LoopContexts, known: LoopProducts, slow: pl.DataFrame, faster: str) -> Finding:
-    """Return the finding on the products in float32, which have `saved_ns`."""
-    worst = slow.sort("saved_ns", descending=True, maintain_order=True).row(0, named=True)
-    taken_ns, saved_ns = float(slow["device_ns"].sum()), float(slow["saved_ns"].sum())
-    groups = seen.loop.roofline.groups if seen.loop.roofline is not None else slow
-    of_kernels, blocks = taken_ns / float(groups["device_ns"].sum()), count_blocks(seen, worst["kernel"])
-    shapes = write_shapes(worst["dims"])
-    texts = FindingTexts(
-        title="Products are computed in float32 while tensor cores are idle",
-        summary=(
-            f"{format_ms(taken_ns)} of an iteration ({format_percent(of_kernels)} of the kernels' time) are products "
-            f"in float32, most of it {worst['operator']} ({shapes}); in {faster} {known.peaks.name} would need "
-            f"{format_ms(saved_ns)} less, if they stay as near to their roof."
-        ),
-        advice=advise(seen.trace, USE, **USE_IN),
+    gains = (
+        slow.with_columns(
+            gain=pl.col("device_ns") * (1 - add_roofs(bare, known.peaks)["ideal_ns"] / pl.col("ideal_ns"))
+        )
+        .group_by("kernel")
+        .agg(gain=(pl.col("gain").sum() / pl.col("device_ns").sum()).clip(0, 1 - 1 / times))
     )
-    evidence = {
-        "eligible_ns_per_iteration": round(taken_ns),
-        "eligible_ratio": round(of_kernels, 4),
-        "operator": worst["operator"],
-        "shapes": shapes,
-        "faster_type": faster,
-        "share_ratio": round(known.share(saved_ns), 4),
-        "blocks_per_multiprocessor": None if blocks is None else round(blocks, 2),
-    }
-    return ContextClaim(
+    rows = kernels.join(gains, left_on="name", right_on="kernel", how="left", maintain_order="left")
+    return float(rows.select(pl.col("time_ns") * pl.col("gain").fill_null(share)).sum().item())
+
+
+def _conclude(seen: LoopWork, rates: ProductRates, slow: _SlowProducts) -> Finding:
+    """Return the finding."""
+    certainty = CERTAINTY if rates.is_recorded else CERTAINTY * NOT_RECORDED
+    claim = WorkClaim(
         rule="wrong-precision",
         seen=seen,
-        context=find_kernel(seen, worst["kernel"]),
-        severity=LIMITS.rate(known.share(saved_ns)),
-        saved_ns=saved_ns,
-        certainty=CERTAINTY,
-    ).conclude(texts, evidence)
+        kernels=slow.kernels,
+        saved_ns=slow.saved_ns,
+        certainty=weigh_names(slow.kernels, certainty),
+    )
+    share = format_percent(claim.work_share)
+    texts = FindingTexts(
+        title=f"{share} of the computing time is {slow.what} on {slow.unit}{_compare(rates, slow)}",
+        summary=_summarize(seen, rates, slow),
+        advice=_advise(seen, rates, slow),
+    )
+    evidence = {
+        "faster_type": slow.faster,
+        "times_as_fast": round(slow.times, 2),
+        "device": rates.device if rates.is_recorded else None,
+    }
+    return claim.conclude(texts, evidence)
+
+
+def _compare(rates: ProductRates, slow: _SlowProducts) -> str:
+    """Return the end of the title: what would run them faster, and on which condition."""
+    where = f" of {rates.device}" if rates.is_recorded else ""
+    if slow.what.startswith(slow.faster):
+        faster = f", and its matrix units run them up to {slow.times:.0f} times as fast"
+    else:
+        faster = f", which {WORDS[slow.faster]} runs up to {slow.times:.0f} times as fast"
+    return f"{where}{faster}" if rates.is_recorded else f"{faster} on tensor cores, if the device has them"
+
+
+def _summarize(seen: LoopWork, rates: ProductRates, slow: _SlowProducts) -> str:
+    """Return what was measured, the bound, and what it may cost."""
+    device = "" if rates.is_recorded else UNNAMED.format(generation=rates.device)
+    return (
+        f"{describe_kernels(seen, slow.kernels)}. At most {format_ms(slow.saved_ns)} of {name_whole(seen)} "
+        f"({format_percent(seen.share(slow.saved_ns))}) could be saved, if the products stay as near to their peak."
+        f"{device} {ACCURACY[slow.faster]}: compare the loss of some hundred steps, and the time of an iteration."
+    )
+
+
+def _advise(seen: LoopWork, rates: ProductRates, slow: _SlowProducts) -> str:
+    """Return what to do."""
+    if slow.what.startswith(slow.faster):
+        return ALIGN
+    if slow.faster == "tf32":
+        half = rates.times.get("bfloat16", 0.0)
+        more = f", up to {half:.0f} times as fast as now" if half > slow.times else ""
+        special = {name: text.format(more=more) for name, text in IN_TF32.items()}
+        general = "Let the products round to TF32 on tensor cores."
+        return advise(seen.trace, general, **special) + _note_convolutions(seen)
+    scaler = " with torch.amp.GradScaler()" if slow.faster == "float16" else ""
+    special = {name: text.format(type=slow.faster, scaler=scaler) for name, text in IN_HALF.items()}
+    return advise(seen.trace, f"Compute the products in {slow.faster}.", **special) + _note_missing(rates)
+
+
+def _note_convolutions(seen: LoopWork) -> str:
+    """Return a sentence where convolutions use TF32 already and matrix products do not."""
+    table, products = seen.work.table, pl.col("category")
+    rounded = table.filter(pl.col("precision") == "tf32")
+    alone = rounded.filter(products == "convolution").height and not rounded.filter(products == "matmul").height
+    single = table.filter((products == "matmul") & (pl.col("precision") == "fp32") & (pl.col("unit") == "simt"))
+    return ONLY_CONVOLUTIONS if alone and not single.is_empty() else ""
+
+
+def _note_missing(rates: ProductRates) -> str:
+    """Return why not a type that costs less accuracy."""
+    if rates.is_amd or not rates.times:
+        return ""
+    if not rates.is_recorded:
+        return LATER
+    if "bfloat16" not in rates.times:
+        return " These tensor cores have neither TF32 nor bfloat16."
+    return " TF32 gains next to nothing on this device." if rates.times.get("tf32") else ""

@@ -109,10 +109,10 @@ def read_report(path: Path, job: str) -> _ReportShipment | None:
     head = look_at(path)
     importer = recognise(head, path)
     if importer is None and is_archive(head):
-        return _ReportShipment(alone, read_unaligned([path]))
+        return _ReportShipment(alone, read_unaligned([path], shapes=False))
     if importer is None and not path.name.endswith(REPORTS):
         return None
-    trace = read(path)
+    trace = read(path, shapes=False)
     beside = tuple(covers(importer, path)) if importer else ()
     parts = split_processes(trace)
     if len(parts) > 1:

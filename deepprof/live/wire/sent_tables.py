@@ -11,7 +11,7 @@ import polars as pl
 from deepprof.collectors.time_range import SIDE_TABLES
 from deepprof.collectors.trace import RECORD_TABLES, TABLES, Accounting, Trace
 
-LOCAL_TABLES = ("segments", "failed_allocations", "allocations", "accesses")
+LOCAL_TABLES = ("segments", "failed_allocations", "allocations", "accesses", "instructions", "event_instructions")
 SENT_TABLES: Mapping[str, pl.Schema] = MappingProxyType({t: s for t, s in TABLES.items() if t not in LOCAL_TABLES})
 SENT_RECORDS = tuple(table for table in RECORD_TABLES if table in SENT_TABLES)
 SENT_SIDES: Mapping[str, str] = MappingProxyType({s: of for s, of in SIDE_TABLES.items() if s in SENT_TABLES})

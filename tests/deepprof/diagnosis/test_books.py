@@ -116,3 +116,28 @@ def test_a_part_in_one_iteration_alone_has_a_sentence() -> None:
 def test_every_limit_is_of_a_part() -> None:
     assert set(part_limits()) == set(PART_NAMES) - {"compute_ns"}
     assert mean_parts(make_loop([100] * 3, compute_ns=100))["compute_ns"] == 100 * MS
+
+
+def test_two_loops_on_one_stream_have_accounts_of_their_own() -> None:
+    """A finding takes from the loop that it is about, which its evidence names by the iteration's time."""
+    long, short = make_loop([100] * 8, compute_ns=100), make_loop([40] * 8, compute_ns=40)
+    claims = [claim_compute(loop, 30) for loop in (long, short, long)]
+    settled = settle(claims, [long, short])
+    assert [each.headroom_ns_per_iteration for each in settled] == [30 * MS, 30 * MS, 30 * MS]
+    assert settle([*claims, claim_compute(short, 30)], [long, short])[-1].headroom_ns_per_iteration == 10 * MS
+
+
+def claim_compute(loop: Loop, ms: int) -> Finding:
+    """Return a finding on so much of a loop's computing time."""
+    return Finding(
+        rule="a",
+        severity="warning",
+        title="",
+        summary="",
+        evidence={"iteration_ns": round(float(loop.usual["iteration_ns"].sum()) / loop.usual.height)},
+        advice="",
+        confidence=1.0,
+        headroom_ns_per_iteration=ms * MS,
+        **loop.place,
+        parts={"compute_ns": ms * MS},
+    )

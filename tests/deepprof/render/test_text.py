@@ -79,7 +79,7 @@ def test_the_answer_stands_before_everything_else():
 
 def test_without_a_loss_the_answer_says_so():
     text = words(show(build_analysis(findings=())).partition("1 iteration =")[0])
-    assert "Below stands where the time goes" in text
+    assert "the tables show where the time goes" in text
     assert "avoidable" not in text
 
 
@@ -160,7 +160,7 @@ def test_findings_carry_severity_cost_and_advice():
 def test_only_the_first_findings_are_shown_unless_all_are_asked_for():
     analysis = build_analysis(findings=FINDINGS)
     assert re.findall(r"rule-\d", show(analysis)) == [f"rule-{k}" for k in range(5)]
-    assert "4 more findings; --all shows them" in show(analysis)
+    assert "4 more findings; --all shows them in full" in show(analysis)
     assert len(re.findall(r"rule-\d", show(analysis, limit=None))) == 9
 
 

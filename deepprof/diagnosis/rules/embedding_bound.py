@@ -1,0 +1,131 @@
+"""Reading rows of tables by index, or adding to them, takes much of the computing time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from deepprof.collectors.names.short import shorten
+from deepprof.diagnosis.finding import Finding
+from deepprof.diagnosis.frameworks import advise
+from deepprof.diagnosis.judgement import FindingTexts, format_ms, format_percent
+from deepprof.diagnosis.rule import rule
+from deepprof.diagnosis.work_claims import WorkClaim
+from deepprof.diagnosis.work_evidence import is_at_work, is_large, write_per, write_share
+from deepprof.metrics.kernels.loop_work import LoopWork
+from deepprof.metrics.kernels.runs import list_typed, sum_typed, widen
+
+Bools = npt.NDArray[np.bool_]
+
+LEAST = 0.15  # of the computing time: a lookup of tokens takes a percent of it
+BESIDE = 2  # kernels between a sort of indices and what it is for
+TABLES = r"(?i)split_embedding|fbgemm|permute_pooled_embs|embedding_bag|EmbeddingBag"
+ADDS = r"(?i)scatter|backward|index_put|index_add|indexing_backward|compute_grad_weight|sum_and_scatter|IndexedSlices"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Access:
+    """A kind of access to tables: its words, the share of its time that could be saved at most, why, and advice."""
+
+    what: str
+    saved_ratio: float
+    assumption: str
+    advice: str
+    special: dict[str, str]
+
+
+OF_TABLES = _Access(
+    what="lookups and updates of embedding tables, bound by memory",
+    saved_ratio=0.5,
+    assumption="if the rows have half as many bytes",
+    advice="Move fewer bytes: rows in 16 or 8 bits, and a cache on the device for tables on the host.",
+    special={
+        "pytorch": (
+            "In FBGEMM and TorchRec: weights_precision=FP16 with stochastic rounding, an optimizer state per row "
+            "(EXACT_ROWWISE_ADAGRAD), tables divided by rows or columns over more devices, and duplicates removed "
+            "before the lookup. Compare the model's quality with float32 rows."
+        )
+    },
+)
+ADDING = _Access(
+    what="adding to rows by index (scatter)",
+    saved_ratio=1.0,
+    assumption="if a product or a sorted sum in its place costs next to nothing",
+    advice="Avoid adding to the same rows from many threads at a time, which serialises them.",
+    special={
+        "pytorch": (
+            "Look rows up with torch.nn.functional.embedding or index_select instead of indexing, whose backward pass "
+            "sorts all indices; torch.compile may fuse it."
+        ),
+        "jax": (
+            "Look the embedding up as a product with one-hot vectors (in MaxText use_iota_embed), whose gradient is a "
+            "product, too; or pass indices_are_sorted and unique_indices where they are."
+        ),
+        "tensorflow": "Use tf.nn.embedding_lookup with one-hot products for small tables.",
+    },
+)
+READING = _Access(
+    what="reading rows by index (gather)",
+    saved_ratio=0.5,
+    assumption="if the rows have half as many bytes, or are read in the order in which they lie",
+    advice="Read rows once, sorted by index, and in a narrower type.",
+    special={"pytorch": "index_select reads whole rows at once; indexing by several tensors element by element."},
+)
+
+
+@rule("embedding-bound", subject="work")
+def embedding_bound(seen: LoopWork) -> Iterator[Finding]:
+    """Yield `embedding-bound` when access by index takes much of the computing time."""
+    if not is_at_work(seen):
+        return
+    typed = list_typed(seen)
+    marked = _mark(typed)
+    kernels = sum_typed(seen, typed.filter(marked))
+    taken_ns = float(kernels["time_ns"].sum())
+    if not is_large(seen, taken_ns, LEAST):
+        return
+    access = _choose(kernels)
+    claim = WorkClaim(
+        rule="embedding-bound", seen=seen, kernels=kernels, saved_ns=access.saved_ratio * taken_ns, certainty=0.6
+    )
+    yield claim.conclude(_write(claim, access), {"largest_kernel": shorten(kernels["name"][0])})
+
+
+def _mark(typed: pl.DataFrame) -> Bools:
+    """Mark the kernels that access rows by index, and the sorts of indices directly before or behind them."""
+    own = (typed["category"] == "embedding_index").to_numpy()
+    sorts: Bools = (typed["category"] == "sort_scan_topk").to_numpy()
+    return own | (sorts & widen(own, BESIDE))
+
+
+def _choose(kernels: pl.DataFrame) -> _Access:
+    """Return the kind of access that takes most of the time."""
+    name = pl.col("name")
+    times = {
+        access: float(kernels.filter(chosen)["time_ns"].sum())
+        for access, chosen in (
+            ("tables", name.str.contains(TABLES)),
+            ("adding", ~name.str.contains(TABLES) & name.str.contains(ADDS)),
+            ("reading", ~name.str.contains(TABLES) & ~name.str.contains(ADDS)),
+        )
+    }
+    return {"tables": OF_TABLES, "adding": ADDING, "reading": READING}[max(times, key=times.__getitem__)]
+
+
+def _write(claim: WorkClaim, access: _Access) -> FindingTexts:
+    """Return the texts of the finding."""
+    seen, first = claim.seen, claim.kernels.row(0, named=True)
+    count = float(claim.kernels["kernels"].sum())
+    return FindingTexts(
+        title=f"{write_share(claim.work_share)} is {access.what}",
+        summary=(
+            f"{count:.0f} kernels {write_per(seen)} take {format_ms(claim.taken_ns)}; the largest, "
+            f"{shorten(first['name'])}, takes {format_ms(first['time_ns'])}. At most {format_ms(claim.saved_ns)} "
+            f"({format_percent(seen.share(claim.saved_ns))} of the time) could be saved, {access.assumption}."
+        ),
+        advice=advise(seen.trace, access.advice, **access.special),
+    )

@@ -1,0 +1,99 @@
+"""Normalization, and functions of each element around it, take much of the computing time in kernels of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from deepprof.diagnosis.finding import Finding
+from deepprof.diagnosis.frameworks import advise
+from deepprof.diagnosis.judgement import FindingTexts, format_ms, format_percent
+from deepprof.diagnosis.rule import rule
+from deepprof.diagnosis.work_claims import WorkClaim
+from deepprof.diagnosis.work_evidence import is_at_work, write_share
+from deepprof.diagnosis.work_marks import mark_batch_norm, mark_beside_norm, mark_other_norm
+from deepprof.metrics.kernels.loop_work import LoopWork
+from deepprof.metrics.kernels.runs import list_typed, sum_typed
+
+Bools = npt.NDArray[np.bool_]
+
+CERTAINTY = 0.5  # the share is measured; how much of it another layout or kernel saves differs between devices
+HALF = 0.5  # of the norm's time stays in training: its statistics need a pass of their own
+BATCH = "batch normalization"
+NATIVE = r"at::native::.*batch_norm"  # PyTorch's own kernels, where a library would have others
+BACKWARD = r"(?i)backward|\bbn_bw|_bwd|BnBwd|grad"
+JOIN = "Let normalization, activation and addition run as one kernel."
+JOIN_IN = {
+    "pytorch": (
+        "model.to(memory_format=torch.channels_last), the same for each batch, and autocast to bfloat16 or float16 "
+        "select kernels that move less; torch.compile fuses ReLU and additions into batch norm. Normalization itself "
+        "stays in float32, so that accuracy hardly changes: compare the loss of a few hundred iterations."
+    ),
+    "jax": "Compute in bfloat16 and channels last (NHWC) within one jax.jit.",
+    "tensorflow": "data_format='channels_last', fused=True of BatchNormalization and a mixed_bfloat16 policy do it.",
+}
+FOLD = "Fold the normalization into the convolutions, or let it run in one kernel with what surrounds it."
+FOLD_IN = {
+    "pytorch": (
+        "torch.compile or torch.jit.optimize_for_inference of the model in eval() folds batch norm into convolutions, "
+        "which changes results by rounding only."
+    ),
+    "jax": "Put the whole model under one jax.jit, with the running averages as constants.",
+    "tensorflow": "Convert the model for inference (a frozen graph, TensorRT), which folds batch norm.",
+}
+OTHER_IN = {
+    "pytorch": (
+        "torch.compile fuses layer and group norm with what is before and behind them; compute them in the autocast "
+        "type where the model bears it."
+    ),
+    "jax": "Put the block under one jax.jit, so that XLA fuses the norm with what surrounds it.",
+}
+
+
+@rule("normalization-bound", subject="work")
+def normalization_bound(seen: LoopWork) -> Iterator[Finding]:
+    """Yield `normalization-bound` when normalization takes much of the computing time in kernels of its own."""
+    if not is_at_work(seen):
+        return
+    typed = list_typed(seen)
+    batch, other = mark_batch_norm(seen, typed), mark_other_norm(seen, typed)
+    if batch.any():
+        yield _conclude(seen, typed, batch, BATCH, JOIN_IN)
+    elif other.any():
+        yield _conclude(seen, typed, other, "normalization", OTHER_IN)
+
+
+def _conclude(seen: LoopWork, typed: pl.DataFrame, norms: Bools, what: str, special: dict[str, str]) -> Finding:
+    """Return the finding on these kernels and those beside them."""
+    beside = mark_beside_norm(typed, norms)
+    kernels, others = sum_typed(seen, typed.filter(norms)), sum_typed(seen, typed.filter(beside))
+    beside_ns = float(others["time_ns"].sum())
+    trains = what != BATCH or bool(kernels["name"].str.contains(BACKWARD).any())
+    norm_ns = float(kernels["time_ns"].sum())
+    saved_ns = beside_ns + (HALF if trains else 1.0) * norm_ns
+    claim = WorkClaim(rule="normalization-bound", seen=seen, kernels=kernels, saved_ns=saved_ns, certainty=CERTAINTY)
+    native = float(kernels.filter(pl.col("name").str.contains(NATIVE))["time_ns"].sum()) > claim.taken_ns / 2
+    texts = FindingTexts(
+        title=f"{write_share(claim.work_share)} is {what} in kernels of its own",
+        summary=_summarize(claim, what, beside_ns, native=native, trains=trains),
+        advice=advise(seen.trace, JOIN if trains else FOLD, **(special if trains else FOLD_IN)),
+    )
+    evidence = {"beside_ns_per_iteration": round(beside_ns), "native_kernels": int(native), "trains": int(trains)}
+    return claim.conclude(texts, evidence)
+
+
+def _summarize(claim: WorkClaim, what: str, beside_ns: float, *, native: bool, trains: bool) -> str:
+    """Return the summary: what was measured, and the bound with its assumption."""
+    seen = claim.seen
+    count = float(claim.kernels["kernels"].sum())
+    kind = ", most of them PyTorch's own for the layout NCHW, not the library's," if native else ""
+    beside = f"; functions of each element directly around it take {format_percent(seen.work_share(beside_ns))}"
+    how = "these functions join it and it moves half of the bytes" if trains else "all of it joins other kernels"
+    return (
+        f"{count:.0f} kernels of {what}{kind} take {format_ms(claim.taken_ns)}{beside if beside_ns else ''}. At most "
+        f"{format_ms(claim.saved_ns)} ({format_percent(seen.share(claim.saved_ns))} of the time) could be saved, if "
+        f"{how}; how much of that another layout or kernel saves must be measured."
+    )

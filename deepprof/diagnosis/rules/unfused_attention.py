@@ -1,0 +1,92 @@
+"""Attention is written out: its scores pass through memory between two products, which a fused kernel spares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import polars as pl
+
+from deepprof.diagnosis.finding import Finding
+from deepprof.diagnosis.frameworks import advise
+from deepprof.diagnosis.judgement import FindingTexts, format_ms, format_percent
+from deepprof.diagnosis.rule import rule
+from deepprof.diagnosis.work_claims import WorkClaim
+from deepprof.diagnosis.work_evidence import is_enough, name_whole, share_of_kernels, weigh_names
+from deepprof.metrics.kernels.loop_work import LoopWork
+from deepprof.metrics.kernels.written_attention import find_written_attention
+from deepprof.plurals import counted
+
+LEAST = 0.04  # of the kernels' time: the sequence of kernels leaves no doubt, but less is not worth a change
+CERTAINTY = 0.85
+FUSE = "Compute attention in one fused kernel."
+FUSE_IN = {
+    "pytorch": (
+        "Call torch.nn.functional.scaled_dot_product_attention with attn_mask, dropout_p and is_causal in place of the "
+        "products and the softmax (Hugging Face: attn_implementation='sdpa'). In half precision it takes "
+        "FlashAttention, in float32 the memory-efficient kernel; both also need memory for no scores."
+    ),
+    "jax": "Call jax.nn.dot_product_attention with implementation='cudnn', in bfloat16 or float16.",
+    "tensorflow": "Use keras.layers.MultiHeadAttention with flash_attention=True, or let XLA fuse it.",
+}
+
+
+@rule("unfused-attention", subject="work")
+def unfused_attention(seen: LoopWork) -> Iterator[Finding]:
+    """Yield `unfused-attention` where softmax, masks and dropout between two products take much of the time."""
+    if not is_enough(seen):
+        return
+    between = find_written_attention(seen.kernels, seen.kinds.table)
+    saved_ns = float(between["part_ns"].sum()) / seen.iterations
+    if saved_ns and share_of_kernels(seen, saved_ns) >= LEAST:
+        yield _conclude(seen, between, saved_ns)
+
+
+def _conclude(seen: LoopWork, between: pl.DataFrame, saved_ns: float) -> Finding:
+    """Return the finding on the kernels between products."""
+    kernels = _gather(seen, between)
+    claim = WorkClaim(
+        rule="unfused-attention",
+        seen=seen,
+        kernels=kernels,
+        saved_ns=saved_ns,
+        certainty=weigh_names(kernels, CERTAINTY),
+    )
+    pairs = between["section"].n_unique() / seen.iterations
+    softmax = between.filter(pl.col("category") == "softmax")
+    softmax_ns = float(softmax["part_ns"].sum()) / seen.iterations
+    texts = FindingTexts(
+        title=(
+            f"{format_percent(claim.work_share)} of the computing time is softmax, masks and scaling of attention that "
+            "is written out between two products"
+        ),
+        summary=(
+            f"Between {counted(pairs, 'pair')} of products {'' if seen.loop.single else 'per iteration '}run "
+            f"{counted(float(kernels['kernels'].sum()), 'kernel')} for {format_ms(saved_ns)}, {_name(softmax_ns)}. A "
+            f"fused kernel keeps the scores on the chip: at most these {format_ms(saved_ns)} of {name_whole(seen)} "
+            f"({format_percent(seen.share(saved_ns))}) could be saved, if the products take no longer in it. It sums "
+            "in another order, which changes the last digits; measure the time of an iteration and the peak of memory."
+        ),
+        advice=advise(seen.trace, FUSE, **FUSE_IN),
+    )
+    evidence = {
+        "pairs_per_iteration": round(pairs, 2),
+        "softmax_ns_per_iteration": round(softmax_ns) or None,
+        "written_by_hand": bool(between["by_hand"].any()),
+    }
+    return claim.conclude(texts, evidence)
+
+
+def _name(softmax_ns: float) -> str:
+    """Return what the kernels are, in words."""
+    if not softmax_ns:
+        return "a softmax of single operations (maximum, exponential, sum, division)"
+    return f"{format_ms(softmax_ns)} of it softmax, the rest scaling, masks, dropout and copies"
+
+
+def _gather(seen: LoopWork, between: pl.DataFrame) -> pl.DataFrame:
+    """Return the kernels as rows of `Work.kernels`, with the amounts of those between products alone."""
+    own = between.group_by("kind").agg(
+        kernels=pl.len() / seen.iterations, time_ns=pl.col("part_ns").sum() / seen.iterations
+    )
+    rows = seen.work.kernels.drop("kernels", "time_ns")
+    return rows.join(own, on="kind", how="inner", maintain_order="left")

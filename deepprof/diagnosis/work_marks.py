@@ -1,0 +1,165 @@
+"""Which kernels a cause claims, so that no two findings count the time of the same ones.
+
+Each function marks rows of `list_typed`; it marks none where its cause takes too little time to be reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from deepprof.diagnosis.rules.unfused_attention import LEAST as LEAST_ATTENTION
+from deepprof.diagnosis.work_evidence import is_large, share_of_kernels
+from deepprof.metrics.kernels.kinds import PRODUCTS
+from deepprof.metrics.kernels.loop_work import LoopWork
+from deepprof.metrics.kernels.runs import number_runs, widen
+from deepprof.metrics.kernels.written_attention import find_written_attention
+
+Bools = npt.NDArray[np.bool_]
+Mark = Callable[[LoopWork, pl.DataFrame], Bools]
+
+# Shares of the computing time from which on a cause is reported.
+LEAST_OPTIMIZER = 0.1  # of a step that reads and writes each parameter once; fused it is a few percent
+LEAST_BATCH_NORM = 0.08  # fused with the convolution before or the function behind it, it takes next to nothing
+LEAST_OTHER_NORM = 0.2  # layer and group norm are one kernel each already: only their neighbours could join them
+LEAST_CASTS = 0.1
+LEAST_CONVERSIONS = 0.08  # convolutions in the layout that their kernels want need none
+LEAST_COPIES = 0.15  # some are in every program
+LEAST_RANDOM = 0.1  # a fused dropout draws its numbers while it reads the data
+LEAST_OF_RUN = 0.2  # that random numbers take of a run of operators, which is a dropout then
+LEAST_LOSS = 0.1
+
+FOREACH, LOOPED = "foreach", "loop over parameters"  # algorithms of optimizers that are not fused
+BEFORE, BEHIND = 5, 1  # operators around addcmul and addcdiv in an optimizer's step for one parameter
+FEWEST_PARAMETERS = 8  # fewer may be a model's own addcmul
+BATCH_NORM = r"(?i)batch_?norm|\bbn_|BnFwd|BnBwd|batchnorm"
+BY_CHANNELS_LAST = r"(?i)nhwc|channels_last"
+CONVERSION = (
+    r"(?i)nchw_?to_?nhwc|nhwc_?to_?nchw|nchw2nhwc|nhwc2nchw|nchw_nhwc|nhwc_nchw|^batched_transpose_\d+x\d+_|"
+    r"nchwToFoldedNhwc|foldedNhwcToNchw|transpose_NCHW|transpose_readWrite"
+)
+TRANSPOSE = r"(?i)transpose"  # around a convolution it is a conversion
+AROUND = 3  # kernels between a transpose and its convolution
+LOG_SOFTMAX = r"(?i)log_?softmax"
+
+
+def mark_optimizer(seen: LoopWork, typed: pl.DataFrame) -> Bools:
+    """Mark the kernels of an optimizer that is not fused: over lists of tensors, or parameter by parameter."""
+    algorithm = typed["algorithm"].fill_null("")
+    lists = ((algorithm == FOREACH) & (typed["category"] == "optimizer")).to_numpy()
+    return _if_large(seen, typed, lists | _mark_looped(typed, (algorithm == LOOPED).to_numpy()), LEAST_OPTIMIZER)
+
+
+def _mark_looped(typed: pl.DataFrame, own: Bools) -> Bools:
+    """Mark what belongs to steps parameter by parameter: the kernels of optimizers and the operators around them."""
+    if not own.any():
+        return own
+    runs = number_runs(typed, typed["of_operator"].to_numpy() | own)
+    steps = own & (np.bincount(runs[own])[runs * own] >= FEWEST_PARAMETERS)
+    found = steps.copy()
+    for offset in range(-BEHIND, BEFORE + 1):
+        found |= np.roll(steps, -offset) & (np.roll(runs, -offset) == runs) & (runs >= 0)
+    return found
+
+
+def mark_batch_norm(seen: LoopWork, typed: pl.DataFrame) -> Bools:
+    """Mark batch normalization that is not in channels-last layout."""
+    name = typed["name"].fill_null("")
+    of_batch = (typed["category"] == "normalization") & name.str.contains(BATCH_NORM)
+    return _if_large(seen, typed, (of_batch & ~name.str.contains(BY_CHANNELS_LAST)).to_numpy(), LEAST_BATCH_NORM)
+
+
+def mark_other_norm(seen: LoopWork, typed: pl.DataFrame) -> Bools:
+    """Mark layer, group and other normalization that a framework's operator does in kernels of its own."""
+    name = typed["name"].fill_null("")
+    other = (typed["category"] == "normalization") & ~name.str.contains(BATCH_NORM)
+    eager = typed["library"].fill_null("").str.contains("^PyTorch ATen|^TensorFlow")
+    return _if_large(seen, typed, (other & eager).to_numpy(), LEAST_OTHER_NORM)
+
+
+def mark_beside_norm(typed: pl.DataFrame, norms: Bools) -> Bools:
+    """Mark the operators on each element directly before and behind these kernels, such as ReLU and additions."""
+    pointwise = (typed["of_operator"] & (typed["category"] == "elementwise")).to_numpy()
+    runs = number_runs(typed, pointwise | norms)
+    return pointwise & np.isin(runs, runs[norms])
+
+
+def mark_casts(seen: LoopWork, typed: pl.DataFrame) -> Bools:
+    """Mark casts where products are computed that they could be made for."""
+    casts = (typed["category"] == "cast").to_numpy()
+    has_products = bool(typed["category"].is_in(PRODUCTS).any())
+    return _if_large(seen, typed, casts & has_products, LEAST_CASTS)
+
+
+def mark_conversions(seen: LoopWork, typed: pl.DataFrame) -> Bools:
+    """Mark conversions of layout for convolutions."""
+    return _if_large(seen, typed, list_conversions(typed), LEAST_CONVERSIONS)
+
+
+def list_conversions(typed: pl.DataFrame) -> Bools:
+    """Mark conversions of layout for convolutions, however little time they take."""
+    name, layout = typed["name"].fill_null(""), typed["category"] == "layout"
+    named = (layout & name.str.contains(CONVERSION)).to_numpy()
+    turned = (layout & name.str.contains(TRANSPOSE)).to_numpy()
+    near = widen((typed["category"] == "convolution").to_numpy(), AROUND)
+    return named | (turned & near)
+
+
+def mark_copies(seen: LoopWork, typed: pl.DataFrame) -> Bools:
+    """Mark other kernels that only order elements anew, but for those in chains, which a compiler would fuse."""
+    moves = typed["of_operator"] | typed["name"].fill_null("").str.contains(TRANSPOSE)  # XLA's slices are part of loops
+    layout = ((typed["category"] == "layout") & moves).to_numpy()
+    runs = number_runs(typed, typed["of_operator"].to_numpy())
+    with_others = np.isin(runs, runs[typed["of_operator"].to_numpy() & ~layout])
+    return _if_large(seen, typed, layout & ~with_others & ~list_conversions(typed), LEAST_COPIES)
+
+
+def mark_dropout(seen: LoopWork, typed: pl.DataFrame) -> Bools:
+    """Mark random numbers that are drawn by kernels of their own, with the operators that make a mask of them."""
+    drawn = ((typed["category"] == "random") & (typed["algorithm"].fill_null("") != "dropout")).to_numpy()
+    if not _if_large(seen, typed, drawn, LEAST_RANDOM).any():
+        return np.zeros(len(drawn), np.bool_)
+    operators = typed["of_operator"].to_numpy()
+    runs = number_runs(typed, operators | drawn)
+    sums = [
+        np.bincount(runs[which], typed["part_ns"].to_numpy()[which], int(runs.max()) + 1)
+        for which in (drawn, runs >= 0)
+    ]
+    return (runs >= 0) & (sums[0] >= LEAST_OF_RUN * sums[1])[runs]
+
+
+def mark_loss(seen: LoopWork, typed: pl.DataFrame) -> Bools:
+    """Mark log-softmax and losses in kernels of their own."""
+    of_loss = (typed["category"] == "loss") | (
+        (typed["category"] == "softmax") & typed["name"].fill_null("").str.contains(LOG_SOFTMAX)
+    )
+    return _if_large(seen, typed, of_loss.to_numpy(), LEAST_LOSS)
+
+
+def mark_attention(seen: LoopWork, typed: pl.DataFrame) -> Bools:
+    """Mark softmax, masks and dropout between the two products of attention that is written out."""
+    events = find_written_attention(seen.kernels, seen.kinds.table)["event"]
+    marked = typed["event"].is_in(events.implode()).to_numpy()
+    ns = float(typed["part_ns"].to_numpy()[marked].sum()) / max(1, seen.iterations)
+    return marked if share_of_kernels(seen, ns) >= LEAST_ATTENTION else np.zeros(len(marked), np.bool_)
+
+
+MARKS: tuple[Mark, ...] = (mark_optimizer, mark_casts, mark_conversions, mark_dropout, mark_loss)
+
+
+def mark_claimed(seen: LoopWork, typed: pl.DataFrame) -> Bools:
+    """Mark what more special causes than a chain of operators claim, but for attention that is written out."""
+    found = np.zeros(typed.height, np.bool_)
+    for mark in MARKS:
+        found |= mark(seen, typed)
+    norms = mark_batch_norm(seen, typed) | mark_other_norm(seen, typed)
+    return found | mark_beside_norm(typed, norms)
+
+
+def _if_large(seen: LoopWork, typed: pl.DataFrame, marked: Bools, least: float) -> Bools:
+    """Return the marks where their kernels take so much of the computing time, else none."""
+    ns = float(typed["part_ns"].to_numpy()[marked].sum()) / max(1, seen.iterations)
+    return marked if marked.any() and is_large(seen, ns, least) else np.zeros(len(marked), np.bool_)

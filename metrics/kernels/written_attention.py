@@ -1,0 +1,83 @@
+"""Attention that is written out: scores, softmax and what lies around it as kernels between two products.
+
+A framework without fused attention multiplies queries and keys, scales and masks the scores, takes their softmax, drops
+some, and multiplies with the values; the backward pass does the same in reverse. On a stream this is a product, a few
+kernels with a softmax among them, and a product. Softmax by hand is a maximum, an exponential and a sum, and its
+gradient divides, sums and negates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import polars as pl
+
+PRODUCT = "matmul"
+# What lies between two products of attention; anything else shows that the second one is about something else.
+BETWEEN = (
+    *("softmax", "elementwise", "layout", "cast", "random", "reduction", "memory_set_copy"),
+    *("embedding_index", "unknown"),  # the gradient of a maximum is scattered
+)
+MOST_BETWEEN = 24  # kernels: a mask may be made anew, which takes ten
+# Softmax of a loss: its product is the last layer, and no second one follows.
+OF_LOSS = r"(?i)log_?soft_?max|softmax_warp_\w+<[^()]*?, *(?:\(int\))?\d+, *(?:\(bool\))?(?:true|1)\b"
+STEPS: Mapping[str, str] = MappingProxyType(
+    {
+        "maximum": r"(?i)max_?ops|max_values|\bamax|reduce_max|aten::max$",
+        "exponential": r"(?i)(?:^|[^a-z])exp(?:_kernel|_cuda|onential|_?$)",
+        "division": r"(?i)(?:^|[^a-z])(?:true_)?div(?:_?functor|_true|_kernel|ide|_?$)",
+        "negation": r"(?i)(?:^|[^a-z])neg(?:_kernel|ate|_?$)",
+    }
+)
+
+
+def find_written_attention(kernels: pl.DataFrame, kinds: pl.DataFrame) -> pl.DataFrame:
+    """Return the kernels between two products of attention, in the order of their streams.
+
+    `kernels` are of `kernels.work.list_kernels`, `kinds` is the table of kinds that they number, with `name`. A row has
+    their columns, `category`, `section` (the number of the pair of products), and `by_hand`: whether its softmax is
+    written as single operations.
+    """
+    rows = _describe(kernels, kinds).sort("stream", "start_ns", "event")
+    place = pl.struct("stream", "window")
+    edges = ~pl.col("category").is_in(BETWEEN) | (place != place.shift()).fill_null(value=True)
+    placed = rows.with_columns(section=edges.cast(pl.Int64).cum_sum())
+    chosen = _choose_sections(placed)
+    inner = placed.filter(pl.col("category") != PRODUCT).drop(STEPS)
+    return inner.join(chosen, on="section", how="inner", maintain_order="left")
+
+
+def _describe(kernels: pl.DataFrame, kinds: pl.DataFrame) -> pl.DataFrame:
+    """Return the kernels with their categories and the steps of softmax that their names state."""
+    of_loss = (pl.col("category") == "softmax") & pl.col("name").str.contains(OF_LOSS)
+    described = kinds.with_row_index("kind").select(
+        pl.col("kind").cast(pl.Int64),
+        pl.when(of_loss).then(pl.lit("loss")).otherwise(pl.col("category").cast(pl.String)).alias("category"),
+        *(pl.col("name").str.contains(pattern).alias(step) for step, pattern in STEPS.items()),
+    )
+    rows = kernels.join(described, on="kind", how="left", maintain_order="left")
+    return rows.with_columns(pl.col("category").fill_null("unknown"), pl.col(*STEPS).fill_null(value=False))
+
+
+def _choose_sections(placed: pl.DataFrame) -> pl.DataFrame:
+    """Return `section` and `by_hand` of the sections that lie between two products of attention.
+
+    A section begins with its first product. A norm's gradient by hand looks like that of a softmax, but comes more
+    often: gradients count where there are no more of them than softmaxes by hand.
+    """
+    sums = (pl.col("category") == "reduction").any()
+    sections = placed.group_by("section", maintain_order=True).agg(
+        pl.col("category", "stream", "window").first(),
+        kernels=pl.len() - 1,
+        softmax=(pl.col("category") == "softmax").any(),
+        forward=pl.col("maximum").any() & pl.col("exponential").any() & sums,
+        backward=pl.col("division").any() & pl.col("negation").any() & sums,
+    )
+    place, product = pl.struct("stream", "window"), pl.col("category") == PRODUCT
+    follows = (product & (place == place.shift())).shift(-1)
+    pairs = sections.filter(product & follows & (pl.col("kernels") <= MOST_BETWEEN))
+    forward = pairs.filter(~pl.col("softmax") & pl.col("forward"))
+    backward = pairs.filter(~pl.col("softmax") & pl.col("backward") & ~pl.col("forward"))
+    found = [pairs.filter("softmax"), forward, backward if backward.height <= forward.height else backward.clear()]
+    return pl.concat(found).select("section", by_hand=~pl.col("softmax"))
