@@ -37,7 +37,7 @@ SLIM = 8  # rows or columns of a product: a library multiplies a matrix by fewer
 SEPARATOR = r"[^A-Za-z0-9]+"
 
 
-class OpcodeGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _OpcodeGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Opcodes of one category."""
 
     category: Category
@@ -45,7 +45,7 @@ class OpcodeGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     weight: Literal["heavy", "light"] = "heavy"
 
 
-class CallTarget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _CallTarget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A regular expression, searched in what a custom call calls, and what it computes."""
 
     match: str
@@ -55,22 +55,22 @@ class CallTarget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     algorithm: str | None = None
 
 
-class OpcodeTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _OpcodeTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The file `opcodes.toml`."""
 
     schema: Literal["deepprof.opcodes/1"]
     source: str
-    groups: tuple[OpcodeGroup, ...]
-    targets: tuple[CallTarget, ...]
+    groups: tuple[_OpcodeGroup, ...]
+    targets: tuple[_CallTarget, ...]
     precisions: dict[str, Precision]
     algorithms: dict[str, Precision]
 
 
 @cache
-def load_opcodes() -> OpcodeTable:
+def load_opcodes() -> _OpcodeTable:
     """Return what opcodes and custom calls compute."""
     text = files(__package__).joinpath("opcodes.toml").read_text(encoding="utf-8")
-    return msgspec.convert(tomllib.loads(text), OpcodeTable)
+    return msgspec.convert(tomllib.loads(text), _OpcodeTable)
 
 
 @dataclass(frozen=True, slots=True)

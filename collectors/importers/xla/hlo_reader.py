@@ -172,7 +172,7 @@ class HloReader:
         decode, found = self.schema.instruction.FromString, list[str]()
         for number in operands:
             if number in places and number not in self.known:
-                self.known[number] = write_shape(decode(self.declared(*bodies[places[number]])).shape)
+                self.known[number] = _write_shape(decode(self.declared(*bodies[places[number]])).shape)
             found.append(self.known.get(number, ""))
         return found
 
@@ -181,7 +181,7 @@ class HloReader:
         opcode, config = _shorten(instruction.opcode, OPCODE_CHARS), instruction.backend_config[:CONFIG_NBYTES]
         return _HloInstruction(
             opcode=opcode,
-            shape=write_shape(instruction.shape),
+            shape=_write_shape(instruction.shape),
             origin=self.origin(*_read_place(instruction.metadata)),
             operands=list(instruction.operand_ids[:OPERANDS]),
             called=list(instruction.called_computation_ids[:FUSED]),
@@ -320,7 +320,7 @@ def _join_types(shapes: Sequence[str]) -> str:
     return " ".join(shape.partition("[")[0] for shape in shapes[:2]).strip()
 
 
-def write_shape(shape: Any) -> str:
+def _write_shape(shape: Any) -> str:
     """Return type and dimensions of an array, `bf16[64,32]`; of a tuple those of its first part."""
     while shape.element_type == TUPLE and shape.tuple_shapes:
         shape = shape.tuple_shapes[0]
