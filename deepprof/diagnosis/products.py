@@ -49,10 +49,16 @@ def find_products(seen: LoopContexts) -> LoopProducts | None:
 
 
 def find_kernel(seen: LoopContexts, kernel: str) -> int:
-    """Return the context in which a kernel takes most time; the first, which is around all, where there is none."""
+    """Return the context in which a kernel takes most time; the first, which is around all, where there is none.
+
+    A context whose launch was not recorded, which says nothing of the code, counts only where there is no other.
+    """
     named = seen.table.select((pl.col("kind") == "kernel") & (pl.col("name") == kernel)).to_series()
     own = np.where(named.fill_null(value=False).to_numpy(), seen.table["own_device_ns"].to_numpy(), 0.0)
-    return int(np.argmax(own)) if own.any() else 0
+    around = seen.table["kind"].gather(seen.table["parent"].fill_null(0))
+    launched = np.where((around != "unattributed").to_numpy(), own, 0.0)
+    best = launched if launched.any() else own
+    return int(np.argmax(best)) if best.any() else 0
 
 
 def count_blocks(seen: LoopContexts, kernel: str) -> float | None:
