@@ -8,11 +8,7 @@ PAGE := demo.html
 # A thousand processes of the tests import DeepProf: compiled once, not in each.
 unexport PYTHONDONTWRITEBYTECODE
 
-<<<<<<< HEAD
-.PHONY: demo test test-all test-slow fuzz check lint types layers docs api bench accuracy sentences cases sealed chaos proto protocol clean
-=======
-.PHONY: demo test test-all test-slow fuzz check lint types layers docs api bench accuracy cases kernels sealed chaos proto protocol clean
->>>>>>> kernels
+.PHONY: demo test test-all test-slow fuzz check lint types layers docs api bench accuracy sentences cases kernels sealed chaos proto protocol clean
 
 # An editable installation is meant; setuptools need not warn of it each time.
 INSTALL := PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --editable
