@@ -17,6 +17,7 @@ from deepprof.metrics.kernels.kinds import PRODUCTS
 from deepprof.metrics.kernels.loop_work import LoopWork
 from deepprof.metrics.kernels.runs import number_runs, widen
 from deepprof.metrics.kernels.written_attention import find_written_attention
+from deepprof.metrics.operators import is_stand_in
 
 Bools = npt.NDArray[np.bool_]
 Mark = Callable[[LoopWork, pl.DataFrame], Bools]
@@ -89,8 +90,11 @@ def mark_beside_norm(typed: pl.DataFrame, norms: Bools) -> Bools:
 
 
 def mark_casts(seen: LoopWork, typed: pl.DataFrame) -> Bools:
-    """Mark casts where products are computed that they could be made for."""
-    casts = (typed["category"] == "cast").to_numpy()
+    """Mark casts where products are computed that they could be made for.
+
+    On a CPU the operator alone does not tell whether it casts, copies or does nothing.
+    """
+    casts = (typed["category"] == "cast").to_numpy() & (not is_stand_in(seen.trace))
     has_products = bool(typed["category"].is_in(PRODUCTS).any())
     return _if_large(seen, typed, casts & has_products, LEAST_CASTS)
 
