@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import sys
 import time
@@ -18,25 +17,25 @@ from benchmarks.gains import programs
 from benchmarks.gains.pairs import PAIRS
 
 WARMUP, RECORDED = 5, 12  # iterations
-RECORDINGS = 6
-BLOCK_NBYTES, BLOCKS = 1 << 26, 32
 FEWEST, MOST = 15, 200  # iterations of each program that are timed
+BLOCK_NBYTES, BLOCKS = 1 << 26, 32
 SEED = 0
 
 
 def main() -> None:
-    """Print the processor's time of each iteration in ns, before and after, as JSON; write the trace of the first."""
+    """Print the processor's time of each iteration in ns, before and after, as JSON; write traces of the first one."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gains.measuring", description=__doc__)
     parser.add_argument("pair", choices=PAIRS)
-    parser.add_argument("trace", type=Path)
+    parser.add_argument("traces", type=Path, nargs="+")
     parser.add_argument("--seconds", type=float, default=10.0)
     given = parser.parse_args()
     torch.set_num_threads(1)
     build = getattr(programs, PAIRS[given.pair].function)
     before, after = _prepare(build, changed=False), _prepare(build, changed=True)
-    times = time_in_turn(before, after, given.seconds)
-    disturbance = record(before, given.trace)
-    json.dump({"before_ns": times[0], "after_ns": times[1], "disturbance_ratio": disturbance}, sys.stdout)
+    before_ns, after_ns = time_in_turn(before, after, given.seconds)
+    for path in given.traces:
+        record(before, path)
+    json.dump({"before_ns": before_ns, "after_ns": after_ns}, sys.stdout)
 
 
 def _prepare(build: Callable[[bool], programs.Iteration], *, changed: bool) -> programs.Iteration:
@@ -49,7 +48,10 @@ def _prepare(build: Callable[[bool], programs.Iteration], *, changed: bool) -> p
 
 
 def time_in_turn(
-    before: programs.Iteration, after: programs.Iteration, seconds: float, clock_ns: Callable[[], int] = time.process_time_ns
+    before: programs.Iteration,
+    after: programs.Iteration,
+    seconds: float,
+    clock_ns: Callable[[], int] = time.process_time_ns,
 ) -> tuple[list[int], list[int]]:
     """Return what iterations of both programs take, one after the other, so that what slows the machine slows both."""
     taken: tuple[list[int], list[int]] = ([], [])
@@ -62,16 +64,14 @@ def time_in_turn(
     return taken
 
 
-def record(iterate: programs.Iteration, path: Path) -> float:
-    """Write the least disturbed of several traces; return its time by the clock over that of the processor."""
-    least = math.inf
-    for _ in range(RECORDINGS):
-        _touch_memory()
-        taken_ns, processor_ns, profiler = _profile(iterate)
-        if taken_ns < least:
-            least, disturbance = taken_ns, taken_ns / processor_ns
-            profiler.export_chrome_trace(os.fspath(path))
-    return disturbance
+def record(iterate: programs.Iteration, path: Path) -> None:
+    """Write a trace of some iterations."""
+    _touch_memory()
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True, schedule=_record_always) as profiler:
+        for _ in range(RECORDED):
+            iterate()
+            profiler.step()
+    profiler.export_chrome_trace(os.fspath(path))
 
 
 def _touch_memory() -> None:
@@ -81,17 +81,6 @@ def _touch_memory() -> None:
     """
     blocks = [torch.zeros(BLOCK_NBYTES, dtype=torch.uint8) for _ in range(BLOCKS)]
     del blocks
-
-
-def _profile(iterate: programs.Iteration) -> tuple[int, int, profile]:
-    """Record some iterations; return their time by the clock and by the processor, both in ns, and the recording."""
-    with profile(activities=[ProfilerActivity.CPU], record_shapes=True, schedule=_record_always) as profiler:
-        begin_ns, begin_cpu_ns = time.perf_counter_ns(), time.process_time_ns()
-        for _ in range(RECORDED):
-            iterate()
-            profiler.step()
-        taken = time.perf_counter_ns() - begin_ns, max(1, time.process_time_ns() - begin_cpu_ns)
-    return *taken, profiler
 
 
 def _record_always(_: int) -> ProfilerAction:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["ON_A_GPU", "PAIRS", "GainPair"]
+__all__ = ["PAIRS", "UNMEASURED", "GainPair"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,17 +27,18 @@ PAIRS = {
     "tanh-gelu": GainPair("run_written_gelu", "elementwise-chains", "torch.compile of the chain"),
     "loop-adam": GainPair("update_parameters", "unfused-optimizer", "Adam(fused=True)"),
     "permuted-blocks": GainPair("run_permuted_blocks", "layout-conversions", "channels_last, no conversion"),
-    "odd-inner-side": GainPair("multiply_odd", "padding-waste", "1,021 padded to 1,024"),
     "cast-weights": GainPair("infer_with_casts", "repeated-casts", "parameters in bfloat16"),
     "batch-norm": GainPair("infer_with_batch_norm", "normalization-bound", "batch norm folded into the convolution"),
-    "indexed-table": GainPair("train_indexed_table", "embedding-bound", "index_select for [ ]"),
     "dense-embedding": GainPair("train_embedding", "embedding-bound", "sparse=True"),
     "written-loss": GainPair("train_written_loss", "unfused-loss", "cross_entropy"),
-    "written-norm": GainPair("run_written_norm", "normalization-bound", "layer_norm"),
+    "written-norm": GainPair("run_written_norm", "elementwise-chains", "layer_norm"),
     "checkpointed": GainPair("train_checkpointed", "recomputed-forward", "no checkpoint"),
     "half-on-cpu": GainPair("multiply_half", "fallback-kernels", "bfloat16 for float16"),
 }
-ON_A_GPU = {
-    "small-grids": "operators have no grid",
-    "slowing-kernels": "clocks and neighbours slow them, no line of the program",
+UNMEASURED = {
+    "padding-waste": "only a GPU: on this CPU 1,021 for 1,024 columns cost nothing",
+    "small-grids": "only a GPU: operators have no grid",
+    "older-attention": "only a GPU: FlashAttention has generations there",
+    "unfused-dropout": "only a GPU: on a CPU drawing the numbers takes the time, fused or not",
+    "slowing-kernels": "no change of a program: clocks and neighbours slow kernels",
 }

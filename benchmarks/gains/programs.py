@@ -108,15 +108,6 @@ def run_permuted_blocks(changed: bool) -> Iteration:
     return _without_gradients(run)
 
 
-def multiply_odd(changed: bool) -> Iteration:
-    """Multiply with an inner side of 1,021 elements of 16 bits."""
-    side = 1024 if changed else 1021
-    first = nn.Linear(1024, side, dtype=torch.bfloat16)
-    second = nn.Linear(side, 1024, dtype=torch.bfloat16)
-    inputs = torch.randn(2048, 1024, dtype=torch.bfloat16)
-    return _without_gradients(lambda: second(functional.relu(first(inputs))))
-
-
 def infer_with_casts(changed: bool) -> Iteration:
     """Run large layers on few rows under autocast, which casts their weights every time."""
     model = nn.Sequential(*(nn.Linear(1536, 1536) for _ in range(6)))
@@ -146,19 +137,6 @@ def infer_with_batch_norm(changed: bool) -> Iteration:
     return _without_gradients(run)
 
 
-def train_indexed_table(changed: bool) -> Iteration:
-    """Train a table read by indexing, whose gradient is an addition at each index."""
-    table, project = nn.Parameter(torch.randn(2000, 256)), nn.Linear(256, 256)
-    optimizer = torch.optim.SGD([table, *project.parameters()], lr=1e-3)
-    indices, targets = torch.randint(0, 2000, (4096,)), torch.randn(4096, 256)
-
-    def iterate() -> None:
-        rows = table.index_select(0, indices) if changed else table[indices]
-        _descend(functional.mse_loss(project(rows), targets), optimizer)
-
-    return iterate
-
-
 def train_embedding(changed: bool) -> Iteration:
     """Train a large embedding with gradients for all of its rows."""
     table, project = nn.Embedding(40_000, 128, sparse=changed), nn.Linear(128, 128)
@@ -183,9 +161,9 @@ def train_written_loss(changed: bool) -> Iteration:
 
 def run_written_norm(changed: bool) -> Iteration:
     """Run layers with layer norm as its formula."""
-    width = 512
-    layer, scale, shift = nn.Linear(width, width), torch.ones(width), torch.zeros(width)
-    inputs = torch.randn(2048, width)
+    width = 384
+    layer, scale, shift = nn.Linear(width, 128), torch.ones(width), torch.zeros(width)
+    inputs = torch.randn(4096, width)
 
     def written(values: Tensor) -> Tensor:
         centred = values - values.mean(-1, keepdim=True)
@@ -215,7 +193,6 @@ def multiply_half(changed: bool) -> Iteration:
     layer = nn.Linear(192, 192, dtype=torch.bfloat16 if changed else torch.float16)
     inputs = torch.randn(256, 192, dtype=layer.weight.dtype)
     return _without_gradients(lambda: layer(inputs))
-
 
 
 def _feed_forward(width: int, inner: int) -> nn.Sequential:
