@@ -165,7 +165,7 @@ REST = [  # no function has a third of it
     Call("model.py(30): attention", [("aten::addmm", 70.0), ("aten::softmax", 30.0)], backward={"aten::addmm": 130.0}),
     Call("model.py(40): mlp", [("aten::bmm", 80.0), ("aten::gelu", 20.0)], backward={"aten::bmm": 140.0}),
     Call("model.py(50): norm", [("aten::layer_norm", 60.0), ("aten::mul", 20.0)], backward={"aten::layer_norm": 120.0}),
-    Call("optimizer.py(70): update", [("aten::_foreach_add", 150.0)]),
+    Call("optimizer.py(70): update", [("aten::_fused_adamw_", 150.0)]),
 ]
 LARGE = [("aten::addmm", 200.0), ("aten::gelu", 150.0), ("aten::mul", 150.0), ("aten::bmm", 200.0)]
 SMALL = [("aten::log_softmax", 8.0), ("aten::copy_", 8.0), ("aten::nll_loss", 8.0), ("aten::mean", 8.0)]

@@ -55,7 +55,8 @@ class PatternTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A file of patterns; of several that match a name the first one counts. Files are searched by `priority`.
 
     Only names in which `names` is found, if it is given, are searched. Of `types` the first one with a precision that
-    is found in a product's name gives the precision, and the first one with a unit the unit.
+    is found in a product's name gives the precision, and the first one with a unit the unit. A table about operators
+    describes what operators compute: on the CPU these are the kernels, elsewhere they launch kernels.
     """
 
     schema: Literal["deepprof.kernels/1"]
@@ -64,6 +65,7 @@ class PatternTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     patterns: Annotated[tuple[KernelPattern, ...], msgspec.Meta(max_length=2000)]
     types: Annotated[tuple[TypePattern, ...], msgspec.Meta(max_length=500)] = ()
     names: Text | None = None
+    about: Literal["kernels", "operators"] = "kernels"
 
 
 class PatternError(ValueError):
@@ -76,6 +78,11 @@ def list_tables() -> tuple[PatternTable, ...]:
     own = [_read_text(each.read_text(encoding="utf-8"), each.name) for each in list_files()]
     added = [table for table in load(GROUP, (), _fence, instantiate=False) if isinstance(table, PatternTable)]
     return tuple(sorted(added, key=_order) + sorted(own, key=_order))
+
+
+def list_operator_tables() -> tuple[PatternTable, ...]:
+    """Return the tables about operators, in the order in which they are searched."""
+    return tuple(table for table in list_tables() if table.about == "operators")
 
 
 def list_files() -> list[Traversable]:
@@ -100,7 +107,7 @@ def read_table(path: Path | Traversable) -> PatternTable:
 def check_table(table: PatternTable, name: str, text: str = "") -> None:
     """Raise `PatternError` if a pattern of a table does not compile; `text` is the file, where there is one."""
     gate = () if table.names is None else (table.names,)
-    for pattern in (*gate, *(each.match for each in (*table.types, *table.patterns))):
+    for pattern in (*gate, *(each.match for each in table.types), *(each.match for each in table.patterns)):
         try:
             pl.Series([""]).str.contains(write_ascii(pattern))
         except pl.exceptions.ComputeError as error:

@@ -1,0 +1,115 @@
+"""By which operators device events were launched: the innermost one, and those that tell the kind of a kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from deepprof.collectors.trace import Trace
+from deepprof.metrics.contexts.launches import find_sites
+from deepprof.metrics.contexts.slices import HostSlices, read_slices
+from deepprof.metrics.cost.call_links import find_nearest
+from deepprof.metrics.kernels.name_kinds import classify_names
+from deepprof.metrics.kernels.name_matching import search
+from deepprof.metrics.kernels.operator_rules import OperatorRule, read_rules
+from deepprof.metrics.kernels.pattern_tables import list_operator_tables
+
+Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+LONGEST_OPERATOR = 200  # characters of an operator's name that are searched
+MOST_OPERATORS = 20_000  # names of operators that are searched
+FIRST_TYPES = r'^\["([^"]*)", ?"([^"]*)"'
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LaunchOperators:
+    """The names of a trace's operators, their `kinds`, and for each device event the places of some of them or -1.
+
+    `nearest` is the innermost operator, `deciding` the innermost one that a rule is about (with its operands in
+    `operands`: 1 for equal types, 2 for different ones, 0 if not known), `telling` the innermost one of a known kind.
+    `dtypes` are the types of the operands of the nearest operator of which they are known.
+    """
+
+    names: pl.Series
+    kinds: pl.DataFrame
+    nearest: Int64s
+    deciding: Int64s
+    operands: Int64s
+    telling: Int64s
+    dtypes: pl.Series
+
+    def filter(self, wanted: Bools) -> LaunchOperators:
+        """Return the same for some of the device events."""
+        arrays = {name: getattr(self, name)[wanted] for name in ("nearest", "deciding", "operands", "telling")}
+        return replace(self, **arrays, dtypes=self.dtypes.filter(pl.Series(wanted)))
+
+
+def find_launch_operators(trace: Trace, recorded: Trace | None = None) -> LaunchOperators | None:
+    """Return by which operators device events were launched; None where none are recorded.
+
+    `recorded` is the trace as it was read, if operators were made its kernels since (CPU fallback).
+    """
+    source = recorded or trace
+    if not (source.host_events["category"] == "op").any():
+        return None
+    slices = read_slices(source)
+    is_operator = (slices.rows["kind"] == "operator").to_numpy()
+    used, numbers = np.unique(slices.rows["name_id"].to_numpy()[is_operator], return_inverse=True)
+    place = np.full(len(is_operator), -1, np.int64)
+    place[is_operator] = numbers
+    names = source.names.gather(used).str.slice(0, LONGEST_OPERATOR)
+    dtypes, operands = _read_types(source, slices)
+    row = find_sites(trace, slices).row
+    deciding = is_operator & _are_meant(names, read_rules().rules, place, operands)
+    kinds = classify_names(names, list_operator_tables())
+    telling = is_operator & _look_up((kinds["category"] != "unknown").to_numpy(), place)
+    at = {name: _find_at(slices, wanted, row) for name, wanted in (("own", is_operator), ("deciding", deciding))}
+    at |= {"telling": _find_at(slices, telling, row), "typed": _find_at(slices, dtypes.is_not_null().to_numpy(), row)}
+    places = np.append(place, -1)
+    return LaunchOperators(
+        names=names,
+        kinds=kinds,
+        nearest=places[at["own"]],
+        deciding=places[at["deciding"]],
+        operands=np.append(operands, 0)[at["deciding"]],
+        telling=places[at["telling"]],
+        dtypes=dtypes.gather(pl.Series(at["typed"]).replace(-1, None)),
+    )
+
+
+def _find_at(slices: HostSlices, wanted: Bools, row: Int64s) -> Int64s:
+    """Return for each event, launched at a row of slices, the innermost wanted slice around it, -1 for none."""
+    return np.append(find_nearest(slices, wanted), -1)[row]
+
+
+def _look_up(of_names: Bools, place: Int64s) -> Bools:
+    """Return for each slice what holds for its name, false for those of no operator."""
+    return np.append(of_names[:MOST_OPERATORS], False)[np.where(place < min(len(of_names), MOST_OPERATORS), place, -1)]
+
+
+def _are_meant(names: pl.Series, rules: tuple[OperatorRule, ...], place: Int64s, operands: Int64s) -> Bools:
+    """Return which slices are operators that any rule is about."""
+    searched = names.head(MOST_OPERATORS)
+    always = [rule.operator for rule in rules if rule.operands is None]
+    meant = _look_up(search(searched, always), place)
+    typed = [rule.operator for rule in rules if rule.operands is not None]
+    return meant | ((operands > 0) & _look_up(search(searched, typed), place)) if typed else meant
+
+
+def _read_types(source: Trace, slices: HostSlices) -> tuple[pl.Series, Int64s]:
+    """Return the types of each slice's operands as text, and whether the first two are equal (1) or not (2)."""
+    known = source.operands.unique("event", keep="first", maintain_order=True).select("event", "dtypes")
+    if not known.height:
+        return pl.Series([None] * slices.rows.height, dtype=pl.String), np.zeros(slices.rows.height, np.int64)
+    rows = slices.rows.select("event").cast({"event": known.schema["event"]})
+    dtypes = rows.join(known, on="event", how="left", maintain_order="left")["dtypes"]
+    pair = dtypes.to_frame("dtypes").select(
+        first=pl.col("dtypes").str.extract(FIRST_TYPES, 1), second=pl.col("dtypes").str.extract(FIRST_TYPES, 2)
+    )
+    both = (pl.col("first").str.len_chars() > 0) & (pl.col("second").str.len_chars() > 0)
+    code = pl.when(both & (pl.col("first") == pl.col("second"))).then(1).when(both).then(2).otherwise(0)
+    return dtypes, pair.select(code.cast(pl.Int64).fill_null(0)).to_series().to_numpy()

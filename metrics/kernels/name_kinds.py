@@ -1,0 +1,124 @@
+"""What kernels compute, by their names alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from deepprof.metrics.kernels.kinds import KERNEL_KINDS, PRECISIONS, PRODUCTS, UNITS
+from deepprof.metrics.kernels.name_matching import find_first, search
+from deepprof.metrics.kernels.pattern_tables import PatternTable, TypePattern, list_tables
+
+Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+LONGEST_NAME = 2000  # characters of a name that are searched
+MOST_NAMES = 20_000  # that are searched
+MOST_TEXT = 8 * 1024**2  # characters of all names that are searched
+WORDS = "unknown"  # the library of the table of words that any name may have
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FoundPatterns:
+    """For each name the number of its table and that of the pattern in the table, -1 for none."""
+
+    tables: tuple[PatternTable, ...]
+    table: Int64s
+    pattern: Int64s
+
+
+def classify_names(names: pl.Series, tables: Iterable[PatternTable] | None = None) -> pl.DataFrame:
+    """Return what kernels of these names compute, a row each with the schema `KERNEL_KINDS`.
+
+    The first names count most: beyond `MOST_NAMES` of them, or `MOST_TEXT` characters, all are unknown.
+    """
+    text = cut_names(names)
+    found = find_patterns(text, list_tables() if tables is None else tuple(tables))
+    kinds = _describe(text, found)
+    missing = len(names) - kinds.height
+    if missing:
+        kinds = pl.concat([kinds, _describe(pl.Series([""] * missing, dtype=pl.String), _find_none(missing))])
+    return kinds
+
+
+def cut_names(names: pl.Series) -> pl.Series:
+    """Return the parts of names that are searched, of the first names only if there are too many."""
+    text = names.head(MOST_NAMES).cast(pl.String).fill_null("").str.slice(0, LONGEST_NAME)
+    size = text.str.len_chars().cum_sum()
+    return text.head(int((size <= MOST_TEXT).sum()))
+
+
+def find_patterns(text: pl.Series, tables: tuple[PatternTable, ...]) -> FoundPatterns:
+    """Return which pattern of which table is found first in each name."""
+    found = _find_none(len(text))
+    left = np.arange(len(text))
+    for number, table in enumerate(tables):
+        rows = left
+        if table.names is not None:
+            rows = left[search(text.gather(left), (table.names,))]
+        chosen = find_first(text.gather(rows), [pattern.match for pattern in table.patterns])
+        hit = chosen >= 0
+        found.table[rows[hit]], found.pattern[rows[hit]] = number, chosen[hit]
+        left = left[found.table[left] < 0]
+    return FoundPatterns(tables, found.table, found.pattern)
+
+
+def _find_none(size: int) -> FoundPatterns:
+    return FoundPatterns((), np.full(size, -1, np.int64), np.full(size, -1, np.int64))
+
+
+def _describe(text: pl.Series, found: FoundPatterns) -> pl.DataFrame:
+    """Return the kinds of names, given the patterns found in them."""
+    kinds = [dict.fromkeys(KERNEL_KINDS) | {"category": "unknown", "sure": False, "typed": False}]
+    first = [0]
+    for table in found.tables:
+        first.append(len(kinds))
+        for pattern in table.patterns:
+            own = {name: getattr(pattern, name) for name in (*KERNEL_KINDS, "typed") if name != "library"}
+            kinds.append(own | {"library": table.library})
+    number = np.where(found.table < 0, 0, np.array(first)[found.table + 1] + found.pattern)
+    rows = pl.DataFrame(kinds, schema=dict(KERNEL_KINDS) | {"typed": pl.Boolean()})[number]
+    return _fill_types(text, found, rows)
+
+
+def _fill_types(text: pl.Series, found: FoundPatterns, rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the kinds with what the tables' `types` tell of products whose precision or unit a pattern leaves open."""
+    is_product = rows["category"].is_in(PRODUCTS).to_numpy()
+    open_ = is_product & rows["typed"].to_numpy()
+    columns = {
+        name: rows[name].to_physical().cast(pl.Int64).fill_null(-1).to_numpy().copy() for name in ("precision", "unit")
+    }
+    sure = rows["sure"].to_numpy().copy()
+    for number, table in enumerate(found.tables):
+        chosen = np.flatnonzero(open_ & (found.table == number))
+        if len(chosen) and table.types:
+            _fill_from(table.types, text, chosen, columns, sure)
+    for column in columns.values():
+        column[~is_product] = -1
+    sure &= ~is_product | ((columns["precision"] >= 0) & (columns["unit"] >= 0))
+    words = {"precision": PRECISIONS, "unit": UNITS}
+    filled = [
+        pl.Series(name, [*words[name], None], dtype=KERNEL_KINDS[name])[column] for name, column in columns.items()
+    ]
+    library = pl.col("library").replace(WORDS, None)
+    return rows.with_columns(*filled, library, pl.Series("sure", sure)).select(list(KERNEL_KINDS))
+
+
+def _fill_from(
+    types: tuple[TypePattern, ...], text: pl.Series, chosen: Int64s, columns: dict[str, Int64s], sure: Bools
+) -> None:
+    """Set precision and unit of the chosen names where they are open; what is not sure makes the whole so."""
+    for name, words in (("precision", PRECISIONS), ("unit", UNITS)):
+        given = [each for each in types if getattr(each, name) is not None]
+        rows = chosen[columns[name][chosen] < 0]
+        if not given or not len(rows):
+            continue
+        found = find_first(text.gather(rows), [each.match for each in given])
+        rows, found = rows[found >= 0], found[found >= 0]
+        codes = np.array([words.index(getattr(each, name)) for each in given])
+        columns[name][rows] = codes[found]
+        sure[rows] &= np.array([each.sure for each in given])[found]
