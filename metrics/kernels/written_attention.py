@@ -37,7 +37,7 @@ STEPS: Mapping[str, str] = MappingProxyType(
 def find_written_attention(kernels: pl.DataFrame, kinds: pl.DataFrame) -> pl.DataFrame:
     """Return the pairs of products of attention with the kernels between them, in the order of their streams.
 
-    `kernels` are of `kernels.work.list_kernels`, `kinds` is the table of kinds that they number, with `name`. A row has
+    `kernels` are of `kernels.computed_work.list_kernels`, `kinds` is the table of kinds that they number. A row has
     their columns, `category` (that of the products is `PRODUCT`), `section` (the number of the pair), and `by_hand`:
     whether its softmax is written as single operations.
     """
