@@ -106,7 +106,7 @@ def divide(starts: Int64s, ends: Int64s, *, behind: npt.NDArray[np.bool_] | None
     if not len(starts) or _are_apart(starts, ends):
         return (ends - starts).astype(np.float64)
     later = np.zeros(len(starts), np.bool_) if behind is None else behind
-    bounds = np.unique(np.concatenate([starts, ends]))
+    bounds = np.sort(np.concatenate([starts, ends]), kind="stable")  # of two sorted halves: quicker than np.unique
     first, last = np.searchsorted(bounds, starts), np.searchsorted(bounds, ends)
     parts, free = np.zeros(len(starts)), np.diff(bounds)
     for chosen in (~later, later):

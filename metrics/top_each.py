@@ -7,7 +7,7 @@ import numpy.typing as npt
 import polars as pl
 
 from deepprof.collectors.trace import Trace
-from deepprof.metrics.kernels.classify import find_kernel_kinds
+from deepprof.metrics.kernels.classify import KernelKinds
 from deepprof.metrics.kernels.computed_work import list_kernels
 from deepprof.metrics.kernels.kernel_titles import title_kernels
 from deepprof.metrics.kernels.readable_names import name_instructions
@@ -18,12 +18,11 @@ Int64s = npt.NDArray[np.int64]
 KERNELS_EACH = 8  # names of an iteration
 
 
-def kernels_of_each(trace: Trace, loop: Loop, most: int = KERNELS_EACH) -> pl.DataFrame:
+def kernels_of_each(trace: Trace, loop: Loop, kinds: KernelKinds, most: int = KERNELS_EACH) -> pl.DataFrame:
     """Return `index`, `name`, `calls` and `time_ns` of the `most` kernel names that take most of each iteration.
 
     `time_ns` is their part of the time, as in `metrics.top`. Iterations are in order, their longest names first.
     """
-    kinds = find_kernel_kinds(trace)
     trace = name_instructions(trace)
     work = list_kernels(trace, kinds, loop.device, _windows_of(loop))
     label, names = title_kernels(work, trace, kinds)

@@ -4,8 +4,9 @@ Loops are paired by rank and device, and their times and parts compared; for the
 both iterations are aligned. Everything rests on `Loop.usual`: complete iterations after warm-up.
 
 `pairing` chooses the loops, `times` and `parts` compare their times, `stage_changes` and `layer_changes` what
-iterations are made of (`change_tables`); `template`, `rotation`, `alignment` and `operations` go kernel by kernel;
-`code_paths`, `path_times` and `contexts` find the code that changed; `totals` and `headline` sum up.
+iterations are made of (`change_tables`), `work_changes` what the device computes; `template`, `rotation`, `alignment`
+and `operations` go kernel by kernel; `code_paths`, `path_times` and `contexts` find the code that changed; `totals` and
+`headline` sum up.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from deepprof.comparison.stage_changes import compare_stages
 from deepprof.comparison.template import take_template
 from deepprof.comparison.times import compare_times
 from deepprof.comparison.totals import compare_copies, compare_kernels
+from deepprof.comparison.work_changes import compare_work
 from deepprof.render.wording import CPU, GPU, wording_of
 
 if TYPE_CHECKING:
@@ -69,6 +71,7 @@ def _compare_loops(a: Loop, b: Loop) -> LoopPair:
         parts=parts,
         counts=compare_counts(before, after),
         stages=compare_stages(a, b),
+        work=compare_work(a, b),
     )
 
 

@@ -10,6 +10,7 @@ import polars as pl
 
 from deepprof.collectors.reprs import in_milliseconds, one_line
 from deepprof.comparison.change_tables import LAYER_CHANGES, STAGE_CHANGES
+from deepprof.metrics.kernels.kinds import Category, Precision, Unit
 
 Verdict = Literal["slower", "faster", "same", "unclear"]
 Kind = Literal["kept", "replaced", "added", "removed"]
@@ -66,6 +67,29 @@ class PartChange(_TimedChange):
     name: str
     a_ns: int
     b_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkChange(_TimedChange):
+    """What the device computes of one kind (`metrics.kernels.kinds`): nanoseconds of the mean iteration."""
+
+    category: Category
+    precision: Precision | None
+    unit: Unit | None
+    a_ns: int
+    b_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkInBoth:
+    """What the device computes in both runs: all kinds that either has, the largest difference first.
+
+    The ratios are the shares of the products' time on matrix units, None without products of known unit.
+    """
+
+    rows: tuple[WorkChange, ...] = ()
+    a_matrix_unit_ratio: float | None = None
+    b_matrix_unit_ratio: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,6 +273,7 @@ class LoopPair:
     parts: tuple[PartChange, ...]
     counts: tuple[CountChange, ...]
     stages: StagesInBoth = StagesInBoth()
+    work: WorkInBoth = WorkInBoth()
     layers: LayersInBoth | None = None
     program: ProgramChange | None = None
     kernels: tuple[KernelChange, ...] = ()

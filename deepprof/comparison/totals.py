@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from deepprof.collectors.names.short import shorten
+from deepprof.collectors.names.functors import shorten_with_function
 from deepprof.comparison.pairing import RunLoop
 from deepprof.comparison.result import CopyChange, KernelChange
 from deepprof.metrics.loop import Loop
@@ -45,7 +45,7 @@ def _sum_kernels(side: RunLoop) -> Totals:
     totals: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     names = side.trace.names.gather(by_id["name_id"]).fill_null("").to_list()
     for row, (name, count, ns) in enumerate(zip(names, by_id["len"], by_id["ns"], strict=True)):
-        total = totals[shorten(name) if row < MOST_NAMES else OTHERS]
+        total = totals[shorten_with_function(name) if row < MOST_NAMES else OTHERS]
         total[0], total[1] = total[0] + count, total[1] + ns
     return _per_iteration({name: (count, ns, 0) for name, (count, ns) in totals.items()}, side.loop)
 

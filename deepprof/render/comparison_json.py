@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from deepprof.render.comparison_work import WorkBlock, describe_work
 from deepprof.render.json import readable
 from deepprof.version import read_version
 
@@ -221,6 +222,7 @@ class _PairBlock(msgspec.Struct, frozen=True, kw_only=True):
     parts: dict[str, _PartBlock]
     counts: dict[str, _CountBlock]
     stages: _StagesBlock
+    work: WorkBlock
     layers: _LayersBlock | None
     program: _ProgramBlock | None
     kernels: list[_KernelBlock]
@@ -289,6 +291,7 @@ def _describe_pair(pair: LoopPair, limit: int | None) -> _PairBlock:
         parts={part.name: _describe_part(part) for part in pair.parts},
         counts={count.name: _CountBlock(a=count.a, b=count.b) for count in pair.counts},
         stages=_describe_stages(pair.stages),
+        work=describe_work(pair.work),
         layers=None if pair.layers is None else _describe_layers(pair.layers, limit),
         program=None if pair.program is None else _describe_program(pair.program, limit),
         kernels=[_describe_kernel(row) for row in pair.kernels[:limit]],

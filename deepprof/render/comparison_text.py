@@ -11,6 +11,7 @@ from deepprof.metrics.contexts.frames import write_line
 from deepprof.plurals import counted
 from deepprof.render.comparison_anatomy import print_layers, print_stages
 from deepprof.render.comparison_rows import HEADER, MARKS, SMALL, cells, print_hidden
+from deepprof.render.comparison_work import print_work
 from deepprof.render.flame import ENGINE, JOINT
 from deepprof.render.page import TextPage
 from deepprof.render.plain import shorten as cut
@@ -92,6 +93,7 @@ def _print_pair(pair: LoopPair, page: TextPage, limit: int, words: Wording) -> N
     print_stages(pair, page, words)
     print_layers(pair, page, limit, words)
     _print_parts(pair, page, words)
+    print_work(pair, page, words)
     _print_contexts(pair, page, limit, words)
     _print_operations(pair, page, limit, words)
     _print_kernels(pair, page, limit, words)

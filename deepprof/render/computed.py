@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
-import numpy as np
 import polars as pl
 
-from deepprof.metrics.kernels.computed_work import find_matrix_unit_ratio
+from deepprof.metrics.kernels.computed_work import find_matrix_unit_ratio, round_parts
 from deepprof.metrics.kernels.kind_words import CATEGORY_WORDS, describe_kind
 from deepprof.plurals import counted
 from deepprof.render.rows import GAP, TextRow, draw_rows
@@ -16,8 +15,6 @@ from deepprof.render.units import format_duration, format_ratio
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    import numpy.typing as npt
 
     from deepprof.analysis import Analysis, Loop
     from deepprof.render.page import TextPage
@@ -28,7 +25,7 @@ SMALL = 0.005  # of the computing time: smaller rows share a line
 INDENT = 4  # as in the table of parts
 HEADER = ("time", "share")
 SHARE_STEPS = 1_000_000  # in which shares are rounded
-MORE = "deepprof kernels --unknown lists the names"
+MORE = "; deepprof kernels --unknown lists them"
 
 
 class LoopWorkRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,8 +68,8 @@ def _describe_rows(table: pl.DataFrame) -> list[LoopWorkRow]:
     """Return the rows of a table `WORK`, rounded so that times and shares add up as the exact ones do."""
     time = table["time_ns"].to_numpy()
     whole = float(time.sum())
-    times = _apportion(time, round(whole))
-    shares = _apportion(time / whole * SHARE_STEPS, SHARE_STEPS) if whole > 0 else [0] * len(time)
+    times = round_parts(time, whole)
+    shares = round_parts(time / whole * SHARE_STEPS, SHARE_STEPS) if whole > 0 else [0] * len(time)
     return [
         LoopWorkRow(
             category=row["category"],
@@ -87,44 +84,37 @@ def _describe_rows(table: pl.DataFrame) -> list[LoopWorkRow]:
     ]
 
 
-def _apportion(values: npt.NDArray[np.float64], whole: int) -> list[int]:
-    """Return the values as integers that add up to `whole`: those with the largest fractions are rounded up."""
-    parts = np.floor(values).astype(np.int64)
-    left = max(0, whole - int(parts.sum()))
-    order = np.argsort(parts - values, kind="stable")
-    parts[order[:left]] += 1
-    return [int(part) for part in parts]
-
-
 def print_recorded_work(analysis: Analysis, page: TextPage, words: Wording) -> None:
     """Print what all devices compute in the whole recording."""
     keys = ("category", "precision", "unit")
     sums = analysis.recorded_work.group_by(keys).agg(pl.col("time_ns").sum())
     exposed = float(analysis.breakdown["exposed_communication_ns"].sum())
-    print_work(sums, exposed, "operators compute" if words.on_cpu else "devices compute", page)
+    print_work(sums, exposed, page, words, "devices compute" if analysis.breakdown.height > 1 else "device computes")
 
 
 def print_loop_work(loop: Loop, exposed_ns: float, page: TextPage, words: Wording) -> None:
     """Print what the device of a loop computes; `exposed_ns` is the exposed communication of a mean iteration."""
     if loop.work is not None:
-        print_work(loop.work.table, exposed_ns, "operators compute" if words.on_cpu else "device computes", page)
+        print_work(loop.work.table, exposed_ns, page, words, "device computes")
 
 
-def print_work(table: pl.DataFrame, exposed_ns: float, subject: str, page: TextPage) -> None:
+def print_work(table: pl.DataFrame, exposed_ns: float, page: TextPage, words: Wording, computes: str) -> None:
     """Print the rows of a table `WORK` without exposed communication: they add up to the row `compute` of the parts."""
+    subject = "operators compute" if words.on_cpu else computes
+    more = "" if words.on_cpu else MORE
     rows = _list_computing(table, exposed_ns)
     whole = float(rows["time_ns"].sum())
     if whole < 1:
         return
     page.skip()
     if rows.height == 1:
-        page.line(_describe_only(rows, subject), "dim", indent=2, hang=2)
+        page.line(_describe_only(rows, subject, more), "dim", indent=2, hang=2)
         return
     page.line(f"what the {subject}, shares of these {format_duration(whole)}", "dim", indent=2, hang=2)
     known = rows.filter(pl.col("category") != "unknown")
     shown = known.filter(pl.col("time_ns") >= SMALL * whole).head(SHOWN)
     _draw_kinds(shown, whole, page)
-    _print_rest(known.slice(shown.height), rows.filter(pl.col("category") == "unknown"), whole, page)
+    _print_rest(known.slice(shown.height), rows.filter(pl.col("category") == "unknown"), whole, page, more)
     ratio = find_matrix_unit_ratio(rows)
     if ratio is not None and 0 < ratio < 1:
         page.line(f"matrix units have {format_ratio(ratio)} of the time of products", "dim", indent=INDENT, hang=2)
@@ -138,11 +128,11 @@ def _list_computing(table: pl.DataFrame, exposed_ns: float) -> pl.DataFrame:
     return rows.filter(pl.col("time_ns") >= 1).sort("time_ns", *keys, descending=[True, False, False, False])
 
 
-def _describe_only(rows: pl.DataFrame, subject: str) -> str:
+def _describe_only(rows: pl.DataFrame, subject: str, more: str) -> str:
     """Return the sentence for a device that computes one kind only."""
     (row,) = rows.iter_rows(named=True)
     if row["category"] == "unknown":
-        return f"what the {subject} is {CATEGORY_WORDS['unknown']}; {MORE}"
+        return f"what the {subject} is {CATEGORY_WORDS['unknown']}{more}"
     return f"the {subject} only {describe_kind(row['category'], row['precision'], row['unit'])}"
 
 
@@ -165,13 +155,13 @@ def _fit(labels: Sequence[str], values: Sequence[tuple[str, ...]], page: TextPag
     return INDENT + sum(max(map(len, column), default=0) + GAP for column in columns) - GAP <= page.width
 
 
-def _print_rest(others: pl.DataFrame, unknown: pl.DataFrame, whole: float, page: TextPage) -> None:
+def _print_rest(others: pl.DataFrame, unknown: pl.DataFrame, whole: float, page: TextPage, more: str) -> None:
     """Print the kinds without a row of their own, and what is not known."""
-    for rows, name, more in (
+    for rows, name, advice in (
         (others, counted(others.height, "other kind"), ""),
-        (unknown, CATEGORY_WORDS["unknown"], f"; {MORE}"),
+        (unknown, CATEGORY_WORDS["unknown"], more),
     ):
         time = float(rows["time_ns"].sum())
         if rows.height:
-            text = f"{name}: {format_duration(time)}, {format_ratio(time / whole)}{more}"
+            text = f"{name}: {format_duration(time)}, {format_ratio(time / whole)}{advice}"
             page.line(text, "dim", indent=INDENT, hang=2)

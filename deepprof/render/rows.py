@@ -18,6 +18,7 @@ INDENT = 2
 MAX_LABEL_CHARS = 72  # of a label on a wide page
 MIN_LABEL_CHARS = 24  # with less than this a name is hard to recognise: the values go below it
 ARROW = " → "
+ROUNDS = 3  # of cutting labels that look alike: those of one group may come to look like those of another
 KEPT, LEAD = 4, 3  # characters kept at the start of a label, and before its difference from another
 
 
@@ -76,40 +77,38 @@ def _cut_labels(page: TextPage, rows: Sequence[TextRow], room: int) -> list[str]
     """Return the rows' labels in `room` columns; different ones that would look alike keep the part that differs."""
     cut = [_label(page, row, room) for row in rows]
     names = [page.show(row.label) for row in rows]
-    groups = [number for number, row in enumerate(rows) if not row.became]
-    for alike in _find_alike(groups, cut):
-        _cut_apart(alike, names, cut, room)
+    plain = [number for number, row in enumerate(rows) if not row.became]
+    for _ in range(ROUNDS):
+        for alike in _find_alike(plain, names, cut):
+            _cut_apart(alike, names, cut, room)
+    for alike in _find_alike(plain, names, cut):
+        for place, number in enumerate(alike, 1):
+            cut[number] = cut[number][: room - len(f"~{place}")] + f"~{place}"
     return cut
 
 
-def _find_alike(numbers: Sequence[int], cut: Sequence[str]) -> list[list[int]]:
-    """Return the groups of two or more rows with one text."""
+def _find_alike(numbers: Sequence[int], names: Sequence[str], cut: Sequence[str]) -> list[list[int]]:
+    """Return the groups of rows with one text but several names."""
     texts: dict[str, list[int]] = {}
     for number in numbers:
         texts.setdefault(cut[number], []).append(number)
-    return [alike for alike in texts.values() if len(alike) > 1]
+    return [alike for alike in texts.values() if len({names[number] for number in alike}) > 1]
 
 
 def _cut_apart(alike: Sequence[int], names: Sequence[str], cut: list[str], room: int) -> None:
-    """Cut the names of some rows so that what differs stays, or where that is not enough, number them."""
+    """Cut the names of some rows so that the first place where they differ stays, and their ends."""
     first = _count_common([names[number] for number in alike])
     for number in alike:
         name = names[number]
         cut[number] = _shorten_around(name, first, room) if len(name) > room else name
-    for still in _find_alike(alike, cut):
-        if len({names[number] for number in still}) == 1:
-            continue  # they are the same
+    for still in _find_alike(alike, names, cut):
         if len(still) < len(alike):
             _cut_apart(still, names, cut, room)
-        else:
-            for place, number in enumerate(still, 1):
-                mark = f"~{place}"
-                cut[number] = cut[number][: room - len(mark)] + mark
 
 
 def _shorten_around(text: str, first: int, room: int) -> str:
-    """Return `text` in `room` columns, with the part from `first` on and as much of its start as fits."""
-    tail = text[max(0, first - LEAD) :][: room - len(CUT) - KEPT]
+    """Return `text` in `room` columns, with the part from `first` on, its end, and as much of its start as fits."""
+    tail = shorten(text[max(0, first - LEAD) :], max(0, room - len(CUT) - KEPT))
     return text[: room - len(CUT) - len(tail)] + CUT + tail
 
 

@@ -22,6 +22,7 @@ from deepprof.metrics.kernels.running import OUTSIDE, list_running
 from deepprof.plurals import counted
 
 Int64s = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 F64, I64, TEXT = pl.Float64(), pl.Int64(), pl.String()
 
 AMOUNTS = {
@@ -81,6 +82,14 @@ def find_matrix_unit_ratio(table: pl.DataFrame) -> float | None:
     whole = float(products["time_ns"].sum())
     on_matrix_units = products.filter(pl.col("unit") == "tensor_core")
     return float(on_matrix_units["time_ns"].sum()) / whole if whole > 0 else None
+
+
+def round_parts(values: Floats, whole: float) -> list[int]:
+    """Return the values as integers that add up to the rounded `whole`: the largest fractions are rounded up."""
+    parts = np.floor(values).astype(np.int64)
+    order = np.argsort(parts - values, kind="stable")
+    parts[order[: max(0, round(whole) - int(parts.sum()))]] += 1
+    return [int(part) for part in parts]
 
 
 def measure_work(trace: Trace, kinds: KernelKinds, device: int, windows: tuple[Int64s, Int64s] | None = None) -> Work:

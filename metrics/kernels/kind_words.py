@@ -52,8 +52,9 @@ UNIT_WORDS: Mapping[Unit, str] = MappingProxyType({"tensor_core": "matrix units"
 def describe_kind(category: Category, precision: Precision | None, unit: Unit | None, *, short: bool = False) -> str:
     """Return a kind as in `matrix products, float32 on ordinary units`; what is not known is left out.
 
-    In a `short` one precisions are as in tables: `matrix products, fp32 on ordinary units`.
+    In a `short` one precisions are as in tables: `products, fp32 on ordinary units`.
     """
+    name = CATEGORY_WORDS[category].removeprefix("matrix " if short else "")
     factors = [] if precision is None else [precision if short else PRECISION_WORDS[precision]]
     units = [] if unit is None else [f"on {UNIT_WORDS[unit]}"]
-    return ", ".join([CATEGORY_WORDS[category], *([" ".join(factors + units)] if factors or units else [])])
+    return ", ".join([name, *([" ".join(factors + units)] if factors or units else [])])

@@ -35,19 +35,22 @@ STEPS: Mapping[str, str] = MappingProxyType(
 
 
 def find_written_attention(kernels: pl.DataFrame, kinds: pl.DataFrame) -> pl.DataFrame:
-    """Return the kernels between two products of attention, in the order of their streams.
+    """Return the pairs of products of attention with the kernels between them, in the order of their streams.
 
-    `kernels` are of `kernels.work.list_kernels`, `kinds` is the table of kinds that they number, with `name`. A row has
-    their columns, `category`, `section` (the number of the pair of products), and `by_hand`: whether its softmax is
-    written as single operations.
+    `kernels` are of `kernels.computed_work.list_kernels`, `kinds` is the table of kinds that they number. A row has
+    their columns, `category` (that of the products is `PRODUCT`), `section` (the number of the pair), and `by_hand`:
+    whether its softmax is written as single operations.
     """
     rows = _describe(kernels, kinds).sort("stream", "start_ns", "event")
     place = pl.struct("stream", "window")
     edges = ~pl.col("category").is_in(BETWEEN) | (place != place.shift()).fill_null(value=True)
     placed = rows.with_columns(section=edges.cast(pl.Int64).cum_sum())
-    chosen = _choose_sections(placed)
-    inner = placed.filter(pl.col("category") != PRODUCT).drop(STEPS)
-    return inner.join(chosen, on="section", how="inner", maintain_order="left")
+    chosen = _choose_sections(placed).with_columns(pair="section")
+    second = chosen.with_columns(pl.col("section") + 1)
+    inner = placed.drop(STEPS).join(chosen, on="section", how="inner", maintain_order="left")
+    ends = placed.drop(STEPS).filter(pl.col("category") == PRODUCT).join(second, on="section", how="inner")
+    rows = pl.concat([inner, ends]).drop("section").rename({"pair": "section"})
+    return rows.unique("event", keep="first").sort("stream", "start_ns", "event")
 
 
 def _describe(kernels: pl.DataFrame, kinds: pl.DataFrame) -> pl.DataFrame:

@@ -112,7 +112,7 @@ def test_a_damaged_program_is_counted_and_the_rest_is_read(tmp_path: Path) -> No
     held = {"jit_step(7)": sound[:40], "jit_eval(8)": sound}
     trace = read(tmp_path, held, ran("dot.1"), ran("dot.1", 8, "jit_eval"))
     assert [stack is None for stack in stacks_of(trace)] == [True, False]
-    assert trace.notes[-1] == "1 compiled program cannot be read: what it ran is known by its names alone"
+    assert trace.notes[-1] == "1 compiled program cannot be read: only names of kernels are known"
 
 
 def test_frames_that_call_each_other_in_a_circle_end(tmp_path: Path) -> None:

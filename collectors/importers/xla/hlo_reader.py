@@ -1,7 +1,7 @@
-"""A compiled program of XLA, decoded instruction by instruction: what each of the wanted ones computes, and for whom.
+"""A compiled program of XLA, decoded instruction by instruction: what instructions compute, and for which operation.
 
-A fusion has called computations, in which the instructions lie that it does at once. Their opcodes are its parts. A
-program may be damaged, or made to exhaust memory: sizes, counts and the depth of calls are limited.
+A fusion calls computations; the opcodes of their instructions are its parts. A program may be damaged, or made to
+exhaust memory: sizes, counts and the depth of calls are limited.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ CONTAINERS = frozenset({"fusion", "call", "async-start"})  # what they call is w
 PRODUCTS = frozenset({"dot", "convolution", "ragged-dot", "scaled-dot"})
 # Opcodes that compute nothing: they name values, or see the same bytes in another shape.
 SILENT = frozenset({"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", *CONTAINERS})
-# The part of a backend's configuration that says how exactly a library multiplies, and how a fusion is compiled.
+# How exactly a library multiplies, and how a fusion is compiled, in a backend's configuration.
 CONFIGURED_PRECISION = re.compile(rb'"operand_precision":\s*\[([^\]]{0,200})\]')
 CONFIGURED_ALGORITHM = re.compile(rb'"algorithm":\s*"(ALG_DOT_\w{1,40})"')
 CONFIGURED_KIND = re.compile(rb'"kind":\s*"(__\w{1,60})"')
@@ -110,7 +110,7 @@ class _HloInstruction:
 
 @dataclass(slots=True)
 class _HloBody:
-    """A fused computation: what it was made for, how often each opcode is in it, its product, and what it calls.
+    """A fused computation: what it was made for, the counts of its opcodes, its product, and what it calls.
 
     `scalars` counts opcodes that return single numbers, as those that compute an index do.
     """
@@ -148,7 +148,7 @@ class HloReader:
         self.known: dict[int, str] = {}  # shapes of operands, by their numbers
 
     def find(self, wanted: set[str]) -> dict[str, HloOperation]:
-        """Return the wanted instructions by name."""
+        """Return the requested instructions by name."""
         found = dict[str, _HloInstruction]()
         for computation in self.computations:
             parts = cut(self.content, *computation, number=2)
@@ -157,7 +157,7 @@ class HloReader:
         return {name: self.describe(name, instruction) for name, instruction in found.items()}
 
     def select(self, bodies: Sequence[Span], wanted: set[str]) -> dict[str, _HloInstruction]:
-        """Return the wanted instructions of a computation by name, with the shapes of their operands."""
+        """Return the requested instructions of a computation by name, with the shapes of their operands."""
         found, places = dict[str, _HloInstruction](), dict[int, int]()
         for at, instruction in enumerate(self.instructions(bodies)):
             places[instruction.id] = at
@@ -168,11 +168,11 @@ class HloReader:
         return found
 
     def shapes(self, operands: Iterable[int], places: Mapping[int, int], bodies: Sequence[Span]) -> list[str]:
-        """Return the shapes of operands, instructions whose `places` in the computation are known by their numbers."""
+        """Return the shapes of operands, by the `places` of instructions in the computation."""
         decode, found = self.schema.instruction.FromString, list[str]()
         for number in operands:
             if number in places and number not in self.known:
-                self.known[number] = write_shape(decode(self.declared(*bodies[places[number]])).shape)
+                self.known[number] = _write_shape(decode(self.declared(*bodies[places[number]])).shape)
             found.append(self.known.get(number, ""))
         return found
 
@@ -181,7 +181,7 @@ class HloReader:
         opcode, config = _shorten(instruction.opcode, OPCODE_CHARS), instruction.backend_config[:CONFIG_NBYTES]
         return _HloInstruction(
             opcode=opcode,
-            shape=write_shape(instruction.shape),
+            shape=_write_shape(instruction.shape),
             origin=self.origin(*_read_place(instruction.metadata)),
             operands=list(instruction.operand_ids[:OPERANDS]),
             called=list(instruction.called_computation_ids[:FUSED]),
@@ -208,7 +208,7 @@ class HloReader:
         return rest
 
     def describe(self, name: str, own: _HloInstruction) -> HloOperation:
-        """Return an instruction with what lies in the computations that it calls."""
+        """Return an instruction with the parts in the computations that it calls."""
         bodies = self.walk(own.called, nested=own.opcode in CONTAINERS)
         first = next((body.origin for body in bodies if body.origin != NOWHERE), NOWHERE)
         inner = bodies if own.opcode in CONTAINERS else []
@@ -233,8 +233,8 @@ class HloReader:
         )
 
     def walk(self, called: Sequence[int], *, nested: bool) -> list[_HloBody]:
-        """Return the computations that are called; with `nested`, those that fusions in them call, each once."""
-        waiting, seen, found = list(called), set[int](), list[_HloBody]()
+        """Return the computations that are called; with `nested`, those that fusions in them call too."""
+        waiting, seen, found = list(called[:FUSED]), set[int](), list[_HloBody]()
         while waiting and len(found) < FUSED:
             number = waiting.pop(0)
             if number in seen or number not in self.places:
@@ -320,7 +320,7 @@ def _join_types(shapes: Sequence[str]) -> str:
     return " ".join(shape.partition("[")[0] for shape in shapes[:2]).strip()
 
 
-def write_shape(shape: Any) -> str:
+def _write_shape(shape: Any) -> str:
     """Return type and dimensions of an array, `bf16[64,32]`; of a tuple those of its first part."""
     while shape.element_type == TUPLE and shape.tuple_shapes:
         shape = shape.tuple_shapes[0]

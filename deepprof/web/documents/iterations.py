@@ -9,6 +9,7 @@ import msgspec
 import polars as pl
 
 from deepprof.metrics.breakdown.parts import PART_NAMES
+from deepprof.metrics.kernels.classify import find_kernel_kinds
 from deepprof.metrics.top_each import copies_of_each, kernels_of_each
 from deepprof.render.top import DIRECTIONS
 from deepprof.render.wording import wording_of
@@ -80,7 +81,8 @@ def write_iterations(analysis: Analysis, number: int) -> IterationsDocument:
     table, trace = kept.table, analysis.find_trace(loop.rank)
     names = [name for name in PART_NAMES if table[name].sum()]
     first = table["start_ns"].item(0) if table.height else 0
-    kernels, copies = kernels_of_each(trace, kept), copies_of_each(trace, kept)
+    kinds = find_kernel_kinds(trace, analysis.recorded.get(loop.rank))
+    kernels, copies = kernels_of_each(trace, kept, kinds), copies_of_each(trace, kept)
     return IterationsDocument(
         loop=number,
         index=table["index"].to_list(),

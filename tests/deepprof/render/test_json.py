@@ -17,14 +17,16 @@ from tests.deepprof.builders import build_analysis, build_finding, build_loop, b
 
 PAGE = (Path(__file__).parents[3] / "docs" / "report.md").read_text()
 KEYS = {
-    "": "schema deepprof trace loops no_loop_reason top_work ranks missing_ranks collectives shared_devices findings"
-    " unnamed unexamined",
-    "trace": "paths format clock ranks span_ns busy_ns idle_ns breakdown events accounting streams notes",
+    "": "schema deepprof trace loops no_loop_reason work top_work ranks missing_ranks collectives shared_devices"
+    " findings unnamed unexamined",
+    "trace": "paths format clock ranks span_ns busy_ns idle_ns breakdown events accounting streams notes"
+    " matrix_unit_ratio",
     "trace.events": "kernel memcpy memset graph",
     "trace.accounting": "read kept dropped flagged",
     "trace.streams.0": "rank device stream role events busy_ns",
     "loops.0": "rank device stream period confidence evidence boundary_source boundary_confidence annotation_agreement"
-    " cycles nested prologue epilogue iterations whole_iterations metrics anatomy roofline",
+    " cycles nested prologue epilogue iterations whole_iterations metrics anatomy roofline work"
+    " matrix_unit_ratio",
     "loops.0.annotation_agreement": "name iterations agreement_ratio",
     "loops.0.cycles.0": "every extra_events kind",
     "loops.0.nested.0": "events repeats",

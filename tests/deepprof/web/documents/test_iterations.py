@@ -7,6 +7,7 @@ import pytest
 
 import deepprof
 from deepprof.analysis import Analysis
+from deepprof.metrics.kernels.classify import find_kernel_kinds
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.top_each import copies_of_each, kernels_of_each
 from deepprof.web.documents.iterations import write_iterations
@@ -53,7 +54,7 @@ def test_the_kernels_of_an_iteration_are_the_longest_of_it(growing: Analysis) ->
 def test_kernels_and_copies_of_all_iterations_are_those_of_the_means(growing: Analysis) -> None:
     loop, (trace,) = growing.loops[0], growing.traces
     usual = loop.usual["index"].implode()
-    each = kernels_of_each(trace, loop, most=1000).filter(pl.col("index").is_in(usual))
+    each = kernels_of_each(trace, loop, find_kernel_kinds(trace), most=1000).filter(pl.col("index").is_in(usual))
     sums = each.group_by("name").agg(pl.sum("time_ns"), pl.sum("calls"))
     means = growing.kernels.join(sums, on="name", suffix="_sum")
     assert means.height == growing.kernels.height
