@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import polars as pl
 
 from deepprof.diagnosis.context_claims import ContextClaim
 from deepprof.diagnosis.finding import Finding
@@ -17,9 +16,9 @@ from deepprof.diagnosis.judgement import FindingTexts, SeverityLimits, format_ms
 from deepprof.diagnosis.rule import rule
 from deepprof.metrics.contexts.code_lines import find_most
 from deepprof.metrics.contexts.per_loop import LoopContexts
+from deepprof.metrics.kernels.name_kinds import classify_names
 
-# cuDNN's names, and that of MIOpen's transposes around its convolutions.
-CONVERSION = r"(?i)nchw_?to_?nhwc|nhwc_?to_?nchw|nchw2nhwc|nhwc2nchw|^batched_transpose_\d+x\d+_"
+CONVERSION = "conversion of layout"  # cuDNN's and MIOpen's transposes around convolutions
 LIMITS = SeverityLimits(warning=0.1, critical=0.3)
 KEEP = "Keep the tensors in the layout that these kernels turn them into, from the input on."
 KEEP_IN = {"pytorch": "model.to(memory_format=torch.channels_last), and the same for each batch."}
@@ -28,7 +27,7 @@ KEEP_IN = {"pytorch": "model.to(memory_format=torch.channels_last), and the same
 @rule("layout-conversions", subject="contexts")
 def layout_conversions(seen: LoopContexts) -> Iterator[Finding]:
     """Yield `layout-conversions` when conversions of layout take a tenth of the device's time."""
-    turned = seen.table.select(pl.col("kind").is_in(["kernel"]) & pl.col("name").str.contains(CONVERSION)).to_series()
+    turned = seen.table["kind"].is_in(["kernel"]) & (classify_names(seen.table["name"])["algorithm"] == CONVERSION)
     own = np.where(turned.fill_null(value=False).to_numpy(), seen.table["own_device_ns"].to_numpy(), 0.0)
     whole, taken_ns = float(seen.table["device_ns"][0]), float(own.sum())
     if not taken_ns or taken_ns < LIMITS.warning * whole:
