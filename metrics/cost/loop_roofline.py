@@ -23,6 +23,7 @@ from deepprof.collectors.trace import Trace
 from deepprof.metrics.annotation.device_segments import find_window
 from deepprof.metrics.annotation.layers import TraceLayers
 from deepprof.metrics.contexts.tree import ContextTree
+from deepprof.metrics.cost.above_roof import explain_above
 from deepprof.metrics.cost.loop_device import describe_device
 from deepprof.metrics.cost.precision import find_product_dtypes
 from deepprof.metrics.cost.recomputation import mark_recomputed
@@ -93,8 +94,9 @@ def rate_roofline(measured: LoopRoofline, peaks: DevicePeaks | None) -> LoopRoof
     no_hfu = _explain_unknown(measured, peaks)
     no_mfu = no_hfu or measured.untold
     used = _use_peaks(measured, peaks if no_hfu is None else None, is_told=no_mfu is None)
-    seen = used.filter(pl.col("hfu_ratio").is_not_null()).select(pl.col("iteration_ns", "ideal_ns", "model_ns").sum())
-    whole, ideal, model = seen.row(0)
+    times = pl.col("iteration_ns", "ideal_ns", "model_ns", "fastest_ns").sum()
+    whole, ideal, model, least = used.filter(pl.col("hfu_ratio").is_not_null()).select(times).row(0)
+    fastest = None if no_mfu or peaks is None else peaks.find_fastest_type()
     return replace(
         measured,
         peaks=peaks,
@@ -102,6 +104,8 @@ def rate_roofline(measured: LoopRoofline, peaks: DevicePeaks | None) -> LoopRoof
         iterations=used.select(list(USED_IN_ITERATIONS)).cast(dict(USED_IN_ITERATIONS)),  # type: ignore[arg-type]
         mfu_ratio=None if no_mfu else model / whole,
         hfu_ratio=None if no_hfu else ideal / whole,
+        mfu_fastest_ratio=None if fastest is None else least / whole,
+        fastest_dtype=fastest,
         why_no_mfu=no_mfu,
         why_no_hfu=no_hfu,
     )
@@ -190,9 +194,10 @@ def _group_calls(calls: pl.DataFrame, names: pl.Series, iterations: int) -> pl.D
 
 def _add_headroom(groups: pl.DataFrame, peaks: DevicePeaks | None) -> pl.DataFrame:
     """Return groups with the columns of `CALL_GROUPS` that depend on peaks, null where these are not known."""
-    bare = groups.select(pl.exclude(*ROOFS, "headroom_ns"))
+    bare = groups.select(pl.exclude(*ROOFS, "headroom_ns", "above_roof"))
     each = bare.with_columns(pl.col("device_ns", "kernels", *AMOUNTS) / pl.col("calls"))
-    table = bare.hstack(add_roofs(each, peaks).select(ROOFS)).with_columns(pl.col("ideal_ns") * pl.col("calls"))
+    rated = add_roofs(each, peaks).select(*ROOFS, explain_above(peaks))
+    table = bare.hstack(rated).with_columns(pl.col("ideal_ns") * pl.col("calls"))
     least = 0 if peaks is None else peaks.shortest_kernel_ns
     shortest = pl.max_horizontal("ideal_ns", pl.col("calls") * least)  # each call has one kernel at least
     headroom = pl.when(pl.col("ideal_ns").is_not_null()).then((pl.col("device_ns") - shortest).clip(lower_bound=0))
@@ -241,13 +246,20 @@ def _explain_unknown(measured: LoopRoofline, peaks: DevicePeaks | None) -> str |
 def _use_peaks(measured: LoopRoofline, peaks: DevicePeaks | None, *, is_told: bool) -> pl.DataFrame:
     """Return the iterations with the columns of `USED_IN_ITERATIONS`, and the times at the peaks.
 
-    `ideal_ns` is that of all products, `model_ns` that of those which do not run again.
+    `ideal_ns` is that of all products, `model_ns` that of those which do not run again, `fastest_ns` that of the same
+    at the rate of the fastest type, where that is not less than their own.
     """
     types = measured.products["product_dtype"]
     rates = [None if peaks is None else peaks.find_product_rate(each) for each in types]
     ideal, again = (1e9 * pl.col(name) / pl.col("rate") for name in ("product_flops", "recomputed_flops"))
+    fastest = pl.max_horizontal("rate", pl.lit(_find_fastest_rate(peaks), pl.Float64))
     products = measured.products.with_columns(rate=pl.Series(rates, dtype=pl.Float64)).group_by("index")
-    sums = products.agg(pl.col("product_flops").sum(), ideal_ns=ideal.sum(), model_ns=(ideal - again).sum())
+    sums = products.agg(
+        pl.col("product_flops").sum(),
+        ideal_ns=ideal.sum(),
+        model_ns=(ideal - again).sum(),
+        fastest_ns=((ideal - again) * pl.col("rate") / fastest).sum(),
+    )
     rows = measured.iterations.select("index", "iteration_ns", "product_coverage_ratio")
     used = rows.join(sums, on="index", how="left", maintain_order="left")
     known = pl.lit(peaks is not None) & (pl.col("product_coverage_ratio") >= ENOUGH)
@@ -255,3 +267,9 @@ def _use_peaks(measured: LoopRoofline, peaks: DevicePeaks | None, *, is_told: bo
         mfu_ratio=pl.when(known & is_told).then(pl.col("model_ns") / pl.col("iteration_ns")),
         hfu_ratio=pl.when(known).then(pl.col("ideal_ns") / pl.col("iteration_ns")),
     )
+
+
+def _find_fastest_rate(peaks: DevicePeaks | None) -> float | None:
+    """Return the rate of products in the fastest type that models are trained in; None where none is known."""
+    fastest = None if peaks is None else peaks.find_fastest_type()
+    return None if peaks is None or fastest is None else peaks.matrix_flops_per_s[fastest]
