@@ -17,6 +17,7 @@ from deepprof.metrics.kernels.kinds import PRODUCTS
 from deepprof.metrics.kernels.loop_work import LoopWork
 from deepprof.metrics.kernels.runs import number_runs, widen
 from deepprof.metrics.kernels.written_attention import find_written_attention
+from deepprof.metrics.operators import is_stand_in
 
 Bools = npt.NDArray[np.bool_]
 Mark = Callable[[LoopWork, pl.DataFrame], Bools]
@@ -37,10 +38,7 @@ BEFORE, BEHIND = 5, 1  # operators around addcmul and addcdiv in an optimizer's 
 FEWEST_PARAMETERS = 8  # fewer may be a model's own addcmul
 BATCH_NORM = r"(?i)batch_?norm|\bbn_|BnFwd|BnBwd|batchnorm"
 BY_CHANNELS_LAST = r"(?i)nhwc|channels_last"
-CONVERSION = (
-    r"(?i)nchw_?to_?nhwc|nhwc_?to_?nchw|nchw2nhwc|nhwc2nchw|nchw_nhwc|nhwc_nchw|^batched_transpose_\d+x\d+_|"
-    r"nchwToFoldedNhwc|foldedNhwcToNchw|transpose_NCHW|transpose_readWrite"
-)
+CONVERSION = "conversion of layout"  # the algorithm of transposes that cuDNN and MIOpen put around convolutions
 TRANSPOSE = r"(?i)transpose"  # around a convolution it is a conversion
 AROUND = 3  # kernels between a transpose and its convolution
 LOG_SOFTMAX = r"(?i)log_?softmax"
@@ -88,8 +86,11 @@ def mark_beside_norm(typed: pl.DataFrame, norms: Bools) -> Bools:
 
 
 def mark_casts(seen: LoopWork, typed: pl.DataFrame) -> Bools:
-    """Mark casts where products are computed that they could be made for."""
-    casts = (typed["category"] == "cast").to_numpy()
+    """Mark casts where products are computed that they could be made for.
+
+    On a CPU the operator alone does not tell whether it casts, copies or does nothing.
+    """
+    casts = (typed["category"] == "cast").to_numpy() & (not is_stand_in(seen.trace))
     has_products = bool(typed["category"].is_in(PRODUCTS).any())
     return _if_large(seen, typed, casts & has_products, LEAST_CASTS)
 
@@ -102,7 +103,7 @@ def mark_conversions(seen: LoopWork, typed: pl.DataFrame) -> Bools:
 def list_conversions(typed: pl.DataFrame) -> Bools:
     """Mark conversions of layout for convolutions, however little time they take."""
     name, layout = typed["name"].fill_null(""), typed["category"] == "layout"
-    named = (layout & name.str.contains(CONVERSION)).to_numpy()
+    named = (layout & (typed["algorithm"] == CONVERSION).fill_null(value=False)).to_numpy()
     turned = (layout & name.str.contains(TRANSPOSE)).to_numpy()
     near = widen((typed["category"] == "convolution").to_numpy(), AROUND)
     return named | (turned & near)
