@@ -9,7 +9,9 @@ import polars as pl
 import pytest
 
 import deepprof
+from benchmarks.cases.working import WORKING_RULES
 from deepprof.collectors.trace import OPERANDS, Trace
+from deepprof.diagnosis.on_cpu import DEVICE_WORDS
 from deepprof.metrics.cost.roofs import DevicePeaks
 from tests.deepprof.diagnosis.test_context_rules import of_rule
 from tests.metrics.contexts.test_slices import op
@@ -155,3 +157,13 @@ def test_a_processor_with_known_peaks_has_a_faster_type() -> None:
     assert "torch.autocast('cpu', dtype=torch.bfloat16)" in found.advice
     without = deepprof.analyze(compute("float"))
     assert "wrong-precision" not in {each.rule for each in without.findings}
+
+
+@pytest.mark.parametrize("dtype", ["float", "double", "c10::Half"])
+def test_texts_on_a_processor_name_no_device(dtype: str) -> None:
+    rates = {"vector_flops_per_s": {"float32": 400e9}, "memory_nbytes_per_s": {"memory": 1e12}}
+    peaks = DevicePeaks(name="this processor", source="measured", matrix_flops_per_s={"bfloat16": 1600e9}, **rates)
+    found = [each for each in deepprof.analyze(compute(dtype), peaks=peaks).findings if each.rule in WORKING_RULES]
+    assert found
+    texts = [text for each in found for text in (each.title, each.summary, each.advice)]
+    assert not [text for text in texts if DEVICE_WORDS.search(text)]
