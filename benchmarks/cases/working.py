@@ -24,7 +24,7 @@ A100, V100, T4, GTX, P100 = (
     *("NVIDIA A100-SXM4-80GB", "Tesla V100-SXM2-16GB", "Tesla T4", "GeForce GTX 1080 Ti", "Tesla P100-SXM2-16GB"),
 )
 RTX, MI300, UNNAMED = "NVIDIA GeForce RTX 3070 Ti", "AMD Instinct MI300X", ""
-MULTIPROCESSORS = {A100: 108, V100: 80, T4: 40, GTX: 28, P100: 56, RTX: 48, MI300: 304, UNNAMED: 0}
+MULTIPROCESSORS = {A100: 108, V100: 80, T4: 40, GTX: 28, P100: 56, RTX: 48, MI300: 304}
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class WorkingJob:
 def write_work(job: WorkingJob, _: Path | None = None) -> list[Trace]:
     """Return the trace of a job."""
     (trace,) = write(job.calls, iterations=job.iterations, growth=job.slower)
-    device: Row = {"device": 0, "name": job.device or None, "multiprocessors": MULTIPROCESSORS[job.device] or None}
+    device: Row = {"device": 0, "name": job.device or None, "multiprocessors": MULTIPROCESSORS.get(job.device)}
     names = trace.names[trace.device_events["name_id"]]
     rows: list[Row] = [
         {"event": event, "grid": job.grids[name], "block": 256} for event, name in enumerate(names) if name in job.grids
