@@ -9,7 +9,7 @@ from deepprof.diagnosis.frameworks import advise
 from deepprof.diagnosis.judgement import FindingTexts, format_ms, format_percent
 from deepprof.diagnosis.rule import rule
 from deepprof.diagnosis.work_claims import WorkClaim
-from deepprof.diagnosis.work_evidence import is_at_work, write_per, write_share
+from deepprof.diagnosis.work_evidence import is_at_work, weigh_names, write_per, write_share
 from deepprof.diagnosis.work_marks import mark_loss
 from deepprof.metrics.kernels.loop_work import LoopWork
 from deepprof.metrics.kernels.runs import list_typed, sum_typed
@@ -17,6 +17,7 @@ from deepprof.metrics.kernels.runs import list_typed, sum_typed
 # Log-softmax reads the logits and writes as many numbers, its backward pass reads two such tensors and writes one;
 # what computes the gradient with the loss reads them once and writes the gradient.
 PASSES, FUSED_PASSES = 5, 2
+CERTAINTY = 0.8
 FUSE = "Compute the loss and its gradient in one kernel, or in chunks of the tokens."
 FUSE_IN = {
     "pytorch": (
@@ -39,7 +40,9 @@ def unfused_loss(seen: LoopWork) -> Iterator[Finding]:
         return
     kernels = sum_typed(seen, typed.filter(marked))
     saved_ns = float(kernels["time_ns"].sum()) * (1 - FUSED_PASSES / PASSES)
-    claim = WorkClaim(rule="unfused-loss", seen=seen, kernels=kernels, saved_ns=saved_ns)
+    claim = WorkClaim(
+        rule="unfused-loss", seen=seen, kernels=kernels, saved_ns=saved_ns, certainty=weigh_names(kernels, CERTAINTY)
+    )
     count = float(kernels["kernels"].sum())
     texts = FindingTexts(
         title=f"{write_share(claim.work_share)} is log-softmax and loss over the vocabulary",
