@@ -37,7 +37,7 @@ STEPS: Mapping[str, str] = MappingProxyType(
 def find_written_attention(kernels: pl.DataFrame, kinds: pl.DataFrame) -> pl.DataFrame:
     """Return the pairs of products of attention with the kernels between them, in the order of their streams.
 
-    `kernels` are of `kernels.work.list_kernels`, `kinds` is the table of kinds that they number, with `name`. A row has
+    `kernels` are of `kernels.computed_work.list_kernels`, `kinds` is the table of kinds that they number. A row has
     their columns, `category` (that of the products is `PRODUCT`), `section` (the number of the pair), and `by_hand`:
     whether its softmax is written as single operations.
     """
@@ -69,15 +69,17 @@ def _choose_sections(placed: pl.DataFrame) -> pl.DataFrame:
     """Return `section` and `by_hand` of the sections that lie between two products of attention.
 
     A section begins with its first product. What is looked up by the results of a softmax is the next token or an
-    expert. A norm's gradient by hand looks like that of a softmax, but comes more often: gradients count where there
+    expert. A softmax whose gradient follows without a product between them is that of a loss. A norm's gradient by hand looks like that of a softmax, but comes more often: gradients count where there
     are no more of them than softmaxes by hand.
     """
-    after = (pl.col("category") == "softmax").cum_sum() > 0
+    softmax = pl.col("category") == "softmax"
+    after = softmax.cum_sum() > 0
     sums = (pl.col("category") == "reduction").any()
     sections = placed.group_by("section", maintain_order=True).agg(
         pl.col("category", "stream", "window").first(),
         kernels=pl.len() - 1,
-        softmax=(pl.col("category") == "softmax").any(),
+        softmax=softmax.any(),
+        turns=(pl.col("gradient") & softmax).any() & (~pl.col("gradient") & softmax).any(),
         looked_up=(pl.col("category").is_in(LOOKED_UP) & after & ~pl.col("gradient").any()).any(),
         forward=pl.col("maximum").any() & pl.col("exponential").any() & sums,
         backward=pl.col("division").any() & pl.col("negation").any() & sums,
@@ -88,7 +90,7 @@ def _choose_sections(placed: pl.DataFrame) -> pl.DataFrame:
     forward = pairs.filter(~pl.col("softmax") & pl.col("forward"))
     backward = pairs.filter(~pl.col("softmax") & pl.col("backward") & ~pl.col("forward"))
     found = [
-        pairs.filter(pl.col("softmax") & ~pl.col("looked_up")),
+        pairs.filter(pl.col("softmax") & ~pl.col("looked_up") & ~pl.col("turns")),
         forward,
         backward if backward.height <= forward.height else backward.clear(),
     ]
