@@ -39,7 +39,7 @@ def _has_factors(label: Label, kind: Kind) -> bool:
 def test_every_name_has_its_category(labelled: list[tuple[Label, Kind]]) -> None:
     wrong = [(label["name"], kind["category"]) for label, kind in labelled if not _has_category(label, kind)]
     assert wrong == []
-    assert len({label["name"] for label, _ in labelled}) == len(labelled) > 600
+    assert len({label["name"] for label, _ in labelled}) == len(labelled) > 500
 
 
 def test_every_product_has_its_precision_and_unit(labelled: list[tuple[Label, Kind]]) -> None:
@@ -49,4 +49,4 @@ def test_every_product_has_its_precision_and_unit(labelled: list[tuple[Label, Ki
 
 
 def test_most_kinds_are_sure(labelled: list[tuple[Label, Kind]]) -> None:
-    assert sum(kind["sure"] is True for _, kind in labelled) > 0.6 * len(labelled)
+    assert sum(kind["sure"] is True for _, kind in labelled) > 0.5 * len(labelled)
