@@ -1,4 +1,4 @@
-"""Names that were labelled from knowledge of the libraries before the tables of patterns were read (docs/kernels.md)."""
+"""Names that were labelled from knowledge of the libraries before the tables were read (docs/kernels.md)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ def test_every_name_has_its_category(labelled: list[tuple[Label, Kind]]) -> None
 
 
 def test_every_product_has_its_precision_and_unit(labelled: list[tuple[Label, Kind]]) -> None:
-    wrong = [(label["name"], kind["precision"], kind["unit"]) for label, kind in labelled if not _has_factors(label, kind)]
+    wrong = [
+        (label["name"], kind["precision"], kind["unit"]) for label, kind in labelled if not _has_factors(label, kind)
+    ]
     assert wrong == []
     assert sum(bool(label["unit"]) for label, _ in labelled) > 170
 
