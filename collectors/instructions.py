@@ -1,4 +1,4 @@
-"""What the compiled programs of XLA say of what ran: the tables `Trace.instructions` and `Trace.event_instructions`."""
+"""The instructions of XLA's compiled programs that ran: `Trace.instructions` and `Trace.event_instructions`."""
 
 from __future__ import annotations
 

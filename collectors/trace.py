@@ -265,7 +265,7 @@ TRACE_JOINS = (
     TableJoin("host_events", "stacks", (("stack_id", "stack_id"),), "its call stack"),
     TableJoin("event_stacks", "stacks", (("stack_id", "stack_id"),), "the call stack of the event"),
     TableJoin("event_stacks", "device_events", (("event", ROW),), "the event that has the stack"),
-    TableJoin("event_instructions", "instructions", (("instruction", ROW),), "the instruction that the event ran"),
+    TableJoin("event_instructions", "instructions", (("instruction", "instruction"),), "the instruction that ran"),
     TableJoin("event_instructions", "device_events", (("event", ROW),), "the event that ran it"),
     TableJoin("allocations", "memory_events", (("event", ROW),), "the memory event"),
     TableJoin("allocations", "stacks", (("stack_id", "stack_id"),), "the call stack of the allocation"),

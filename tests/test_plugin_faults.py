@@ -65,7 +65,7 @@ class Asking:
     def accepts(self, head, path):
         raise ValueError(f"two\\nlines about {path}")
 
-    def read(self, path, *, details=False):
+    def read(self, path, *, details=False, shapes=True):
         raise AssertionError
 
 
@@ -78,7 +78,7 @@ class Reading(Asking):
     def covers(self, path):
         raise OSError(5, "no covers", str(path))
 
-    def read(self, path, *, details=False):
+    def read(self, path, *, details=False, shapes=True):
         return {}["key"]
 
 
@@ -205,7 +205,7 @@ class FailingImporter:
     def accepts(self, head: bytes, path: Path) -> bool:
         raise IndexError(str(path))
 
-    def read(self, path: Path, *, details: bool = False) -> Any:
+    def read(self, path: Path, *, details: bool = False, shapes: bool = True) -> Any:
         return path
 
 

@@ -13,7 +13,7 @@ __all__ = ["dress", "mark_step"]
 
 KERNELS = {
     "jax": "{kind}_fusion_{n}",
-    "tensorflow": "void Eigen::internal::EigenMetaKernel<Eigen::TensorEvaluator<{kind}_{n}>, int>(int)",
+    "tensorflow": "void tensorflow::functor::{kind}_{n}<Eigen::GpuDevice, float>(int, float const*, float*)",
     "native": "void solver::{kind}_{n}<double>(double*, double const*, int)",
 }
 LOADERS = {"jax": "next_batch", "tensorflow": "IteratorGetNext", "native": "load_batch"}

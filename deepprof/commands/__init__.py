@@ -24,6 +24,7 @@ from deepprof.commands.export import Export
 from deepprof.commands.flame import Flame
 from deepprof.commands.fsck import Fsck
 from deepprof.commands.jobs import Jobs
+from deepprof.commands.kernels import ListKernels
 from deepprof.commands.layers import Layers
 from deepprof.commands.locate import Locate
 from deepprof.commands.model import Model
@@ -73,6 +74,7 @@ COMMANDS: tuple[type[Command], ...] = (
     Locate,
     Export,
     Convert,
+    ListKernels,
     Layers,
     Model,
     Roofline,

@@ -52,8 +52,13 @@ def find_rates(seen: LoopWork) -> ProductRates | None:
 
 
 def keep_kernels(seen: LoopWork, products: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows of `Work.kernels` that most of the time of some products is spent in."""
-    return seen.work.kernels.filter(pl.col("name").is_in(products["kernel"].implode()))
+    """Return the rows of `Work.kernels` that some products spend most of their time in, with the products' amounts.
+
+    `products` have `kernel`, `kernels` and `device_ns`, per iteration.
+    """
+    own = products.group_by("kernel").agg(pl.col("kernels").sum(), time_ns=pl.col("device_ns").sum())
+    rows = seen.work.kernels.drop("kernels", "time_ns").unique("name", keep="first", maintain_order=True)
+    return rows.join(own, left_on="name", right_on="kernel", maintain_order="left")
 
 
 def count_multiprocessors(seen: LoopWork) -> int | None:

@@ -78,12 +78,17 @@ class WorkClaim:
         }
 
     def _find_place(self) -> Place:
-        """Return the place in the code where most of the kernels' time is launched, empty where it is not known."""
+        """Return the place in the code where most of the kernels' time is launched, empty where it is not known.
+
+        Launches that were not recorded, which show nothing of the code, count only where there are no others.
+        """
         contexts = self.seen.contexts
         if contexts is None:
             return {}
         names = self.kernels["name"].unique()
         named = contexts.table.select((pl.col("kind") == "kernel") & pl.col("name").is_in(names.implode())).to_series()
         own = np.where(named.fill_null(value=False).to_numpy(), contexts.table["own_device_ns"].to_numpy(), 0.0)
-        found = find_most(contexts.table, own)
+        around = contexts.table["kind"].gather(contexts.table["parent"].fill_null(0))
+        launched = np.where((around != "unattributed").to_numpy(), own, 0.0)
+        found = find_most(contexts.table, launched if launched.any() else own)
         return {} if found is None else describe_place(contexts.table, contexts.lines, found)

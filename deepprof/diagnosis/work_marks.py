@@ -17,12 +17,13 @@ from deepprof.metrics.kernels.kinds import PRODUCTS
 from deepprof.metrics.kernels.loop_work import LoopWork
 from deepprof.metrics.kernels.runs import number_runs, widen
 from deepprof.metrics.kernels.written_attention import find_written_attention
+from deepprof.metrics.operators import is_stand_in
 
 Bools = npt.NDArray[np.bool_]
 Mark = Callable[[LoopWork, pl.DataFrame], Bools]
 
 # Shares of the computing time from which on a cause is reported.
-LEAST_OPTIMIZER = 0.1  # of a step that reads and writes each parameter once; fused it is a few percent
+LEAST_OPTIMIZER = 0.15  # three fifths of it could be saved
 LEAST_BATCH_NORM = 0.08  # fused with the convolution before or the function behind it, it takes next to nothing
 LEAST_OTHER_NORM = 0.2  # layer and group norm are one kernel each already: only their neighbours could join them
 LEAST_CASTS = 0.1
@@ -30,20 +31,18 @@ LEAST_CONVERSIONS = 0.08  # convolutions in the layout that their kernels want n
 LEAST_COPIES = 0.15  # some are in every program
 LEAST_RANDOM = 0.1  # a fused dropout draws its numbers while it reads the data
 LEAST_OF_RUN = 0.2  # that random numbers take of a run of operators, which is a dropout then
-LEAST_LOSS = 0.1
+LEAST_LOSS = 0.15  # three fifths of it could be saved
 
 FOREACH, LOOPED = "foreach", "loop over parameters"  # algorithms of optimizers that are not fused
 BEFORE, BEHIND = 5, 1  # operators around addcmul and addcdiv in an optimizer's step for one parameter
 FEWEST_PARAMETERS = 8  # fewer may be a model's own addcmul
 BATCH_NORM = r"(?i)batch_?norm|\bbn_|BnFwd|BnBwd|batchnorm"
 BY_CHANNELS_LAST = r"(?i)nhwc|channels_last"
-CONVERSION = (
-    r"(?i)nchw_?to_?nhwc|nhwc_?to_?nchw|nchw2nhwc|nhwc2nchw|nchw_nhwc|nhwc_nchw|^batched_transpose_\d+x\d+_|"
-    r"nchwToFoldedNhwc|foldedNhwcToNchw|transpose_NCHW|transpose_readWrite"
-)
+CONVERSION = "conversion of layout"  # the algorithm of transposes that cuDNN and MIOpen put around convolutions
 TRANSPOSE = r"(?i)transpose"  # around a convolution it is a conversion
 AROUND = 3  # kernels between a transpose and its convolution
 LOG_SOFTMAX = r"(?i)log_?softmax"
+GRADIENT = r"(?i)backward"
 
 
 def mark_optimizer(seen: LoopWork, typed: pl.DataFrame) -> Bools:
@@ -57,7 +56,8 @@ def _mark_looped(typed: pl.DataFrame, own: Bools) -> Bools:
     """Mark what belongs to steps parameter by parameter: the kernels of optimizers and the operators around them."""
     if not own.any():
         return own
-    runs = number_runs(typed, typed["of_operator"].to_numpy() | own)
+    counts = (typed["category"] == "memory_set_copy").to_numpy()  # numbers of steps that are read on a processor
+    runs = number_runs(typed, typed["of_operator"].to_numpy() | own | counts)
     steps = own & (np.bincount(runs[own])[runs * own] >= FEWEST_PARAMETERS)
     found = steps.copy()
     for offset in range(-BEHIND, BEFORE + 1):
@@ -88,8 +88,11 @@ def mark_beside_norm(typed: pl.DataFrame, norms: Bools) -> Bools:
 
 
 def mark_casts(seen: LoopWork, typed: pl.DataFrame) -> Bools:
-    """Mark casts where products are computed that they could be made for."""
-    casts = (typed["category"] == "cast").to_numpy()
+    """Mark casts where products are computed that they could be made for.
+
+    On a CPU the operator alone does not tell whether it casts, copies or does nothing.
+    """
+    casts = (typed["category"] == "cast").to_numpy() & (not is_stand_in(seen.trace))
     has_products = bool(typed["category"].is_in(PRODUCTS).any())
     return _if_large(seen, typed, casts & has_products, LEAST_CASTS)
 
@@ -102,7 +105,7 @@ def mark_conversions(seen: LoopWork, typed: pl.DataFrame) -> Bools:
 def list_conversions(typed: pl.DataFrame) -> Bools:
     """Mark conversions of layout for convolutions, however little time they take."""
     name, layout = typed["name"].fill_null(""), typed["category"] == "layout"
-    named = (layout & name.str.contains(CONVERSION)).to_numpy()
+    named = (layout & (typed["algorithm"] == CONVERSION).fill_null(value=False)).to_numpy()
     turned = (layout & name.str.contains(TRANSPOSE)).to_numpy()
     near = widen((typed["category"] == "convolution").to_numpy(), AROUND)
     return named | (turned & near)
@@ -132,11 +135,26 @@ def mark_dropout(seen: LoopWork, typed: pl.DataFrame) -> Bools:
 
 
 def mark_loss(seen: LoopWork, typed: pl.DataFrame) -> Bools:
-    """Mark log-softmax and losses in kernels of their own."""
+    """Mark log-softmax and losses in kernels of their own, and all of a loss that is written out."""
     of_loss = (typed["category"] == "loss") | (
         (typed["category"] == "softmax") & typed["name"].fill_null("").str.contains(LOG_SOFTMAX)
     )
-    return _if_large(seen, typed, of_loss.to_numpy(), LEAST_LOSS)
+    return _if_large(seen, typed, of_loss.to_numpy() | mark_written_loss(typed), LEAST_LOSS)
+
+
+def mark_written_loss(typed: pl.DataFrame) -> Bools:
+    """Mark what lies between two products where a softmax is followed by its own gradient: the end of the forward pass.
+
+    Between a softmax of attention and its gradient there are products. Log-softmax shows a loss by itself.
+    """
+    place = typed.select(pl.struct("window", "stream").rle_id()).to_series()
+    ends = typed["category"].is_in(PRODUCTS) | (place != place.shift()).fill_null(value=True)
+    name, softmax = pl.col("name").fill_null(""), pl.col("category") == "softmax"
+    plain, backward = softmax & ~name.str.contains(LOG_SOFTMAX), name.str.contains(GRADIENT)
+    rows = typed.with_columns(section=ends.cum_sum())
+    found = rows.select(((plain & ~backward).any() & (plain & backward).any()).over("section")).to_series()
+    marked: Bools = (found & ~typed["category"].is_in(PRODUCTS)).fill_null(value=False).to_numpy()
+    return marked
 
 
 def mark_attention(seen: LoopWork, typed: pl.DataFrame) -> Bools:

@@ -17,7 +17,7 @@ from deepprof.render.roofline.roofline_files import render_roofline
 from deepprof.render.roofline.terminal import draw_roofline
 from deepprof.render.rows import TextRow, draw_rows
 from deepprof.render.units import ABSENT, format_duration, format_ratio
-from deepprof.render.utilization import describe_roofline
+from deepprof.render.utilization import compare_fastest, describe_roofline, explain_roofs
 from deepprof.version import read_version
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ def encode_roofline(report: RooflineReport, rows: pl.DataFrame, by: By) -> str:
         **({} if known is None else msgspec.structs.asdict(known)),
         "mfu_ratio": found.mfu_ratio,
         "hfu_ratio": found.hfu_ratio,
+        "mfu_fastest_ratio": found.mfu_fastest_ratio,
         "used": found.iterations.to_dicts(),
         "by": by,
         "rows": rows.to_dicts(),
@@ -132,11 +133,12 @@ def _describe(report: RooflineReport) -> Iterator[str]:
         f"Operations and bytes are known of {format_ratio(found.coverage_ratio)} of the kernels' time{of_products}; "
         "collectives are left out"
     )
-    used = f"MFU {format_ratio(found.mfu_ratio)}, HFU {format_ratio(found.hfu_ratio)}"
+    used = f"MFU {format_ratio(found.mfu_ratio)}{compare_fastest(found)}, HFU {format_ratio(found.hfu_ratio)}"
     why = found.why_no_hfu or found.why_no_mfu
     yield used if why is None else f"{used}: {why}"
     if found.headroom_ns is not None:
         yield f"At its peaks the device would need {format_duration(found.headroom_ns)} less for what is known"
+    yield from explain_roofs(found)
     if found.peaks is None:
         whose = "this device" if found.device is None else found.device
         yield f"No roofs: give the peaks of {whose} with --peaks NAME or FILE, or measure them with deepprof peak"

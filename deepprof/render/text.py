@@ -17,6 +17,7 @@ from deepprof.render.ranks import print_ranks
 from deepprof.render.sharing import print_sharing
 from deepprof.render.top import print_top
 from deepprof.render.units import format_confidence, format_duration, format_ratio
+from deepprof.render.utilization import describe_utilization
 from deepprof.render.wording import GPU_PARTS, wording_of
 
 if TYPE_CHECKING:
@@ -96,6 +97,8 @@ def _print_without_loop(analysis: Analysis, reason: str, page: TextPage) -> None
         several = len(analysis.stretches) > 1
         where = describe_place(longest.rank, longest.device, None, words) if several else ""
         print_top(longest.top, page, words.work, where)
+        if longest.roofline is not None:
+            page.line(describe_utilization(longest.roofline, f"the {longest.top.over}"), indent=2, hang=2)
 
 
 def _print_run(analysis: Analysis, page: TextPage) -> None:

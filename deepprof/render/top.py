@@ -9,6 +9,7 @@ import msgspec
 from deepprof.plurals import counted
 from deepprof.render.rows import TextRow, cut_names, draw_rows, fit_columns
 from deepprof.render.units import ABSENT, format_bytes, format_duration, format_ratio
+from deepprof.render.utilization import RooflineBlock, describe_roofline
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from deepprof.analysis import Analysis
+    from deepprof.metrics.cost.roofline_tables import LoopRoofline
     from deepprof.metrics.top_tables import TopWork
     from deepprof.render.page import TextPage
 
@@ -69,7 +71,10 @@ class _TopCopyBlock(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TopWorkBlock(msgspec.Struct, frozen=True, kw_only=True):
-    """What takes the time of a loop, or of a device without one; `loop` is an index into `loops`, null without one."""
+    """What takes the time of a loop, or of a device without one; `loop` is an index into `loops`, null without one.
+
+    `roofline` is that of a device without a loop; that of a loop is in `loops`.
+    """
 
     loop: int | None
     rank: int
@@ -81,14 +86,21 @@ class TopWorkBlock(msgspec.Struct, frozen=True, kw_only=True):
     kernels: list[_TopKernelBlock]
     other_kernels: _OtherKernelsBlock
     copies: list[_TopCopyBlock]
+    roofline: RooflineBlock | None
 
 
 def describe_top(analysis: Analysis) -> list[TopWorkBlock]:
     """Return a block per loop, and per device without one."""
-    return [_describe_work(place, top) for place, top in analysis.top_work]
+    without: dict[tuple[int | None, ...], LoopRoofline | None] = {
+        (each.rank, each.device): each.roofline for each in analysis.stretches
+    }
+    return [
+        _describe_work(place, top, without.get((place["rank"], place["device"])) if place["loop"] is None else None)
+        for place, top in analysis.top_work
+    ]
 
 
-def _describe_work(place: Mapping[str, Any], top: TopWork) -> TopWorkBlock:
+def _describe_work(place: Mapping[str, Any], top: TopWork, roofline: LoopRoofline | None) -> TopWorkBlock:
     """Return the block of one loop or device."""
     first, rest = top.kernels.head(ROWS), top.kernels.slice(ROWS)
     spelled = [name.encode("utf-8", "replace").decode() for name in first["name"]]
@@ -111,6 +123,7 @@ def _describe_work(place: Mapping[str, Any], top: TopWork) -> TopWorkBlock:
             _TopCopyBlock(**{"bytes" if key == "nbytes" else key: value for key, value in row.items()})
             for row in top.copies.iter_rows(named=True)
         ],
+        roofline=describe_roofline(roofline),
     )
 
 

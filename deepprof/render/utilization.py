@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
+import polars as pl
 
+from deepprof.plurals import counted
 from deepprof.render.units import format_duration, format_ratio
 
 if TYPE_CHECKING:
@@ -22,6 +24,10 @@ class RooflineBlock(msgspec.Struct, frozen=True, kw_only=True):
     coverage_ratio: float | None
     product_coverage_ratio: float | None
     headroom_ns_per_iteration: int | None
+    mfu_ratio: float | None
+    hfu_ratio: float | None
+    mfu_fastest_ratio: float | None
+    fastest_dtype: str | None
     why_no_mfu: str | None
     why_no_hfu: str | None
 
@@ -38,6 +44,10 @@ def describe_roofline(found: LoopRoofline | None) -> RooflineBlock | None:
         coverage_ratio=_round(found.coverage_ratio),
         product_coverage_ratio=_round(found.product_coverage_ratio),
         headroom_ns_per_iteration=None if found.headroom_ns is None else round(found.headroom_ns),
+        mfu_ratio=_round(found.mfu_ratio),
+        hfu_ratio=_round(found.hfu_ratio),
+        mfu_fastest_ratio=_round(found.mfu_fastest_ratio),
+        fastest_dtype=found.fastest_dtype,
         why_no_mfu=found.why_no_mfu,
         why_no_hfu=found.why_no_hfu,
     )
@@ -51,14 +61,35 @@ def list_utilization(found: LoopRoofline | None) -> dict[int, dict[str, float | 
     return {row.pop("index"): {name: _round(value) for name, value in row.items()} for row in rows}
 
 
-def describe_utilization(found: LoopRoofline) -> str:
-    """Return a sentence on what MFU and HFU rest on, or why they are not known."""
+def describe_utilization(found: LoopRoofline, over: str = "an iteration") -> str:
+    """Return a sentence on what MFU and HFU of `over` rest on, or why they are not known."""
     known = f"the cost of {format_ratio(found.coverage_ratio)} of the kernels' time is known"
     beside = f"at the peaks of {found.peaks.name}" if found.peaks else "no peaks to compare with"
-    room = "" if found.headroom_ns is None else f", {format_duration(found.headroom_ns)} of an iteration beyond them"
+    room = "" if found.headroom_ns is None else f", {format_duration(found.headroom_ns)} of {over} beyond them"
     missing = found.why_no_mfu or found.why_no_hfu
     why = "" if missing is None else f"; no {'MFU' if found.why_no_hfu is None else 'MFU or HFU'}: {missing}"
-    return f"{known}, {beside}{room}{why}"
+    used = "" if found.mfu_ratio is None else f", MFU {format_ratio(found.mfu_ratio)}{compare_fastest(found)}"
+    return f"{known}, {beside}{room}{used}{why}"
+
+
+def compare_fastest(found: LoopRoofline) -> str:
+    """Return the MFU beside the peak of the fastest type, to follow the MFU; empty where they are equal."""
+    if found.mfu_fastest_ratio is None:
+        return ""
+    fastest = format_ratio(found.mfu_fastest_ratio)
+    return "" if fastest == format_ratio(found.mfu_ratio) else f" ({fastest} of the peak in {found.fastest_dtype})"
+
+
+def explain_roofs(found: LoopRoofline) -> list[str]:
+    """Return a sentence for each reason why groups of calls take less time than their roof allows."""
+    above = found.groups.filter(found.groups["above_roof"].is_not_null())
+    reasons = above.group_by("above_roof", maintain_order=True).agg(pl.col("device_ns").sum(), groups=pl.len())
+    whole = float(found.groups["device_ns"].sum())
+    return [
+        f"{format_ratio(ns / whole)} of the kernels' time ({counted(groups, 'group')} of calls) is above 100 % of its "
+        f"roof: {reason}; sums leave it out"
+        for reason, ns, groups in reasons.iter_rows()
+    ]
 
 
 def _round(ratio: float | None) -> float | None:

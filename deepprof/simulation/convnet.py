@@ -1,4 +1,4 @@
-"""The kernels of a convolutional network on an A100, with their names in PyTorch and cuDNN 8."""
+"""The kernels of a convolutional network in channels-last layout on an A100, as PyTorch and cuDNN 8 name them."""
 
 # ruff: noqa: E501  kernel names are as long as their templates make them
 from __future__ import annotations
@@ -7,8 +7,8 @@ from deepprof.simulation.kernels import Launch, launch_backward, name_elementwis
 
 TILES = ("64x64x16_stage4", "128x64x16_stage4", "128x128x16_stage4", "256x64x16_stage3")  # a stage's convolutions
 CUDNN = "sm80_xmma_{}_implicit_gemm_{}_tf32f32_f32_nhwckrsc_nhwc_tilesize{}_warpsize2x2x1_g1_tensor16x8x8_kernel_cudnn"
-NORM = "void cudnn::bn_fw_tr_1C11_kernel_NCHW<float, float, int, 512, true, 1, true>(cudnnTensorStruct, float const*, cudnnTensorStruct, float*, float const*, float const*, float, float, float*, float*, float*, float*, float, float)"
-NORM_BACKWARD = "void cudnn::bn_bw_1C11_kernel_new<float, float, float2, 512, true, 1>(float, float, float, float, cudnnTensorStruct, float const*, cudnnTensorStruct, float const*, cudnnTensorStruct, float*, float const*, float*, float*, float const*, float const*, float)"
+NORM = "void cudnn::batchnorm_fwtr_nhwc_semiPersist<float, float, 512, 32, 1, 2, true>(cudnnTensorStruct, float const*, cudnnTensorStruct, float*, float const*, float const*, float, float, float*, float*, float*, float*)"
+NORM_BACKWARD = "void cudnn::batchnorm_bwtr_nhwc_semiPersist<float, float, 512, 32, 1, 2, true>(cudnnTensorStruct, float const*, cudnnTensorStruct, float const*, cudnnTensorStruct, float*, float const*, float*, float*, float const*, float const*)"
 RELU = name_elementwise(
     "at::native::(anonymous namespace)::launch_clamp_scalar(at::TensorIteratorBase&, c10::Scalar)::{lambda(float)#1}",
     arrays=2,

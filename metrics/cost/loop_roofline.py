@@ -23,12 +23,15 @@ from deepprof.collectors.trace import Trace
 from deepprof.metrics.annotation.device_segments import find_window
 from deepprof.metrics.annotation.layers import TraceLayers
 from deepprof.metrics.contexts.tree import ContextTree
+from deepprof.metrics.cost.above_roof import explain_above
 from deepprof.metrics.cost.loop_device import describe_device
-from deepprof.metrics.cost.precision import find_product_dtype
+from deepprof.metrics.cost.precision import find_product_dtypes
 from deepprof.metrics.cost.recomputation import mark_recomputed
 from deepprof.metrics.cost.roofline_tables import CALL_GROUPS, PRODUCTS, USED_IN_ITERATIONS, LoopRoofline
 from deepprof.metrics.cost.roofs import DevicePeaks, add_roofs
 from deepprof.metrics.cost.trace_costs import TraceCosts
+from deepprof.metrics.kernels.kinds import PRODUCTS as PRODUCT_CATEGORIES
+from deepprof.metrics.kernels.name_kinds import classify_names
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.names import are_named
 from deepprof.metrics.streams import COLLECTIVE
@@ -36,12 +39,8 @@ from deepprof.metrics.streams import COLLECTIVE
 Bools = npt.NDArray[np.bool_]
 
 ENOUGH = 0.9  # of the time of products: with less their cost says little about the iteration
-# Kernels that are no products, whatever operator launched them; another one of unknown cost may be one.
-NO_PRODUCT = (
-    r"(?i)elementwise|reduce|softmax|norm|pool|dropout|index|gather|scatter|concat|CatArray|copy|memset|fill|foreach"
-    r"|multi_tensor|adam|embedding|triton_(?:poi|per|red)_|_sort|radix|topk|scan|cumsum|arange|distribution|transpose"
-    r"|nchw_?to_?nhwc|nhwc_?to_?nchw|nchw2nhwc|nhwc2nchw|cast|rotary|rope|relu|gelu|silu|loss"
-)
+# A kernel of unknown cost may be a product if it is of one of these kinds.
+POSSIBLE_PRODUCTS = (*PRODUCT_CATEGORIES, "custom", "unknown")
 SAME = ("operator", "dims", "dtypes", "layer", "recomputed", "product_dtype")  # what the calls of a group share
 AMOUNTS = ("flops", "nbytes", "product_flops")
 ROOFS = (
@@ -95,8 +94,9 @@ def rate_roofline(measured: LoopRoofline, peaks: DevicePeaks | None) -> LoopRoof
     no_hfu = _explain_unknown(measured, peaks)
     no_mfu = no_hfu or measured.untold
     used = _use_peaks(measured, peaks if no_hfu is None else None, is_told=no_mfu is None)
-    seen = used.filter(pl.col("hfu_ratio").is_not_null()).select(pl.col("iteration_ns", "ideal_ns", "model_ns").sum())
-    whole, ideal, model = seen.row(0)
+    times = pl.col("iteration_ns", "ideal_ns", "model_ns", "fastest_ns").sum()
+    whole, ideal, model, least = used.filter(pl.col("hfu_ratio").is_not_null()).select(times).row(0)
+    fastest = None if no_mfu or peaks is None else peaks.find_fastest_type()
     return replace(
         measured,
         peaks=peaks,
@@ -104,6 +104,8 @@ def rate_roofline(measured: LoopRoofline, peaks: DevicePeaks | None) -> LoopRoof
         iterations=used.select(list(USED_IN_ITERATIONS)).cast(dict(USED_IN_ITERATIONS)),  # type: ignore[arg-type]
         mfu_ratio=None if no_mfu else model / whole,
         hfu_ratio=None if no_hfu else ideal / whole,
+        mfu_fastest_ratio=None if fastest is None else least / whole,
+        fastest_dtype=fastest,
         why_no_mfu=no_mfu,
         why_no_hfu=no_hfu,
     )
@@ -121,11 +123,11 @@ def _list_calls(trace: Trace, loop: Loop, known: WorkSources) -> tuple[pl.DataFr
     begin = usual["start_ns"].to_numpy()
     at = find_window(begin, begin + usual["iteration_ns"].to_numpy(), calls["start_ns"].to_numpy())
     paths = pl.Series([None, *([] if layers is None else layers.write_paths()[1:])], dtype=pl.String)
-    possible = ~are_named(trace.names, calls["kernel"], NO_PRODUCT)
+    kinds = classify_names(trace.names.gather(calls["kernel"]))
     placed = calls.with_columns(
         index=usual["index"].gather(pl.Series(at).replace(-1, None)),
         layer=paths.gather(calls["layer"]),
-        may_be_product=pl.Series(possible, dtype=pl.Boolean),
+        may_be_product=kinds["category"].is_in(POSSIBLE_PRODUCTS),
     ).drop_nulls("index")
     columns = ("host_event", "operator", "dims", "dtypes", *AMOUNTS, "product_dtype")
     costs = known.costs.calls.select(columns).with_row_index("call")
@@ -136,8 +138,7 @@ def _list_calls(trace: Trace, loop: Loop, known: WorkSources) -> tuple[pl.DataFr
 def _find_types(calls: pl.DataFrame, names: pl.Series) -> pl.DataFrame:
     """Return the calls with the type in which their longest kernel multiplies, as far as its name says it."""
     kinds = calls.select("product_dtype", "kernel").unique(maintain_order=True)
-    found = [find_product_dtype(dtype, names[kernel]) for dtype, kernel in kinds.iter_rows()]
-    known = kinds.with_columns(used=pl.Series(found, dtype=pl.String))
+    known = kinds.with_columns(used=find_product_dtypes(kinds["product_dtype"], names.gather(kinds["kernel"])))
     rows = calls.join(known, on=kinds.columns, how="left", nulls_equal=True, maintain_order="left")
     return rows.with_columns(product_dtype="used")
 
@@ -193,9 +194,10 @@ def _group_calls(calls: pl.DataFrame, names: pl.Series, iterations: int) -> pl.D
 
 def _add_headroom(groups: pl.DataFrame, peaks: DevicePeaks | None) -> pl.DataFrame:
     """Return groups with the columns of `CALL_GROUPS` that depend on peaks, null where these are not known."""
-    bare = groups.select(pl.exclude(*ROOFS, "headroom_ns"))
+    bare = groups.select(pl.exclude(*ROOFS, "headroom_ns", "above_roof"))
     each = bare.with_columns(pl.col("device_ns", "kernels", *AMOUNTS) / pl.col("calls"))
-    table = bare.hstack(add_roofs(each, peaks).select(ROOFS)).with_columns(pl.col("ideal_ns") * pl.col("calls"))
+    rated = add_roofs(each, peaks).select(*ROOFS, explain_above(peaks))
+    table = bare.hstack(rated).with_columns(pl.col("ideal_ns") * pl.col("calls"))
     least = 0 if peaks is None else peaks.shortest_kernel_ns
     shortest = pl.max_horizontal("ideal_ns", pl.col("calls") * least)  # each call has one kernel at least
     headroom = pl.when(pl.col("ideal_ns").is_not_null()).then((pl.col("device_ns") - shortest).clip(lower_bound=0))
@@ -244,13 +246,20 @@ def _explain_unknown(measured: LoopRoofline, peaks: DevicePeaks | None) -> str |
 def _use_peaks(measured: LoopRoofline, peaks: DevicePeaks | None, *, is_told: bool) -> pl.DataFrame:
     """Return the iterations with the columns of `USED_IN_ITERATIONS`, and the times at the peaks.
 
-    `ideal_ns` is that of all products, `model_ns` that of those which do not run again.
+    `ideal_ns` is that of all products, `model_ns` that of those which do not run again, `fastest_ns` that of the same
+    at the rate of the fastest type, where that is not less than their own.
     """
     types = measured.products["product_dtype"]
     rates = [None if peaks is None else peaks.find_product_rate(each) for each in types]
     ideal, again = (1e9 * pl.col(name) / pl.col("rate") for name in ("product_flops", "recomputed_flops"))
+    fastest = pl.max_horizontal("rate", pl.lit(_find_fastest_rate(peaks), pl.Float64))
     products = measured.products.with_columns(rate=pl.Series(rates, dtype=pl.Float64)).group_by("index")
-    sums = products.agg(pl.col("product_flops").sum(), ideal_ns=ideal.sum(), model_ns=(ideal - again).sum())
+    sums = products.agg(
+        pl.col("product_flops").sum(),
+        ideal_ns=ideal.sum(),
+        model_ns=(ideal - again).sum(),
+        fastest_ns=((ideal - again) * (pl.col("rate") / fastest)).sum(),
+    )
     rows = measured.iterations.select("index", "iteration_ns", "product_coverage_ratio")
     used = rows.join(sums, on="index", how="left", maintain_order="left")
     known = pl.lit(peaks is not None) & (pl.col("product_coverage_ratio") >= ENOUGH)
@@ -258,3 +267,9 @@ def _use_peaks(measured: LoopRoofline, peaks: DevicePeaks | None, *, is_told: bo
         mfu_ratio=pl.when(known & is_told).then(pl.col("model_ns") / pl.col("iteration_ns")),
         hfu_ratio=pl.when(known).then(pl.col("ideal_ns") / pl.col("iteration_ns")),
     )
+
+
+def _find_fastest_rate(peaks: DevicePeaks | None) -> float | None:
+    """Return the rate of products in the fastest type that models are trained in; None where none is known."""
+    fastest = None if peaks is None else peaks.find_fastest_type()
+    return None if peaks is None or fastest is None else peaks.matrix_flops_per_s[fastest]

@@ -40,6 +40,8 @@ def find_recomputed(slices: HostSlices, names: pl.Series) -> tuple[Bools, str | 
     ).fill_null(value=False)
     own = numbered["own"].to_numpy()
     node = numbered["node"].to_numpy() | are_named(names, slices.rows["name_id"], f"^{ENGINE}")
+    if not node.any():
+        return np.zeros(len(own), np.bool_), None
     place = _place_slices(slices, own, node)
     gradients = are_named(names, slices.rows["name_id"], GRADIENT_OPERATOR) & own & (place == AGAIN)
     return (place == AGAIN) & ~gradients, NESTED if gradients.any() else None

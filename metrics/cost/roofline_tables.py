@@ -34,6 +34,7 @@ CALL_GROUPS = TableSchema.of(
         "ideal_ns": (F64, "the shortest time that the device's peaks allow; null: unknown"),
         "bound": (TEXT, "what sets that time: compute, memory, or launch; null: unknown"),
         "roof_ratio": (F64, "`ideal_ns` over `device_ns`; null: unknown"),
+        "above_roof": (TEXT, "why `roof_ratio` is above 1; null: it is not"),
         "headroom_ns": (F64, "`device_ns` beyond `ideal_ns`, and beyond an empty kernel a call; null: unknown"),
     },
 )
@@ -68,7 +69,10 @@ class LoopRoofline:
     None where they are not known. `coverage_ratio` is the share of the kernels' time (without collectives) whose
     operations and bytes are known, `product_coverage_ratio` the same of the kernels that are products or may be some;
     None where there are none. `mfu_ratio` and `hfu_ratio` are over all usual iterations; `why_no_mfu` and `why_no_hfu`
-    say why they are None. `untold` says why it is not known which operators run again in the backward pass, if so.
+    say why they are None. `mfu_fastest_ratio` is the MFU beside the peak of `fastest_dtype`, the type of those that
+    models are trained in (`roofs.TRAINING_TYPES`) in which the device's matrix units are fastest; both are None where
+    the MFU is, or where there are no matrix units for such types. `untold` says why it is not known which operators run
+    again in the backward pass, if so.
     """
 
     device: str | None
@@ -81,6 +85,8 @@ class LoopRoofline:
     untold: str | None = None
     mfu_ratio: float | None = None
     hfu_ratio: float | None = None
+    mfu_fastest_ratio: float | None = None
+    fastest_dtype: str | None = None
     why_no_mfu: str | None = None
     why_no_hfu: str | None = None
 

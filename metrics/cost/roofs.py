@@ -22,6 +22,8 @@ MEMORY_TOLERANCE_RATIO = 0.01  # recorders subtract what a driver keeps
 VENDORS = frozenset({"nvidia", "tesla", "geforce", "amd", "ati", "instinct", "radeon", "graphics"})
 RateType = Literal["float64", "float32", "tf32", "float16", "bfloat16", "float8", "float4", "int8"]
 RATE_TYPES: tuple[RateType, ...] = get_args(RateType)
+# Types of factors in which models are trained without scaling tensors one by one; of equal rates the first counts.
+TRAINING_TYPES: tuple[RateType, ...] = ("bfloat16", "float16", "tf32")
 Rate = Annotated[float, msgspec.Meta(gt=0, lt=1e21)]
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=300)]
 Count = Annotated[int, msgspec.Meta(gt=0, lt=2**53)]
@@ -33,7 +35,8 @@ class DevicePeaks(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     `source` is the document that states the figures, or how they were measured. `vector_flops_per_s` are the rates of
     its ordinary units by element type, `matrix_flops_per_s` those of its matrix units (tensor cores) for products with
     such operands, dense. `memory_nbytes_per_s` has the rate of each level of memory, `MEMORY` and where the vendor
-    states them caches. `names` are what recorders write for it.
+    states them caches, `cache_nbytes` is the size of the last
+    cache before the memory. `names` are what recorders write for it.
     """
 
     name: Text
@@ -44,6 +47,7 @@ class DevicePeaks(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     names: tuple[Text, ...] = ()
     memory_nbytes: Count | None = None
     multiprocessors: Count | None = None
+    cache_nbytes: Count | None = None
     boost_clock_hz: Rate | None = None
     threads: Count | None = None
     is_measured: bool = False
@@ -55,6 +59,11 @@ class DevicePeaks(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
         if rate_type is None:
             return None
         return self.matrix_flops_per_s.get(rate_type) or self.vector_flops_per_s.get(rate_type)
+
+    def find_fastest_type(self) -> RateType | None:
+        """Return the type of `TRAINING_TYPES` in which the matrix units are fastest; None where they take none."""
+        known = [name for name in TRAINING_TYPES if name in self.matrix_flops_per_s]
+        return max(known, key=self.matrix_flops_per_s.__getitem__, default=None)
 
 
 class PeaksFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

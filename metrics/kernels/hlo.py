@@ -1,8 +1,8 @@
 """What kernels compute by the instructions of XLA's compiled programs that they ran (`Trace.instructions`).
 
-A kernel that XLA generated has the name of its instruction, which is that of the fusion's root and says little. The
-opcodes fused in it say more: the category is that of the most expensive group (`opcodes.toml`). A library's kernel has
-a name of its own; an instruction only adds what that name does not tell.
+A kernel that XLA generated has the name of its instruction, which is that of the fusion's root only. Its category is
+that of the most expensive group of the opcodes fused in it (`opcodes.toml`). The name of a library's kernel counts more
+than the instruction, which only adds what is missing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SLIM = 8  # rows or columns of a product: a library multiplies a matrix by fewer
 SEPARATOR = r"[^A-Za-z0-9]+"
 
 
-class OpcodeGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _OpcodeGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Opcodes of one category."""
 
     category: Category
@@ -45,7 +45,7 @@ class OpcodeGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     weight: Literal["heavy", "light"] = "heavy"
 
 
-class CallTarget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _CallTarget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A regular expression, searched in what a custom call calls, and what it computes."""
 
     match: str
@@ -55,22 +55,22 @@ class CallTarget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     algorithm: str | None = None
 
 
-class OpcodeTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _OpcodeTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The file `opcodes.toml`."""
 
     schema: Literal["deepprof.opcodes/1"]
     source: str
-    groups: tuple[OpcodeGroup, ...]
-    targets: tuple[CallTarget, ...]
+    groups: tuple[_OpcodeGroup, ...]
+    targets: tuple[_CallTarget, ...]
     precisions: dict[str, Precision]
     algorithms: dict[str, Precision]
 
 
 @cache
-def load_opcodes() -> OpcodeTable:
+def load_opcodes() -> _OpcodeTable:
     """Return what opcodes and custom calls compute."""
     text = files(__package__).joinpath("opcodes.toml").read_text(encoding="utf-8")
-    return msgspec.convert(tomllib.loads(text), OpcodeTable)
+    return msgspec.convert(tomllib.loads(text), _OpcodeTable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class InstructionDevice:
 
 
 def refine_kinds(trace: Trace, table: pl.DataFrame, of_events: Int64s) -> tuple[pl.DataFrame, Int64s]:
-    """Return a table of kernels' kinds, and the row of each device event in it, with what instructions add to both.
+    """Return a table of kernels' kinds, and the row of device events in it, with what instructions add to both.
 
     `table` has `name`, `operator` and `KERNEL_KINDS`. Kernels of one name have several rows where their instructions
     differ.
@@ -105,7 +105,7 @@ def refine_kinds(trace: Trace, table: pl.DataFrame, of_events: Int64s) -> tuple[
 
 
 def _merge(by_name: pl.DataFrame, by_instruction: pl.DataFrame, instructions: pl.Series) -> pl.DataFrame:
-    """Return kinds by name with what the instructions of these names add: all to XLA's own kernels, else what lacks."""
+    """Return kinds by name with those of the instructions in place of them for XLA's kernels, in gaps for others."""
     own = _plain(by_name["name"]) == _plain(instructions)
     other = by_instruction.rename({name: f"its_{name}" for name in KINDS})
     rows = by_name.hstack(other).with_columns(own=own)
@@ -133,7 +133,7 @@ def _plain(names: pl.Series) -> pl.Series:
 
 
 def _without_repeats(table: pl.DataFrame, of_events: Int64s) -> tuple[pl.DataFrame, Int64s]:
-    """Return the rows that events have, each once, and the row of each event."""
+    """Return the rows that events have, without repetitions, and the row of every event."""
     used, rows = np.unique(of_events[of_events >= 0], return_inverse=True)
     kept = table[used]
     distinct = kept.unique(maintain_order=True).with_row_index("number")
@@ -153,7 +153,7 @@ def find_device(trace: Trace) -> InstructionDevice:
 
 
 def classify_instructions(instructions: pl.DataFrame, device: InstructionDevice) -> pl.DataFrame:
-    """Return what instructions compute, a row each with the schema `KERNEL_KINDS`."""
+    """Return what instructions compute, row by row, with the schema `KERNEL_KINDS`."""
     columns = ("opcode", "target", "parts", "shape", "factors", "precision", "op_name")
     rows = instructions.select(pl.col(columns).fill_null("")).iter_rows(named=True)
     return pl.DataFrame([_classify(row, device) for row in rows], schema=dict(KERNEL_KINDS))
@@ -195,7 +195,7 @@ def _choose_category(parts: Sequence[str], op_name: str) -> tuple[Category, bool
 
 
 def _is_clear(category: Category, heavy: Sequence[Category], all_groups: Sequence[Category]) -> bool:
-    """Return whether a category stands out of all those of the parts."""
+    """Return whether a category is without doubt that of the whole."""
     if category in PRODUCTS or category == "communication":
         return True
     if category == "embedding_index":
@@ -235,7 +235,7 @@ def _choose_precision(row: Mapping[str, str], device: InstructionDevice) -> tupl
 
 
 def _choose_float32(wanted: str, device: InstructionDevice) -> tuple[Precision, Unit | None, bool]:
-    """Return how products of float32 are computed: XLA allows TF32 unless the highest precision is asked for."""
+    """Return how products of float32 are computed: XLA allows TF32 below the highest precision."""
     if device.is_amd:
         return "fp32", None, False
     has_tf32 = device.peaks is None or "tf32" in device.peaks.matrix_flops_per_s

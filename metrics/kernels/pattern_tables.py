@@ -54,9 +54,9 @@ class TypePattern(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
 class PatternTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A file of patterns; of several that match a name the first one counts. Files are searched by `priority`.
 
-    Only names in which `names` is found, if it is given, are searched. A table about operators tells what operators
-    compute: on the CPU they are the kernels, elsewhere they tell what the kernels are for that they launch. Of `types` the first one with a precision that
-    is found in a product's name gives the precision, and the first one with a unit the unit.
+    Only names in which `names` is found, if it is given, are searched. Of `types` the first one with a precision that
+    is found in a product's name gives the precision, and the first one with a unit the unit. A table about operators
+    describes what operators compute: on the CPU these are the kernels, elsewhere they launch kernels.
     """
 
     schema: Literal["deepprof.kernels/1"]

@@ -1,4 +1,4 @@
-"""Names that say what XLA's kernels are for: `fusion.12` becomes `fusion.12 [mlp/dot_general]`.
+"""Names that include what XLA's kernels are for: `fusion.12` becomes `fusion.12 [mlp/dot_general]`.
 
 They are for readers only. The miner's alphabet, and all that is compared between recordings, keeps the names that the
 recorder wrote.
@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import lru_cache
+from itertools import islice
 
 import polars as pl
 
-from deepprof.collectors.importers.xla.hlo_reader import split_scopes
+from deepprof.collectors.importers.xla.name_scopes import split_scopes
 from deepprof.collectors.trace import Trace
 
 SCOPES = 2  # the innermost ones are named
 SCOPE_CHARS = 40
 ALIASES = 10_000  # only artificial traces have more instructions
 PLAIN = r"[^A-Za-z0-9]+"
-# Scopes that JAX adds: they say how a function was called, not what it is for.
+# Scopes that JAX adds: how a function was called, not what it is for.
 ADDED = re.compile(
     r"main|while|body|cond|branch_\d+(?:_fun)?|closed_call|core_call|pjit|shard_map|remat\d?|checkpoint"
     r"|rematted_computation|custom_(?:jvp|vjp)_call(?:_jaxpr)?|jvp|transpose|vmap|jit|lambda|"
@@ -29,7 +31,7 @@ MARKS = re.compile(r"[<>(){}\[\]:;,\s]+")  # they would end, or begin, a part of
 
 
 def name_instructions(trace: Trace) -> Trace:
-    """Return the trace with readable names, of ids of their own, for the kernels that XLA generated.
+    """Return the trace with readable names, under new ids, for the kernels that XLA generated.
 
     A kernel has one where the instruction that it ran is known and has its name. Kernels of one name that ran different
     programs have different ones. Other tables keep their names.
@@ -74,11 +76,12 @@ def _write_names(trace: Trace, pairs: pl.DataFrame) -> pl.DataFrame:
     return rows.select("name_id", "instruction", alias=pl.format("{} [{}]", "name", "text"))
 
 
+@lru_cache(maxsize=ALIASES)
 def _write_purpose(op_name: str, target: str) -> str:
-    """Return the innermost scopes of an operation, else what its custom call calls; empty where neither is known."""
-    scopes = [_unwrap(scope) for scope in split_scopes(op_name)]
-    named = [scope for scope in scopes if not ADDED.fullmatch(scope)]
-    return "/".join(scope[:SCOPE_CHARS] for scope in named[-SCOPES:]) or MARKS.sub("_", target)[:SCOPE_CHARS]
+    """Return the innermost scopes of an operation, else what its custom call calls, else an empty text."""
+    scopes = (_unwrap(scope) for scope in reversed(split_scopes(op_name)))
+    named = list(islice((scope[:SCOPE_CHARS] for scope in scopes if not ADDED.fullmatch(scope)), SCOPES))
+    return "/".join(reversed(named)) or MARKS.sub("_", target)[:SCOPE_CHARS]
 
 
 def _unwrap(scope: str) -> str:

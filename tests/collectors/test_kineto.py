@@ -268,7 +268,7 @@ def test_memory_marks(read):
     assert trace.accounting.dropped == {"invalid-bytes": 1}
 
 
-def test_details_only_on_request(read):
+def test_operands_unless_left_out_and_call_stacks_on_request(read):
     shaped = {"Input Dims": [[2, 3], []], "Input type": ["float", "Scalar"], "Call stack": "a.py(1): f;b.py(2): g"}
     concrete = {"Input Strides": [[3, 1], []], "Concrete Inputs": ["", "[1, 1]"]}
     events = [
@@ -286,4 +286,9 @@ def test_details_only_on_request(read):
     assert trace.host_events["stack_id"].to_list() == [None, 0, 1, 0]
     assert trace.stacks.rows() == [(0, "a.py(1): f;b.py(2): g"), (1, "c.py(3): h")]
     plain = read(events)
-    assert (plain.operands.height, plain.stacks.height, plain.host_events["stack_id"].null_count()) == (0, 0, 4)
+    assert plain.operands.equals(trace.operands)
+    assert (plain.stacks.height, plain.host_events["stack_id"].null_count()) == (0, 4)
+    bare = read(events, shapes=False)
+    assert (bare.operands.height, bare.stacks.height, bare.host_events["stack_id"].null_count()) == (0, 0, 4)
+    stacks = read(events, details=True, shapes=False)
+    assert (stacks.operands.height, stacks.stacks.height) == (0, 2)

@@ -80,17 +80,17 @@ def test_impossible_values_are_null_and_a_row_without_any_is_none():
 # Formats
 
 
-def test_kineto_has_them_only_with_details(read):
+def test_kineto_has_them_unless_shapes_are_left_out(read):
     args = {"registers per thread": 32, "shared memory": 2112, "grid": [1568, 1, 4], "block": [256, 1, 1]}
     events = [
         kernel(ts=9, **args),
         kernel(ts=1),
         kernel(ts=5, **{**args, "grid": "wide", "registers per thread": None}),
     ]
-    trace = read(events, details=True)
+    trace = read(events)
     assert trace.launch_shapes.rows() == [(1, None, 2112, None, 256), (2, 32, 2112, 6272, 256)]
-    assert read(events).launch_shapes.is_empty()
-    assert read([event("cpu_op", "aten::add", 1, 1)], details=True).launch_shapes.is_empty()
+    assert read(events, shapes=False).launch_shapes.is_empty()
+    assert read([event("cpu_op", "aten::add", 1, 1)]).launch_shapes.is_empty()
 
 
 def test_kineto_on_amd_states_the_grid_of_some_calls_in_threads(read):
@@ -102,13 +102,13 @@ def test_kineto_on_amd_states_the_grid_of_some_calls_in_threads(read):
     }
     calls = [event("cuda_runtime", name, at, 1, correlation=at) for at, name in names.items()]
     kernels = [kernel(ts=at + 9, correlation=at, grid=[65536, 2, 1], block=[256, 1, 1]) for at in (*names, 5)]
-    shapes = read([*calls, *kernels], details=True).launch_shapes
+    shapes = read([*calls, *kernels]).launch_shapes
     assert shapes["grid"].to_list() == [131072, 512, 131072, 512, 131072]
 
 
-def test_kineto_collectives_are_the_same_with_details(read):
+def test_kineto_collectives_have_them_too(read):
     args = {"Collective name": "allreduce", "Group size": 8, "grid": [2, 1, 1]}
-    trace = read([kernel("nccl", ts=9, **args), kernel(ts=1, grid=[3, 1, 1])], details=True)
+    trace = read([kernel("nccl", ts=9, **args), kernel(ts=1, grid=[3, 1, 1])])
     assert trace.collectives.select("event", "collective", "group_size").rows() == [(1, "allreduce", 8)]
     assert trace.launch_shapes["grid"].to_list() == [3, 2]
 
@@ -120,15 +120,15 @@ def test_nsys_adds_static_and_dynamic_memory_and_keeps_to_the_sorted_rows(tmp_pa
     path = nsys_database.build(
         tmp_path / "a.sqlite", CUPTI_ACTIVITY_KIND_KERNEL=kernels, CUPTI_ACTIVITY_KIND_MEMCPY=copies
     )
-    trace = Nsys().read(path, details=True)
+    trace = Nsys().read(path)
     assert trace.launch_shapes.rows() == [(0, 40, 1536, 12, None), (2, 40, 1536, 24, 256)]
-    assert Nsys().read(path).launch_shapes.is_empty()
+    assert Nsys().read(path, shapes=False).launch_shapes.is_empty()
 
 
 def test_nsys_without_the_columns_has_none(tmp_path):
     kernels = nsys_database.rows(nsys_database.KERNEL, {})
     path = nsys_database.build(tmp_path / "a.sqlite", CUPTI_ACTIVITY_KIND_KERNEL=kernels)
-    assert Nsys().read(path, details=True).launch_shapes.is_empty()
+    assert Nsys().read(path).launch_shapes.is_empty()
 
 
 @pytest.mark.parametrize("layout", ["3.0", "4.1"])
@@ -142,9 +142,9 @@ def test_rocpd_states_a_grid_in_threads(tmp_path, layout):
     sides = {"workgroup_size_x": 64, "workgroup_size_y": 4, "grid_size_x": 640, "grid_size_y": 8, "grid_size_z": 3}
     writer.kernel(1, 10, 20, group_segment_size=2048, **sides)
     writer.close()
-    trace = Rocpd().read(tmp_path / "a.db", details=True)
+    trace = Rocpd().read(tmp_path / "a.db")
     assert trace.launch_shapes.rows() == [(1, 96, 2048, 60, 256), (2, None, 0, 1, 64)]
-    plain = Rocpd().read(tmp_path / "a.db")
+    plain = Rocpd().read(tmp_path / "a.db", shapes=False)
     assert plain.launch_shapes.is_empty()
     assert plain.device_events.equals(trace.device_events)
 
@@ -153,7 +153,7 @@ def rocprof_json(path: Path, **lists: Any) -> Trace:
     made = process(**lists)
     made["kernel_symbols"][0] |= {"arch_vgpr_count": 28, "accum_vgpr_count": 4}
     path.write_text(json.dumps({"rocprofiler-sdk-tool": [made]}))
-    return Rocprof().read(path, details=True)
+    return Rocprof().read(path)
 
 
 def shaped(start: int, **info: Any) -> dict[str, Any]:
@@ -169,7 +169,7 @@ def test_rocprof_json_has_them_in_dispatches_and_in_counted_ones(tmp_path):
     counted = [{"dispatch_data": {**shaped(7)}}]
     trace = rocprof_json(tmp_path / "b.json", counter_collection=counted)
     assert trace.launch_shapes.select("grid", "block").rows() == [(5, 128)]
-    assert Rocprof().read(tmp_path / "a.json").launch_shapes.is_empty()
+    assert Rocprof().read(tmp_path / "a.json", shapes=False).launch_shapes.is_empty()
 
 
 def test_rocprof_json_of_another_shape_loses_that_record_alone_and_counts_it(tmp_path):
@@ -200,8 +200,8 @@ CSVS = {
 def test_csv_of_each_version(tmp_path, header, row):
     path = tmp_path / "kernel_trace.csv"
     path.write_text(f"{header}\n{row}\n")
-    assert Rocprof().read(path, details=True).launch_shapes.rows() == [(0, 12, 512, 192, 256)]
-    assert Rocprof().read(path).launch_shapes.is_empty()
+    assert Rocprof().read(path).launch_shapes.rows() == [(0, 12, 512, 192, 256)]
+    assert Rocprof().read(path, shapes=False).launch_shapes.is_empty()
 
 
 def test_rpd_has_grid_and_block_and_divides_where_a_call_takes_threads(tmp_path):
@@ -215,9 +215,9 @@ def test_rpd_has_grid_and_block_and_divides_where_a_call_takes_threads(tmp_path)
         rocpd_api_ops=[{"api_id": at, "op_id": at} for at in (1, 2)],
         rocpd_kernelapi=[{"api_ptr_id": at, "stream": "0x0", **sides} for at in (1, 2)],
     )
-    trace = Rpd().read(path, details=True)
+    trace = Rpd().read(path)
     assert trace.launch_shapes.rows() == [(0, None, None, 5376, 256), (1, None, None, 21, 256)]
-    assert Rpd().read(path).launch_shapes.is_empty()
+    assert Rpd().read(path, shapes=False).launch_shapes.is_empty()
 
 
 def test_loose_columns_make_the_table_in_the_order_of_the_trace(tmp_path):
@@ -231,12 +231,12 @@ def test_loose_columns_make_the_table_in_the_order_of_the_trace(tmp_path):
 def test_damaged_files_are_a_trace_or_one_line(tmp_path):
     rocprof_json(tmp_path / "a.json", kernel_dispatch=[shaped(50), shaped(1)])
     content = (tmp_path / "a.json").read_bytes()
-    assert survives(Rocprof(), tmp_path / "damaged.json", content, details=True) > 0
+    assert survives(Rocprof(), tmp_path / "damaged.json", content) > 0
     text = "\n".join(CSVS["rocprofv3"]) + "\n"
-    assert survives(Rocprof(), tmp_path / "damaged.csv", text.encode(), details=True) > 0
+    assert survives(Rocprof(), tmp_path / "damaged.csv", text.encode()) > 0
     args = {"registers per thread": 32, "shared memory": 2112, "grid": [1568, 1, 4], "block": [256, 1, 1]}
     document = json.dumps({"schemaVersion": 1, "traceEvents": [kernel(ts=9, **args), kernel(ts=1, **args)]})
-    assert survives(Kineto(), tmp_path / "kineto.json", document.encode(), details=True) > 0
+    assert survives(Kineto(), tmp_path / "kineto.json", document.encode()) > 0
 
 
 # Parts of a trace
@@ -265,7 +265,7 @@ def test_those_of_a_real_kineto_trace_are_what_its_json_says(traces):
         (a["registers per thread"], a["shared memory"], prod(a["grid"]), prod(a["block"]))
         for a in (s["args"] for s in said)
     )
-    shapes = read_any(path, details=True).launch_shapes
+    shapes = read_any(path).launch_shapes
     assert sorted(shapes.drop("event").rows()) == expected
     assert len(expected) == 154
 
@@ -282,6 +282,6 @@ def test_those_of_a_real_kineto_trace_are_what_its_json_says(traces):
     ],
 )
 def test_every_kernel_of_real_traces_has_its_shape(traces, file, height, first):
-    trace = read_any(traces / file, details=True)
+    trace = read_any(traces / file)
     assert trace.launch_shapes.height == (trace.device_events["activity"] == "kernel").sum() == height
     assert trace.launch_shapes.drop("event").row(0) == first

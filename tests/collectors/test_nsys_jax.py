@@ -316,7 +316,7 @@ def test_a_program_that_cannot_be_read_is_a_note(tmp_path, monkeypatch, damage):
     monkeypatch.setattr(jax_programs, "FILE_NBYTES", 2**20 - 1)
     files = {**FILES, f"{DUMP}.xz": damage(lzma.compress(dumped("jit_f", 3, GEMM)))}
     trace = read(pack(tmp_path / "a", files))
-    assert trace.notes[-1] == "1 compiled program cannot be read: what it ran is known by its names alone"
+    assert trace.notes[-1] == "1 compiled program cannot be read: only names of kernels are known"
     assert (trace.event_instructions.height, trace.device_events.height) == (0, 3)
 
 
@@ -326,7 +326,9 @@ def test_without_protobuf_the_archive_is_read_with_a_note(tmp_path, monkeypatch)
 
     monkeypatch.setattr(jax_programs, "load_schema", refuse)
     trace = read(pack(tmp_path / "a", {**FILES, DUMP: dumped("jit_f", 3, GEMM)}))
-    assert trace.notes[-1].startswith("what its operations compute is not read: `pip install 'deepprof[xplane]'`")
+    assert trace.notes[-1].startswith(
+        "XLA's operations are classified by their names only: `pip install 'deepprof[xplane]'`"
+    )
     assert trace.instructions.is_empty()
 
 

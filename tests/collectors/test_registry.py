@@ -160,7 +160,7 @@ def test_what_an_importer_covers_is_not_read_twice(tmp_path, trace, monkeypatch)
         def accepts(self, head, path):
             return path.suffix in {".a", ".b"}
 
-        def read(self, path, *, details=False):
+        def read(self, path, *, details=False, shapes=True):
             raise NotImplementedError
 
         def covers(self, path):
@@ -179,7 +179,7 @@ def test_a_directory_may_be_a_trace(tmp_path, monkeypatch):
         def accepts(self, head, path):
             return not head and (path / "manifest").exists()
 
-        def read(self, path, *, details=False):
+        def read(self, path, *, details=False, shapes=True):
             names = pl.Series([], dtype=pl.String)
             return Trace(path=path.name, format="folder", names=names, accounting=Accounting(0, 0))
 

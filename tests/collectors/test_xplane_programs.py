@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from deepprof.collectors.importers.xla import hlo_reader, programs
-from deepprof.collectors.importers.xla.hlo_reader import split_scopes
+from deepprof.collectors.importers.xla.name_scopes import split_scopes
 from deepprof.collectors.importers.xla.xplane import XPlane
 from deepprof.collectors.trace import Trace
 from tests.collectors.damage import survives
@@ -112,7 +112,7 @@ def test_a_damaged_program_is_counted_and_the_rest_is_read(tmp_path: Path) -> No
     held = {"jit_step(7)": sound[:40], "jit_eval(8)": sound}
     trace = read(tmp_path, held, ran("dot.1"), ran("dot.1", 8, "jit_eval"))
     assert [stack is None for stack in stacks_of(trace)] == [True, False]
-    assert trace.notes[-1] == "1 compiled program cannot be read: what it ran is known by its names alone"
+    assert trace.notes[-1] == "1 compiled program cannot be read: only names of kernels are known"
 
 
 def test_frames_that_call_each_other_in_a_circle_end(tmp_path: Path) -> None:
@@ -130,6 +130,7 @@ def test_a_program_larger_than_any_is_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, value: int
 ) -> None:
     held = {"jit_step(7)": program("jit_step", [computation(DOT, DOT)], FRAMES)}
+    monkeypatch.setattr(hlo_reader, "WHOLE_NBYTES", 0)
     monkeypatch.setattr(hlo_reader, limit, value)
     trace = read(tmp_path, held, ran("dot.1"))
     assert stacks_of(trace) == [None]

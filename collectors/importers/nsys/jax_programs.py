@@ -1,4 +1,4 @@
-"""The compiled programs in an nsys-jax archive: XLA's dump of each module, `module_0016.jit_train_step.….hlo.pb.xz`."""
+"""The compiled programs in an nsys-jax archive: XLA's dumps of modules, `module_0016.jit_train_step.….hlo.pb.xz`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def attach_operations(
     try:
         schema = load_schema(path) if names else None
     except TraceError as error:
-        notes.append(f"what its operations compute is not read: {error.advice} to have it read")
+        notes.append(f"XLA's operations are classified by their names only: {error.advice} to read its programs")
     else:
         if schema:
             programs = HloPrograms(bytearray(), schema)
@@ -53,7 +53,7 @@ def attach_operations(
 
 
 def _names_any(known: re.Match[str], wanted: Collection[int | str]) -> bool:
-    """Return whether a file's name has the number, or else the name, of a program that is wanted."""
+    """Return whether a file's name has the number or the name of a program among `wanted`."""
     return int(known[1]) in wanted or known[2] in wanted
 
 

@@ -1,4 +1,4 @@
-"""The compiled programs in a profile: what each operation computes, for which line of Python, in which name scopes.
+"""The compiled programs in a profile: what operations compute, for which line of Python, in which name scopes.
 
 XLA keeps that of each instruction, and a fused one has that of one of its parts. Only the programs that ran are
 decoded (`hlo_reader`), instruction by instruction.
@@ -86,7 +86,7 @@ def _number(content: bytearray, message: Span, number: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ProgramTables:
-    """What the compiled programs say of the operations that ran: the tables `Trace.stacks` and `Trace.instructions`."""
+    """The operations of compiled programs that ran: the tables `Trace.stacks` and `Trace.instructions`."""
 
     stacks: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=STACKS))
     instructions: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=INSTRUCTIONS))
@@ -145,7 +145,7 @@ def _attach(batch: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
 def _read_operations(
     used: pl.DataFrame, programs: HloPrograms
 ) -> Iterator[tuple[dict[str, object], HloOperation | None]]:
-    """Yield for each operation in use its program's name and number, and what the program says of it."""
+    """Yield for the operations in use, in order, name and number of their programs, and the operations there."""
     placed = programs.find(used)
     keys, spans = list(programs.spans), list(programs.spans.values())
     known = {
@@ -158,7 +158,7 @@ def _read_operations(
 
 
 def _read_program(programs: HloPrograms, program: Span, wanted: set[str]) -> dict[str, HloOperation]:
-    """Return the wanted operations of a program by name; a program that cannot be read is counted."""
+    """Return the requested operations of a program by name; a program that cannot be read is counted."""
     found: dict[str, HloOperation] = {}
     try:
         for module in _bodies(programs.content, program, 1):
@@ -171,4 +171,4 @@ def _read_program(programs: HloPrograms, program: Span, wanted: set[str]) -> dic
 
 def write_unread(unread: int) -> str:
     """Return the note on compiled programs that could not be read."""
-    return f"{counted(unread, 'compiled program')} cannot be read: what it ran is known by its names alone"
+    return f"{counted(unread, 'compiled program')} cannot be read: only names of kernels are known"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -12,9 +13,9 @@ import polars as pl
 from deepprof.collectors.names.short import shorten
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.frameworks import advise
-from deepprof.diagnosis.judgement import FindingTexts, format_ms, format_percent
+from deepprof.diagnosis.judgement import FindingTexts, SeverityLimits, format_ms, format_percent
 from deepprof.diagnosis.rule import rule
-from deepprof.diagnosis.work_claims import WorkClaim
+from deepprof.diagnosis.work_claims import LIMITS, WorkClaim
 from deepprof.diagnosis.work_evidence import is_at_work, is_large, write_per, write_share
 from deepprof.metrics.kernels.loop_work import LoopWork
 from deepprof.metrics.kernels.runs import list_typed, sum_typed, widen
@@ -22,6 +23,8 @@ from deepprof.metrics.kernels.runs import list_typed, sum_typed, widen
 Bools = npt.NDArray[np.bool_]
 
 LEAST = 0.15  # of the computing time: a lookup of tokens takes a percent of it
+REMARK = SeverityLimits(warning=math.inf, critical=math.inf)  # the rows must be read
+CERTAINTY = 0.6  # how the rows are spread decides what can be saved
 BESIDE = 2  # kernels between a sort of indices and what it is for
 TABLES = r"(?i)split_embedding|fbgemm|permute_pooled_embs|embedding_bag|EmbeddingBag"
 ADDS = r"(?i)scatter|backward|index_put|index_add|indexing_backward|compute_grad_weight|sum_and_scatter|IndexedSlices"
@@ -36,6 +39,7 @@ class _Access:
     assumption: str
     advice: str
     special: dict[str, str]
+    limits: SeverityLimits = LIMITS
 
 
 OF_TABLES = _Access(
@@ -74,6 +78,7 @@ READING = _Access(
     assumption="if the rows have half as many bytes, or are read in the order in which they lie",
     advice="Read rows once, sorted by index, and in a narrower type.",
     special={"pytorch": "index_select reads whole rows at once; indexing by several tensors element by element."},
+    limits=REMARK,
 )
 
 
@@ -90,7 +95,12 @@ def embedding_bound(seen: LoopWork) -> Iterator[Finding]:
         return
     access = _choose(kernels)
     claim = WorkClaim(
-        rule="embedding-bound", seen=seen, kernels=kernels, saved_ns=access.saved_ratio * taken_ns, certainty=0.6
+        rule="embedding-bound",
+        seen=seen,
+        kernels=kernels,
+        saved_ns=access.saved_ratio * taken_ns,
+        limits=access.limits,
+        certainty=CERTAINTY,
     )
     yield claim.conclude(_write(claim, access), {"largest_kernel": shorten(kernels["name"][0])})
 

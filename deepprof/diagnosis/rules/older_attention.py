@@ -49,7 +49,7 @@ def _conclude(claim: WorkClaim) -> Finding:
     """Return the finding on kernels of FlashAttention 2."""
     seen, saved_ns = claim.seen, claim.saved_ns
     texts = FindingTexts(
-        title=f"{write_share(claim.work_share)} is FlashAttention 2, which does not use all that {seen.device_name} has",
+        title=f"{write_share(claim.work_share)} is FlashAttention 2, which does not use all of {seen.device_name}",
         summary=(
             f"{describe_kernels(seen, claim.kernels)}. At most {format_ms(saved_ns)} of {name_whole(seen)} "
             f"({format_percent(seen.share(saved_ns))}) could be saved, if the same attention runs {TIMES:g} times as "

@@ -74,8 +74,8 @@ def _find_by_shapes(seen: LoopWork) -> Iterator[Finding]:
     lost = [row | {"lost_ns": _estimate_lost(row, usual)} for row in odd]
     found = sorted((row for row in lost if row["lost_ns"] > 0), key=lambda row: -row["lost_ns"])
     if found and seen.share(sum(row["lost_ns"] for row in found)) >= REMARK:
-        kernels = keep_kernels(seen, pl.DataFrame({"kernel": [row["kernel"] for row in found]}))
-        yield _conclude(seen, kernels, found)
+        columns = ("kernel", "kernels", "device_ns")
+        yield _conclude(seen, keep_kernels(seen, pl.DataFrame(found).select(columns)), found)
 
 
 def _find_by_names(seen: LoopWork) -> Iterator[Finding]:

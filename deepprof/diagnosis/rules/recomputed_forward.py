@@ -11,12 +11,16 @@ from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.judgement import FindingTexts, SeverityLimits, format_ms, format_percent
 from deepprof.diagnosis.rule import rule
 from deepprof.diagnosis.work_claims import WorkClaim
-from deepprof.diagnosis.work_evidence import describe_kernels, is_enough, name_whole
-from deepprof.metrics.cost.recomputation import mark_recomputed
+from deepprof.diagnosis.work_evidence import is_enough, name_whole
+from deepprof.metrics.annotation.device_segments import find_window
+from deepprof.metrics.contexts.backward import ENGINE
+from deepprof.metrics.contexts.tree import ContextTree
+from deepprof.metrics.cost.recomputation import find_recomputed, mark_recomputed
 from deepprof.metrics.kernels.loop_work import LoopWork
+from deepprof.metrics.operators import is_stand_in
 
 LEAST = 0.1  # of the computing time
-LIMITS = SeverityLimits(warning=0.25, critical=2.0)  # of an iteration: the whole forward pass; it is chosen, so no more
+LIMITS = SeverityLimits(warning=2.0, critical=2.0)  # of an iteration: never, as it was chosen
 CERTAINTY = 0.7  # the memory may be needed
 TRADE = (
     "Checkpoint fewer layers if memory allows: those with the largest activations for their time, or only every second "
@@ -30,33 +34,62 @@ def recomputed_forward(seen: LoopWork) -> Iterator[Finding]:
     """Yield `recomputed-forward` where the forward pass runs again for a tenth of the computing time."""
     if seen.contexts is None or not is_enough(seen):
         return
-    again, why_unknown = mark_recomputed(seen.trace, seen.contexts.tree)
-    if why_unknown is None and again.any():
-        yield from _judge(seen, again)
+    tree = seen.contexts.tree
+    if is_stand_in(seen.trace):
+        kernels, taken_ns = _measure_operators(seen, tree)
+    else:
+        kernels, taken_ns = _measure_kernels(seen, tree)
+    if seen.work_share(taken_ns) >= LEAST:
+        yield _conclude(seen, kernels, taken_ns)
 
 
-def _judge(seen: LoopWork, again: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Iterator[Finding]:
-    """Yield the finding; `again` are the device events that run a part of the forward pass again."""
+def _measure_kernels(seen: LoopWork, tree: ContextTree) -> tuple[pl.DataFrame, float]:
+    """Return the kernels that run a part of the forward pass again, and their time per iteration."""
+    again, why_unknown = mark_recomputed(seen.trace, tree)
+    if why_unknown is not None or not again.any():
+        return seen.work.kernels.clear(), 0.0
     rows = seen.kernels.filter(pl.Series(again[seen.kernels["event"].to_numpy()], dtype=pl.Boolean))
     own = rows.group_by("kind").agg(
         kernels=pl.len() / seen.iterations, time_ns=pl.col("part_ns").sum() / seen.iterations
     )
     kernels = seen.work.kernels.drop("kernels", "time_ns").join(own, on="kind", maintain_order="left")
-    kernels = kernels.filter(pl.col("category") != "communication")
-    taken_ns = float(kernels["time_ns"].sum())
-    if seen.work_share(taken_ns) < LEAST:
-        return
+    computing = kernels.filter(pl.col("category") != "communication")
+    return computing, float(computing["time_ns"].sum())
+
+
+def _measure_operators(seen: LoopWork, tree: ContextTree) -> tuple[pl.DataFrame, float]:
+    """Return the backward operators of a processor in which operators run again, and the time of these per iteration.
+
+    There the outermost operators take the place of kernels: what runs again is inside of those of the backward pass.
+    """
+    again, why_unknown = find_recomputed(tree.slices, seen.trace.names)
+    if why_unknown is not None or not again.any():
+        return seen.work.kernels.clear(), 0.0
+    slices = tree.slices
+    begin = seen.loop.usual["start_ns"].to_numpy()
+    end = begin + seen.loop.usual["iteration_ns"].to_numpy()
+    outermost = again & ~np.append(again, False)[slices.parent] & (find_window(begin, end, slices.start) >= 0)
+    last = np.zeros(len(slices.end), np.int64)  # what a backward node runs again ends then; the node begins with it
+    np.maximum.at(last, slices.parent[outermost], slices.end[outermost])
+    taken_ns = float((last - slices.start)[last > 0].sum()) / seen.iterations
+    around = seen.work.kernels.filter(pl.col("name").str.starts_with(ENGINE))
+    return around, taken_ns
+
+
+def _conclude(seen: LoopWork, kernels: pl.DataFrame, taken_ns: float) -> Finding:
+    """Return the finding."""
     claim = WorkClaim(
         rule="recomputed-forward", seen=seen, kernels=kernels, saved_ns=taken_ns, limits=LIMITS, certainty=CERTAINTY
     )
     texts = FindingTexts(
-        title=f"{format_percent(claim.work_share)} of the computing time runs a part of the forward pass again",
+        title=(
+            f"{format_percent(seen.work_share(taken_ns))} of the computing time runs a part of the forward pass again"
+        ),
         summary=(
-            f"Activation checkpointing: inside the backward pass {describe_kernels(seen, kernels)}. Without it "
-            f"{name_whole(seen)} would take at most {format_ms(taken_ns)} less "
-            f"({format_percent(seen.share(taken_ns))}), and activations would stay in memory. Results are the same; "
-            "compare the peak of memory."
+            f"Activation checkpointing: inside the backward pass {format_ms(taken_ns)} of {name_whole(seen)} "
+            f"({format_percent(seen.share(taken_ns))}) compute what was computed before. At most that could be saved, "
+            "and activations would stay in memory instead. Results are the same; compare the peak of memory."
         ),
         advice=TRADE,
     )
-    yield claim.conclude(texts, {})
+    return claim.conclude(texts, {"recomputed_ns_per_iteration": round(taken_ns)})

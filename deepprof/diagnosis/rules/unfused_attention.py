@@ -13,10 +13,11 @@ from deepprof.diagnosis.rule import rule
 from deepprof.diagnosis.work_claims import WorkClaim
 from deepprof.diagnosis.work_evidence import is_enough, name_whole, share_of_kernels, weigh_names
 from deepprof.metrics.kernels.loop_work import LoopWork
-from deepprof.metrics.kernels.written_attention import find_written_attention
+from deepprof.metrics.kernels.written_attention import PRODUCT, find_written_attention
 from deepprof.plurals import counted
 
 LEAST = 0.04  # of the kernels' time: the sequence of kernels leaves no doubt, but less is not worth a change
+OF_PRODUCTS = 0.5  # of the time of both products is at most that of writing and reading scores
 CERTAINTY = 0.85
 FUSE = "Compute attention in one fused kernel."
 FUSE_IN = {
@@ -35,10 +36,12 @@ def unfused_attention(seen: LoopWork) -> Iterator[Finding]:
     """Yield `unfused-attention` where softmax, masks and dropout between two products take much of the time."""
     if not is_enough(seen):
         return
-    between = find_written_attention(seen.kernels, seen.kinds.table)
-    saved_ns = float(between["part_ns"].sum()) / seen.iterations
-    if saved_ns and share_of_kernels(seen, saved_ns) >= LEAST:
-        yield _conclude(seen, between, saved_ns)
+    found = find_written_attention(seen.kernels, seen.kinds.table)
+    taken_ns = found.group_by(pl.col("category") == PRODUCT, maintain_order=True).agg(pl.col("part_ns").sum())
+    sums = {product: ns / seen.iterations for product, ns in taken_ns.iter_rows()}
+    if share_of_kernels(seen, sums.get(False, 0.0)) >= LEAST:
+        saved_ns = sums[False] + OF_PRODUCTS * sums.get(True, 0.0)
+        yield _conclude(seen, found.filter(pl.col("category") != PRODUCT), saved_ns)
 
 
 def _conclude(seen: LoopWork, between: pl.DataFrame, saved_ns: float) -> Finding:
@@ -61,10 +64,11 @@ def _conclude(seen: LoopWork, between: pl.DataFrame, saved_ns: float) -> Finding
         ),
         summary=(
             f"Between {counted(pairs, 'pair')} of products {'' if seen.loop.single else 'per iteration '}run "
-            f"{counted(float(kernels['kernels'].sum()), 'kernel')} for {format_ms(saved_ns)}, {_name(softmax_ns)}. A "
-            f"fused kernel keeps the scores on the chip: at most these {format_ms(saved_ns)} of {name_whole(seen)} "
-            f"({format_percent(seen.share(saved_ns))}) could be saved, if the products take no longer in it. It sums "
-            "in another order, which changes the last digits; measure the time of an iteration and the peak of memory."
+            f"{counted(float(kernels['kernels'].sum()), 'kernel')} for {format_ms(claim.taken_ns)}, "
+            f"{_name(softmax_ns)}. A fused kernel keeps the scores on the chip: at most {format_ms(saved_ns)} of "
+            f"{name_whole(seen)} ({format_percent(seen.share(saved_ns))}) could be saved, this time and half of that "
+            "of the products, which write and read the scores. It sums in another order, which changes the last "
+            "digits; measure the time of an iteration and the peak of memory."
         ),
         advice=advise(seen.trace, FUSE, **FUSE_IN),
     )

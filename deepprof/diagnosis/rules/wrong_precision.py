@@ -11,20 +11,23 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from deepprof.diagnosis.fallbacks import ANY
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.frameworks import advise
 from deepprof.diagnosis.judgement import FindingTexts, format_ms, format_percent
-from deepprof.diagnosis.products import find_products, find_rates
+from deepprof.diagnosis.products import find_products, find_rates, keep_kernels
 from deepprof.diagnosis.rule import rule
 from deepprof.diagnosis.work_claims import WorkClaim
 from deepprof.diagnosis.work_evidence import describe_kernels, is_enough, name_whole, share_of_kernels, weigh_names
 from deepprof.metrics.cost.product_rates import ProductRates
-from deepprof.metrics.cost.roofs import RateType, add_roofs
+from deepprof.metrics.cost.roofs import DevicePeaks, RateType, add_roofs
 from deepprof.metrics.kernels.kinds import PRODUCTS
 from deepprof.metrics.kernels.loop_work import LoopWork
+from deepprof.metrics.operators import is_stand_in
 
 MUCH_FASTER = 1.5  # times: less is lost again in conversions
 LEAST = 0.08  # of the kernels' time: what is smaller is no reason to change a model's types
+LEAST_SAVED = 0.04  # of it: what memory limits gains little
 CERTAINTY = 0.8  # it may be wanted
 NOT_RECORDED = 0.5  # of the certainty, where the device is not known
 # Products of a vector or of few values: memory limits them in every type.
@@ -42,7 +45,7 @@ IN_TF32 = {
     ),
 }
 IN_HALF = {
-    "pytorch": "Run forward pass and loss under torch.autocast('cuda', dtype=torch.{type}){scaler}.",
+    "pytorch": "Run forward pass and loss under torch.autocast('{where}', dtype=torch.{type}){scaler}.",
     "jax": "Use arrays of {type}, or a policy of jmp that computes in {type}.",
     "tensorflow": "Call tf.keras.mixed_precision.set_global_policy('mixed_{type}').",
 }
@@ -51,6 +54,8 @@ ACCURACY = {
     "bfloat16": "bfloat16 has 7 bits of mantissa and the range of float32",
     "float16": "float16 has 10 bits of mantissa and a small range, so that losses must be scaled",
 }
+AS_NEAR = "the products stay as near to their peak"
+AT_ROOF = "those that arithmetic limits come to the roof that their shapes have"
 ONLY_CONVOLUTIONS = (
     " TF32 is on for convolutions only: torch.backends.cuda.matmul.allow_tf32 is off, which is PyTorch's default, "
     "while that of cuDNN is on."
@@ -68,7 +73,10 @@ ALIGN = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _SlowProducts:
-    """Products that a `faster` type, or unit, would speed up `times`-fold; `unit` are words for where they run now."""
+    """Products that a `faster` type, or unit, would speed up `times`-fold; `unit` are words for where they run now.
+
+    `saved_ns` is a bound under a `condition`, in words.
+    """
 
     kernels: pl.DataFrame
     what: str
@@ -76,6 +84,7 @@ class _SlowProducts:
     faster: RateType
     times: float
     saved_ns: float
+    condition: str = AS_NEAR
 
 
 @rule("wrong-precision", subject="work")
@@ -84,10 +93,19 @@ def wrong_precision(seen: LoopWork) -> Iterator[Finding]:
     rates = find_rates(seen) if is_enough(seen) else None
     if rates is None:
         return
-    found = [*_list_float32(seen, rates), *_list_half(seen, rates)]
-    large = [each for each in found if share_of_kernels(seen, float(each.kernels["time_ns"].sum())) >= LEAST]
+    if is_stand_in(seen.trace):
+        found = [*_list_operators(seen, rates)]
+    else:
+        found = [*_list_float32(seen, rates), *_list_half(seen, rates)]
+    large = [each for each in found if _is_large(seen, each)]
     if large:
         yield _conclude(seen, rates, max(large, key=lambda each: each.saved_ns))
+
+
+def _is_large(seen: LoopWork, slow: _SlowProducts) -> bool:
+    """Return whether products take so long, and could save so much, that it is worth a word."""
+    taken_ns = float(slow.kernels["time_ns"].sum())
+    return share_of_kernels(seen, taken_ns) >= LEAST and share_of_kernels(seen, slow.saved_ns) >= LEAST_SAVED
 
 
 def _list_float32(seen: LoopWork, rates: ProductRates) -> Iterator[_SlowProducts]:
@@ -100,7 +118,8 @@ def _list_float32(seen: LoopWork, rates: ProductRates) -> Iterator[_SlowProducts
         kernels = _keep_products(seen, "fp32", unit)
         if faster and times >= MUCH_FASTER and not kernels.is_empty():
             saved_ns = _add_up_saved(seen, kernels, faster, times)
-            yield _SlowProducts(kernels, "float32 products", words, faster, times, saved_ns)
+            condition = AS_NEAR if find_products(seen) is None else AT_ROOF
+            yield _SlowProducts(kernels, "float32 products", words, faster, times, saved_ns, condition)
 
 
 def _list_half(seen: LoopWork, rates: ProductRates) -> Iterator[_SlowProducts]:
@@ -122,31 +141,54 @@ def find_faster_type(rates: ProductRates) -> RateType | None:
 
 
 def _keep_products(seen: LoopWork, precision: str, unit: str) -> pl.DataFrame:
-    """Return the kernels of products of a type on a unit, without those that memory limits in every type."""
+    """Return the kernels of products of a type on a unit, without fallbacks and what memory limits in any type."""
     products = pl.col("category").is_in(PRODUCTS) & (pl.col("precision") == precision) & (pl.col("unit") == unit)
-    return seen.work.kernels.filter(products & ~pl.col("name").str.contains(LIMITED_BY_MEMORY))
+    return seen.work.kernels.filter(products & ~pl.col("name").str.contains(f"{LIMITED_BY_MEMORY}|{ANY}"))
+
+
+def _list_operators(seen: LoopWork, rates: ProductRates) -> Iterator[_SlowProducts]:
+    """Yield the products in float32 of a program on a processor, by the types of their operands."""
+    faster, known = find_faster_type(rates), find_products(seen)
+    if faster is None or known is None:
+        return
+    slow = known.table.filter(pl.col("product_dtype") == "float32")
+    operators = keep_kernels(seen, slow)
+    if not operators.is_empty():
+        saved_ns = float(_measure_gains(slow, known.peaks, faster)["gain_ns"].sum())
+        times = rates.times[faster]
+        yield _SlowProducts(operators, "float32 products", "ordinary units", faster, times, saved_ns, AT_ROOF)
 
 
 def _add_up_saved(seen: LoopWork, kernels: pl.DataFrame, faster: RateType, times: float) -> float:
-    """Return what the faster type saves at most: by shapes where they were recorded, else as if nothing limited it."""
-    share = pl.lit(1 - 1 / times)
+    """Return what the faster type saves at most: by shapes where they were recorded, else by the ratio of rates."""
+    share = 1 - 1 / times
     known = find_products(seen)
     if known is None:
-        return float(kernels.select(pl.col("time_ns") * share).sum().item())
+        return share * float(kernels["time_ns"].sum())
     slow = known.table.filter(pl.col("product_dtype") == "float32")
-    size = 1.0 if faster == "tf32" else 0.5
-    bare = slow.drop("ideal_ns", "bound", "roof_ratio").with_columns(
-        product_dtype=pl.lit(faster), nbytes=pl.col("nbytes") * size
-    )
     gains = (
-        slow.with_columns(
-            gain=pl.col("device_ns") * (1 - add_roofs(bare, known.peaks)["ideal_ns"] / pl.col("ideal_ns"))
-        )
+        _measure_gains(slow, known.peaks, faster)
         .group_by("kernel")
-        .agg(gain=(pl.col("gain").sum() / pl.col("device_ns").sum()).clip(0, 1 - 1 / times))
+        .agg(gain=pl.col("gain_ns").sum() / pl.col("device_ns").sum())
     )
     rows = kernels.join(gains, left_on="name", right_on="kernel", how="left", maintain_order="left")
-    return float(rows.select(pl.col("time_ns") * pl.col("gain").fill_null(share)).sum().item())
+    return float((rows["time_ns"] * rows["gain"].fill_null(share)).sum())
+
+
+def _measure_gains(products: pl.DataFrame, peaks: DevicePeaks, faster: RateType) -> pl.DataFrame:
+    """Return products in float32 with `gain_ns`, what each would save in a faster type at most.
+
+    One that arithmetic limits may reach its roof, as kernels for matrix units come nearer to it than others; one that
+    memory limits saves in proportion to its bytes.
+    """
+    size = 1.0 if faster == "tf32" else 0.5
+    bare = products.drop("ideal_ns", "bound", "roof_ratio").with_columns(
+        product_dtype=pl.lit(faster), nbytes=pl.col("nbytes") * size
+    )
+    rows = products.with_columns(faster_ns=add_roofs(bare, peaks)["ideal_ns"])
+    limited = pl.col("device_ns") * (1 - pl.col("faster_ns") / pl.col("ideal_ns"))
+    whole = pl.when(pl.col("bound") == "compute").then(pl.col("device_ns") - pl.col("faster_ns")).otherwise(limited)
+    return rows.with_columns(gain_ns=pl.min_horizontal(whole, "device_ns").clip(0))
 
 
 def _conclude(seen: LoopWork, rates: ProductRates, slow: _SlowProducts) -> Finding:
@@ -177,10 +219,15 @@ def _compare(rates: ProductRates, slow: _SlowProducts) -> str:
     """Return the end of the title: what would run them faster, and on which condition."""
     where = f" of {rates.device}" if rates.is_recorded else ""
     if slow.what.startswith(slow.faster):
-        faster = f", and its matrix units run them up to {slow.times:.0f} times as fast"
+        faster = f", and its matrix units run them up to {_write_times(slow.times)} times as fast"
     else:
-        faster = f", which {WORDS[slow.faster]} runs up to {slow.times:.0f} times as fast"
+        faster = f", which {WORDS[slow.faster]} runs up to {_write_times(slow.times)} times as fast"
     return f"{where}{faster}" if rates.is_recorded else f"{faster} on tensor cores, if the device has them"
+
+
+def _write_times(times: float) -> str:
+    """Return a ratio in words, with a decimal where it says something."""
+    return f"{times:.0f}" if times >= 5 or abs(times - round(times)) < 0.05 else f"{times:.1f}"
 
 
 def _summarize(seen: LoopWork, rates: ProductRates, slow: _SlowProducts) -> str:
@@ -188,7 +235,7 @@ def _summarize(seen: LoopWork, rates: ProductRates, slow: _SlowProducts) -> str:
     device = "" if rates.is_recorded else UNNAMED.format(generation=rates.device)
     return (
         f"{describe_kernels(seen, slow.kernels)}. At most {format_ms(slow.saved_ns)} of {name_whole(seen)} "
-        f"({format_percent(seen.share(slow.saved_ns))}) could be saved, if the products stay as near to their peak."
+        f"({format_percent(seen.share(slow.saved_ns))}) could be saved, if {slow.condition}."
         f"{device} {ACCURACY[slow.faster]}: compare the loss of some hundred steps, and the time of an iteration."
     )
 
@@ -199,12 +246,13 @@ def _advise(seen: LoopWork, rates: ProductRates, slow: _SlowProducts) -> str:
         return ALIGN
     if slow.faster == "tf32":
         half = rates.times.get("bfloat16", 0.0)
-        more = f", up to {half:.0f} times as fast as now" if half > slow.times else ""
+        more = f", up to {_write_times(half)} times as fast as now" if half > slow.times else ""
         special = {name: text.format(more=more) for name, text in IN_TF32.items()}
         general = "Let the products round to TF32 on tensor cores."
         return advise(seen.trace, general, **special) + _note_convolutions(seen)
     scaler = " with torch.amp.GradScaler()" if slow.faster == "float16" else ""
-    special = {name: text.format(type=slow.faster, scaler=scaler) for name, text in IN_HALF.items()}
+    where = "cpu" if is_stand_in(seen.trace) else "cuda"
+    special = {name: text.format(type=slow.faster, scaler=scaler, where=where) for name, text in IN_HALF.items()}
     return advise(seen.trace, f"Compute the products in {slow.faster}.", **special) + _note_missing(rates)
 
 

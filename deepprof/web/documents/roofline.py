@@ -16,7 +16,7 @@ from deepprof.render.roofline.picture import (
     list_roofs,
     sum_along,
 )
-from deepprof.render.utilization import describe_utilization
+from deepprof.render.utilization import describe_utilization, explain_roofs
 from deepprof.web.documents.texts import TextTable, tidy
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def _write_axis(axis: RooflineAxis, shares: list[tuple[float, float]]) -> Decade
 def _list_notes(found: LoopRoofline) -> list[str]:
     """Return sentences on what the roofline rests on."""
     peaks = NO_PEAKS if found.peaks is None else f"Roofs of {found.peaks.name}: {found.peaks.source}."
-    return [describe_utilization(found), peaks]
+    return [describe_utilization(found), peaks, *explain_roofs(found)]
 
 
 def _write_groups(groups: pl.DataFrame, whole_ns: float, texts: TextTable) -> GroupColumns:

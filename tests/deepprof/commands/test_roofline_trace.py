@@ -62,7 +62,7 @@ def test_the_text_ends_with_the_picture_where_peaks_are_known(run: Run, trace: T
     _, out, _ = run()
     assert "Roofline of rank 0, device 0, by operator" in out
     assert "A aten::mm 8192" in out.partition("roof: memory")[2]
-    assert "roof" not in run("--format", "csv")[1].replace("roof_ratio", "")
+    assert "roof" not in run("--format", "csv")[1].replace("roof_ratio", "").replace("above_roof", "")
     unknown = replace(trace, devices=trace.devices.clear())
     _, out, _ = run(path=write_store(unknown, tmp_path / "unknown"))
     assert "Roofline of rank" not in out
@@ -124,7 +124,6 @@ def test_without_shapes_one_line_says_how_to_record_them(run: Run, trace: Trace,
     code, out, err = run(path=tmp_path / "bare")
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert "record_shapes=True" in err
-    assert "deepprof convert" in err
 
 
 def test_shapes_without_a_kernel_are_another_mistake(run: Run, trace: Trace, tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ def test_no_finding_is_said_with_what_could_not_be_looked_for():
         assert hint not in words(show(build_analysis(traces=traces, findings=(), loops=())))
         said = json.loads(build_analysis(traces=traces).to_json())["unexamined"]
         assert [each for each in said if "memory" in each] == [hint.removeprefix("not looked for: ")] * told
-        assert any("--shapes" in each for each in said) is (traces[0].format == "kineto")
+        assert any(each.endswith("with record_shapes=True") for each in said) is (traces[0].format == "kineto")
 
 
 def test_findings_carry_severity_cost_and_advice():

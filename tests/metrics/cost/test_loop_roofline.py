@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import get_args
 
+import msgspec
 import numpy as np
 import polars as pl
 import pytest
 
 from deepprof.collectors.trace import empty_table
+from deepprof.metrics.cost.above_roof import CACHED, FITTING, MISJUDGED
 from deepprof.metrics.cost.loop_roofline import WorkSources, _doubt_recomputation, measure_roofline, rate_roofline
 from deepprof.metrics.cost.roofline_rows import By, list_rows
 from deepprof.metrics.cost.roofline_tables import CALL_GROUPS, PRODUCTS, USED_IN_ITERATIONS
@@ -176,3 +178,79 @@ def test_what_runs_again_is_not_told_where_launches_are_missing() -> None:
     assert "launches" in str(_doubt_recomputation(pl.DataFrame(rows)))
     assert _doubt_recomputation(pl.DataFrame(rows | {"recomputed": [False, False]})) is None
     assert _doubt_recomputation(pl.DataFrame(rows | {"device_ns": [90, 10]})) is None
+
+
+def test_utilisation_is_compared_with_the_fastest_type_of_the_device() -> None:
+    calls = [product(2_000, 10_000_000), product(900, 500_000, dtype="float32")]
+    found = measure(calls)
+    assert found is not None
+    # 1,000 ns of bfloat16, and the float32 products in bfloat16: 50 ns in place of 500.
+    assert (found.fastest_dtype, found.mfu_fastest_ratio) == ("bfloat16", pytest.approx(0.105))
+    faster = measure([product(500, 10_000_000, dtype="float8")], peaks=with_rates(float8=2e13))
+    assert faster is not None
+    assert faster.mfu_fastest_ratio == faster.mfu_ratio == pytest.approx(0.05)
+    for rates in ({"float64": 1e12}, {}):
+        plain = measure([calls[1]], peaks=replace_rates(rates))
+        assert plain is not None
+        assert (plain.fastest_dtype, plain.mfu_fastest_ratio, plain.mfu_ratio) == (None, None, pytest.approx(0.05))
+    unknown = measure([product(1_000, 5_000_000)], peaks=None)
+    assert unknown is not None
+    assert (unknown.fastest_dtype, unknown.mfu_fastest_ratio) == (None, None)
+
+
+def with_rates(**rates: float) -> DevicePeaks:
+    """Return the peaks with further rates of matrix units."""
+    return replace_rates({**PEAKS.matrix_flops_per_s, **rates})
+
+
+def replace_rates(rates: dict[str, float]) -> DevicePeaks:
+    """Return the peaks with other rates of matrix units."""
+    return msgspec.structs.replace(PEAKS, matrix_flops_per_s=rates)
+
+
+def test_of_equal_rates_bfloat16_is_named_and_float16_alone_on_a_device_without_it() -> None:
+    assert replace_rates({"tf32": 1e12, "float16": 2e12, "bfloat16": 2e12}).find_fastest_type() == "bfloat16"
+    assert replace_rates({"float16": 2e12}).find_fastest_type() == "float16"
+    assert replace_rates({"float8": 4e12, "int8": 4e12}).find_fastest_type() is None
+
+
+def test_what_is_above_its_roof_says_why_and_is_no_headroom() -> None:
+    calls = [
+        OperatorCall("aten::add", [40], 50, 5_000, 0),  # 50 ns at the memory's rate
+        OperatorCall("aten::mul", [200], 50, 5_000, 0),
+        product(800, 10_000_000),  # 1,000 ns in bfloat16
+    ]
+    found = measure(calls)
+    assert found is not None
+    told = {
+        row["operator"]: (row["roof_ratio"], row["above_roof"], row["headroom_ns"]) for row in found.groups.to_dicts()
+    }
+    assert told == {
+        "aten::add": (pytest.approx(1.25), CACHED, 0),
+        "aten::mul": (pytest.approx(0.25), None, 150),
+        "aten::mm": (pytest.approx(1.25), MISJUDGED, 0),
+    }
+    assert found.headroom_ns == 150
+
+
+def test_operands_that_fit_in_the_cache_are_named() -> None:
+    peaks = msgspec.structs.replace(PEAKS, cache_nbytes=1 << 20)
+    for nbytes, why in ((1_000_000, FITTING.format(size=1)), (1_100_000, CACHED)):
+        found = measure([OperatorCall("aten::add", [8_000], 50, nbytes, 0)], peaks=peaks)
+        assert of(found, "aten::add")["above_roof"] == why
+
+
+def test_a_sum_leaves_out_what_is_above_its_roof_unless_there_is_nothing_else() -> None:
+    calls = [OperatorCall("aten::add", [40], 50, 5_000, 0), OperatorCall("aten::mul", [200], 50, 5_000, 0)]
+    found = measure(calls)
+    assert found is not None
+    (one,) = list_rows(found.groups, "kernel").to_dicts()
+    assert (one["roof_ratio"], one["above_roof"], one["headroom_ns"]) == (pytest.approx(0.25), None, 150)
+    assert one["ideal_ns"] == 100
+    rows = {row["name"]: row for row in list_rows(found.groups, "operator").to_dicts()}
+    assert (rows["aten::add"]["roof_ratio"], rows["aten::add"]["above_roof"]) == (pytest.approx(1.25), CACHED)
+
+
+def test_no_peaks_explain_nothing() -> None:
+    found = measure([product(800, 10_000_000)], peaks=None)
+    assert of(found, "aten::mm")["above_roof"] is None
