@@ -141,7 +141,7 @@ def print_work(computed: ComputedTime, page: TextPage, words: Wording, computes:
         text = f"{name}: {format_duration(time)}, {format_ratio(time / whole)}{advice}"
         page.line(text, "dim", indent=INDENT, hang=2)
     ratio = find_matrix_unit_ratio(rows)
-    if ratio is not None and 0 < ratio < 1:
+    if ratio is not None and SMALL <= ratio <= 1 - SMALL:
         page.line(f"matrix units have {format_ratio(ratio)} of the time of products", "dim", indent=INDENT, hang=2)
 
 

@@ -137,6 +137,12 @@ def test_exposed_communication_is_none_of_what_is_computed() -> None:
     assert "communication" in text
 
 
+def test_the_share_of_matrix_units_is_stated_where_there_are_both() -> None:
+    tiny: Row = ("matmul", "fp16", "tensor_core", 0.004 * PRODUCTS[3])
+    assert "matrix units have" not in draw(PRODUCTS, tiny)
+    assert "matrix units have" not in draw(ATTENTION, REST[0])
+
+
 def test_on_a_cpu_operators_compute() -> None:
     assert "what the operators compute, shares of these 17.0 ms" in draw(PRODUCTS, ATTENTION, words=CPU)
 
@@ -146,7 +152,8 @@ def test_every_category_and_precision_has_words_of_its_own() -> None:
     assert set(PRECISION_WORDS) == set(PRECISIONS)
     assert len(set(CATEGORY_WORDS.values())) == len(CATEGORIES)
     assert describe_kind("rnn", "fp16", None) == "recurrent layers, float16"
-    assert describe_kind("matmul", None, "simt", short=True) == "products, on ordinary units"
+    assert describe_kind("matmul", None, None) == "matrix products, type not known"
+    assert describe_kind("attention", "fp8", "tensor_core", short=True) == "attention, fp8 on matrix units"
 
 
 def read(analysis: deepprof.Analysis) -> dict[str, Any]:
