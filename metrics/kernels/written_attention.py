@@ -69,8 +69,9 @@ def _choose_sections(placed: pl.DataFrame) -> pl.DataFrame:
     """Return `section` and `by_hand` of the sections that lie between two products of attention.
 
     A section begins with its first product. What is looked up by the results of a softmax is the next token or an
-    expert. A softmax whose gradient follows without a product between them is that of a loss. A norm's gradient by hand looks like that of a softmax, but comes more often: gradients count where there
-    are no more of them than softmaxes by hand.
+    expert. A softmax whose gradient follows without a product between them is that of a loss. A norm's gradient by hand
+    looks like that of a softmax, but comes more often: gradients count where there are no more of them than softmaxes
+    by hand.
     """
     softmax = pl.col("category") == "softmax"
     after = softmax.cum_sum() > 0
