@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.accuracy.tables import Table, read_rows, worse
-from benchmarks.cases import contexts, hard, peaks, real, sharing, simulated, twins
+from benchmarks.cases import contexts, hard, peaks, real, sharing, simulated, twins, working
 from benchmarks.cases.__main__ import SOURCES
 from benchmarks.cases.case import HEALTHY, SURE, Case, Verdict, examine, judge_analysis
 from benchmarks.cases.scoring import COLUMNS, confusion, summary
@@ -21,7 +21,7 @@ DOCUMENT = (Path(__file__).parents[1] / "docs" / "generated" / "cases.md").read_
 TRUST = (Path(__file__).parents[1] / "docs" / "trust.md").read_text()
 HARD, HARD_REAL = dict.fromkeys(case.section for case in hard.cases())
 SECTIONS = [*dict.fromkeys(case.section for case in simulated.cases()), HARD, sharing.SECTION, twins.SECTION]
-SECTIONS.extend([contexts.SECTION, peaks.SECTION])
+SECTIONS.extend([contexts.SECTION, peaks.SECTION, working.SECTION])
 LARGE = {"Simulated jobs", "Kernels alone", HARD, sharing.SECTION, twins.SECTION}
 PROGRAM_ROW = "PyTorch programs on a CPU"
 
@@ -42,7 +42,8 @@ def assert_no_worse(cases: list[Case]) -> None:
 
 @pytest.mark.parametrize("section", slow_unless(lambda section: section not in LARGE, SECTIONS))
 def test_no_section_of_simulated_jobs_gets_worse(section: str) -> None:
-    every = (*simulated.cases(), *hard.cases(), *sharing.cases(), *twins.cases(), *contexts.cases(), *peaks.cases())
+    sources = (simulated, hard, sharing, twins, contexts, peaks, working)
+    every = [case for source in sources for case in source.cases()]
     assert_no_worse([case for case in every if case.section == section])
 
 
@@ -109,13 +110,14 @@ REMARKS = {
     "fragmentation",
     "allocator-churn",
     "rising-context",
+    "recomputed-forward",
 }  # which are never a headline; the last is found in a daemon's history, and has its twins in its own test
 
 
 def test_every_rule_has_a_case_and_a_healthy_one_that_looks_like_it() -> None:
     known = [
         case
-        for source in ("simulated", "real", "hard", "sharing", "twins", "contexts", "peaks", "programs")
+        for source in ("simulated", "real", "hard", "sharing", "twins", "contexts", "peaks", "working", "programs")
         for case in SOURCES[source]()
     ]
     healthy = [case for case in known if case.label == HEALTHY]

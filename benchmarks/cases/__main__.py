@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from benchmarks.accuracy.workers import each
-from benchmarks.cases import contexts, hard, peaks, programs, real, sharing, simulated, twins
+from benchmarks.cases import contexts, hard, moving, peaks, programs, real, sharing, simulated, twins, working
 from benchmarks.cases.case import Verdict, judge
 from benchmarks.cases.scoring import confusion, summary
 
@@ -33,6 +33,9 @@ diagnosed as `deepprof diagnose` does:
   that the rule on contexts names the function, and that no other one speaks; a remark is no headline.
 - *Products and peaks*: jobs made by hand whose operators have shapes, on an H100: products far from its peaks, in
   float32, of odd sides, and their twins.
+- *Work of the device*: jobs made by hand whose device computes all the time, with kernels as libraries name them, on
+  several devices: float32 and float64 where others are faster, attention written out, odd sides, fallbacks, small
+  grids and a falling clock, and their twins.
 - *PyTorch programs*: small training programs with a planted mistake, profiled on this machine's CPU.
 
 Real traces, hard cases and pairs of jobs were looked at while the rules were mended, and labels of the first come from
@@ -63,6 +66,8 @@ SOURCES = {
     "twins": twins.cases,
     "contexts": contexts.cases,
     "peaks": peaks.cases,
+    "working": working.cases,
+    "moving": moving.cases,
     "programs": programs.cases,
 }
 

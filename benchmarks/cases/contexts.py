@@ -53,6 +53,7 @@ class _HandWriter:
         self.now = self.free = self.before = 0.0
         self.sequence = 0
         self.operands = list[Row]()
+        self.pace = 1.0
 
     def name(self, text: str) -> int:
         """Return the number of a name."""
@@ -83,7 +84,7 @@ class _HandWriter:
         call = launch(number, self.ns(self.now), self.ns(self.now + LAUNCH_US), self.name("cudaLaunchKernel"))
         self.host.append(call | {"thread": thread})
         start = max(self.free, self.now + ON_WAY_US)
-        self.free = start + kernel_us
+        self.free = start + self.pace * kernel_us
         kernel = kernel or f"{operator.replace(NODE, '').replace('aten::', '')}_kernel"
         self.device.append(event(self.name(kernel), self.ns(start), self.ns(self.free), correlation=number))
         self.now += LAUNCH_US
@@ -130,10 +131,13 @@ class _HandWriter:
         self.close(row)
 
 
-def write(calls: Sequence[Call], _: Path | None = None, *, iterations: int = ITERATIONS) -> list[Trace]:
-    """Return the trace of a job."""
+def write(
+    calls: Sequence[Call], _: Path | None = None, *, iterations: int = ITERATIONS, growth: float = 0.0
+) -> list[Trace]:
+    """Return the trace of a job; kernels of the last iteration are by `growth` longer than those of the first."""
     writer = _HandWriter()
     for iteration in range(iterations):
+        writer.pace = 1 + growth * iteration / max(1, iterations - 1)
         writer.iterate(calls, iteration)
     trace = make_trace(writer.device, writer.host, writer.ranges, writer.names)
     return [trace if not writer.operands else _with_operands(trace, writer.operands)]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from deepprof.simulation.host_problems import LAUNCH_NS, draw_loading
+from deepprof.simulation.kernels import name_gemm
 from deepprof.simulation.machine import DEVICE_BYTES_PER_NS
 from deepprof.simulation.models import SimulatedModel, draw_model, launch_adam
 from deepprof.simulation.plan import RankPlan, SimulationRequest
@@ -33,9 +34,23 @@ RULES = {  # by the mistake it is about
     "rarely": "slow-iterations",
     "growth": "graph-growth",
     "slower": "drift",
+    "floats": "wrong-precision",
+    "scores": "unfused-attention",
 }
 CALL_NS = 250_000  # of a cudaFree or cudaMalloc of a large block
 FREE, MALLOC = (Call(name, CALL_NS, drains=True) for name in ("cudaFree", "cudaMalloc"))
+
+FLASH = "pytorch_flash::flash_"  # in names of fused attention, forward and backward
+SGEMM, PRODUCT = "ampere_sgemm_128x64_nn", name_gemm("128x128", "nn")
+SOFTMAX = (
+    "void (anonymous namespace)::softmax_warp_forward<c10::BFloat16, c10::BFloat16, float, 10, false, false>"
+    "(c10::BFloat16*, c10::BFloat16 const*, int, int, int, bool const*, int, bool)"
+)
+
+
+def is_product(kernel: str) -> bool:
+    """Return whether a kernel is a product or a convolution on matrix units."""
+    return "s16816gemm" in kernel or "_implicit_gemm_" in kernel
 
 
 @dataclass(frozen=True)
@@ -47,8 +62,9 @@ class Mistakes:
     collective behind the backward pass. `tiny`: kernels of 2.2 µs in the optimizer, so many that they take that long.
     `moves`: copies within the device. `launches`: how much longer than the device computes the host needs to launch.
     `often` and `rarely`: batches are late in half of the iterations, or in one of eight. `growth`: a graph that the
-    host walks, longer every time. `slower`: kernels take longer from half of the capture on. The last four are means
-    over all iterations.
+    host walks, longer every time. `slower`: kernels take longer from half of the capture on. These four are means
+    over all iterations. `floats`: products run in float32 on ordinary units, and so much longer. `scores`: attention
+    writes its scores, whose softmax takes that long, where the model has attention.
     """
 
     data: float = 0.0
@@ -64,6 +80,8 @@ class Mistakes:
     rarely: float = 0.0
     growth: float = 0.0
     slower: float = 0.0
+    floats: float = 0.0
+    scores: float = 0.0
 
     def plan(self, request: SimulationRequest) -> RankPlan:
         """Return the program."""
@@ -82,7 +100,31 @@ class Mistakes:
             buckets=((blocks + 1, Reduce(1_000_000, round(self.wires * whole))),) if self.wires else (),
         )
         pace = (1 + self.launches) * whole / (LAUNCH_NS * len(training.model.launches)) if self.launches else 1.0
-        return RankPlan(build=lambda i: self.slow_down(training.build(i), i, request.iterations), pace=max(1.0, pace))
+        wide = self.find_products(model, whole)
+        return RankPlan(
+            build=lambda i: self.slow_down(self.write_out(training.build(i), *wide), i, request.iterations),
+            pace=max(1.0, pace),
+        )
+
+    def find_products(self, model: SimulatedModel, whole_ns: int) -> tuple[float, int]:
+        """Return how many times as long products take, and the ns of each softmax of attention that is written out."""
+        products = sum(each.ns for each in model.launches if is_product(each.kernel))
+        attention = sum(FLASH in each.kernel for each in model.launches)
+        times = 1 + self.floats * whole_ns / products if products else 1.0
+        return times, round(self.scores * whole_ns / attention) if attention else 0
+
+    def write_out(self, steps: Iterable[Step], times: float, softmax_ns: int) -> Iterator[Step]:
+        """Yield the steps, with products in float32 and attention as single kernels where these are mistakes."""
+        for step in steps:
+            if not isinstance(step, Launch):
+                yield step
+            elif self.floats and is_product(step.kernel):
+                yield replace(step, kernel=SGEMM, ns=round(times * step.ns))
+            elif self.scores and FLASH in step.kernel:
+                product = replace(step, op="aten::bmm", kernel=PRODUCT, ns=max(1, step.ns // 2))
+                yield from (product, replace(step, op="aten::softmax", kernel=SOFTMAX, ns=max(1, softmax_ns)), product)
+            else:
+                yield step
 
     def delay(self, random: Random, iterations: int, whole_ns: int) -> Callable[[int, int], tuple[Step, ...]]:
         """Return what waits for the batch of iteration n, at least so long; some batches are late."""

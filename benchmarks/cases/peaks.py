@@ -30,19 +30,24 @@ def multiply(function: str, kernel_us: float, sides: Sequence[int], dtype: str, 
 SQUARE, SINGLE = (8192, 1024, 8192), (2048, 2048, 2048)
 ALIGNED = multiply(MULTIPLY, 55.0, (4096, 1024, 4096), "c10::BFloat16")
 HALF, FULL = "c10::BFloat16", "float"
+SGEMM = "ampere_sgemm_128x128_nn"
 # The calls, the rule that must speak with its line, if any.
 PEAK_CASES: dict[str, tuple[Sequence[Call], str, str]] = {
     "a product far from its roof": ([multiply(MULTIPLY, 1500.0, SQUARE, HALF), *REST], "low-efficiency", MULTIPLY),
     "a product near its roof": ([multiply(MULTIPLY, 220.0, SQUARE, HALF), *REST], "", ""),
     "a product too small for any roof": ([multiply(MULTIPLY, 12.0, (64, 64, 64), HALF), *REST], "", ""),
-    "products in float32": ([multiply(MULTIPLY, 350.0, SINGLE, FULL), *REST], "wrong-precision", MULTIPLY),
+    "products in float32": ([multiply(MULTIPLY, 350.0, SINGLE, FULL, SGEMM), *REST], "wrong-precision", MULTIPLY),
     "products in bfloat16": ([multiply(MULTIPLY, 30.0, SINGLE, HALF), *REST], "", ""),
     "products in float32 on tensor cores": (
         [multiply(MULTIPLY, 60.0, SINGLE, FULL, "ampere_sgemm_tf32_128x128_tn"), *REST],
         "",
         "",
     ),
-    "products in float32 that memory limits": ([multiply(MULTIPLY, 130.0, (8, 8192, 8192), FULL), *REST], "", ""),
+    "products in float32 that memory limits": (
+        [multiply(MULTIPLY, 130.0, (8, 8192, 8192), FULL, SGEMM), *REST],
+        "",
+        "",
+    ),
     "a vocabulary of 50257": (
         [ALIGNED, multiply(HEAD, 1400.0, (4096, 1024, 50257), HALF), *REST],
         "padding-waste",

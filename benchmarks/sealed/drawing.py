@@ -28,10 +28,13 @@ STRONG = {  # shares of the computing time, well above what the rules ask for
     "rarely": (0.4, 0.9),
     "growth": (0.5, 1.2),
     "slower": (0.15, 0.35),
+    "floats": (0.5, 1.5),
+    "scores": (0.3, 0.9),
 }
 WEAK = ("data", "logs", "copies", "memory", "wires", "moves")  # what can be so small that it is not worth a word
 WEAKNESS = 0.02
 SERIES = ("rarely", "growth", "slower")  # what needs many iterations
+NAMED = ("floats", "scores")  # what only the names of PyTorch's kernels show
 ITERATIONS, LONG = (12, 26), (24, 40)
 ATTEMPTS = 30
 
@@ -71,6 +74,7 @@ def draw_once(random: Random, seed: str, number: int) -> Drawn:
     machine: type[Machine] = NoisyMachine if random.random() < 0.25 else Machine
     iterations = random.randint(*(LONG if set(planted) & set(SERIES) else ITERATIONS))
     flavour, missing = random.choice(FLAVOURS), pick(random, MISSING)
+    flavour = "pytorch" if set(planted) & set(NAMED) else flavour
     cut = (random.uniform(0, 0.1), random.uniform(0.9, 1)) if random.random() < 0.4 else (0.0, 1.0)
     job = Job(mistakes.plan, iterations, seed, machine)
     without = {name: replace(job, plan=replace(mistakes, **{name: 0.0}).plan) for name in planted}

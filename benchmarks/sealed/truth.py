@@ -23,6 +23,8 @@ LIMITS = {  # shares of an iteration that are worth a word, as docs/diagnosis.md
     "slow-iterations": 0.1,
     "graph-growth": 0.1,
     "drift": 0.1,
+    "wrong-precision": 0.05,
+    "unfused-attention": 0.05,
 }
 ABOVE, BELOW = 1.7, 0.6  # times the limit: between them it is a matter of taste
 AS_GOOD = 1.5  # times as large: two mistakes of about one size

@@ -46,7 +46,7 @@ class SlowingKernels:
 def find_slowing(kernels: pl.DataFrame, launch_shapes: pl.DataFrame, iterations: int) -> SlowingKernels | None:
     """Return how the kernels became slower, None where they did not, or too few iterations show it.
 
-    `kernels` are of `kernels.work.list_kernels`, without collectives; `launch_shapes` are the trace's.
+    `kernels` are of `kernels.computed_work.list_kernels`, without collectives; `launch_shapes` are the trace's.
     """
     if iterations < FEWEST_ITERATIONS:
         return None

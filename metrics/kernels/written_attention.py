@@ -37,7 +37,7 @@ STEPS: Mapping[str, str] = MappingProxyType(
 def find_written_attention(kernels: pl.DataFrame, kinds: pl.DataFrame) -> pl.DataFrame:
     """Return the pairs of products of attention with the kernels between them, in the order of their streams.
 
-    `kernels` are of `kernels.work.list_kernels`, `kinds` is the table of kinds that they number, with `name`. A row has
+    `kernels` are of `kernels.computed_work.list_kernels`, `kinds` is the table of kinds that they number. A row has
     their columns, `category` (that of the products is `PRODUCT`), `section` (the number of the pair), and `by_hand`:
     whether its softmax is written as single operations.
     """
@@ -69,8 +69,9 @@ def _choose_sections(placed: pl.DataFrame) -> pl.DataFrame:
     """Return `section` and `by_hand` of the sections that lie between two products of attention.
 
     A section begins with its first product. What is looked up by the results of a softmax is the next token or an
-    expert. A softmax whose gradient follows without a product between them is that of a loss. A norm's gradient by hand looks like that of a softmax, but comes more often: gradients count where there
-    are no more of them than softmaxes by hand.
+    expert. A softmax whose gradient follows without a product between them is that of a loss. A norm's gradient by hand
+    looks like that of a softmax, but comes more often: gradients count where there are no more of them than softmaxes
+    by hand.
     """
     softmax = pl.col("category") == "softmax"
     after = softmax.cum_sum() > 0

@@ -87,7 +87,7 @@ ANYTHING = _GrowingPart(
 )
 
 
-@rule("drift")
+@rule("drift", explains={"slowing-kernels"})
 def drift(loop: Loop, trace: Trace) -> Iterator[Finding]:
     """Yield `drift` when late iterations take clearly longer than early ones and no growth explains it."""
     found = find_drift(loop)

@@ -51,7 +51,9 @@ def fusion_candidates(work: LoopWork) -> Iterator[Finding]:
     whole = 0.0 if seen is None else float(seen.table["device_ns"][0])
     if seen is None or is_stand_in(seen.trace) or whole <= 0 or not is_at_work(work):
         return
-    fused = work.kinds.table.filter(pl.col("category").is_in(FUSED) & ~pl.col("library").is_in(CONVERTING))["name"]
+    fused = work.kinds.table.filter(
+        pl.col("category").is_in(FUSED) & ~pl.col("library").fill_null("").is_in(CONVERTING)
+    )["name"]
     groups = _group(seen, WHOLE * whole, fused).filter(
         (pl.col("different") >= FEWEST) & (pl.col("taken_ns") >= REMARK * whole)
     )

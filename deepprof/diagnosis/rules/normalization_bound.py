@@ -13,7 +13,7 @@ from deepprof.diagnosis.frameworks import advise
 from deepprof.diagnosis.judgement import FindingTexts, format_ms, format_percent
 from deepprof.diagnosis.rule import rule
 from deepprof.diagnosis.work_claims import WorkClaim
-from deepprof.diagnosis.work_evidence import is_at_work, write_share
+from deepprof.diagnosis.work_evidence import is_at_work, weigh_names, write_share
 from deepprof.diagnosis.work_marks import mark_batch_norm, mark_beside_norm, mark_other_norm
 from deepprof.metrics.kernels.loop_work import LoopWork
 from deepprof.metrics.kernels.runs import list_typed, sum_typed
@@ -80,7 +80,13 @@ def _conclude(seen: LoopWork, typed: pl.DataFrame, norms: Bools, what: str, spec
     trains = what != BATCH or _trains(kernels)
     norm_ns = float(kernels["time_ns"].sum())
     saved_ns = beside_ns + (HALF if trains else 1.0) * norm_ns
-    claim = WorkClaim(rule="normalization-bound", seen=seen, kernels=kernels, saved_ns=saved_ns, certainty=CERTAINTY)
+    claim = WorkClaim(
+        rule="normalization-bound",
+        seen=seen,
+        kernels=kernels,
+        saved_ns=saved_ns,
+        certainty=weigh_names(kernels, CERTAINTY),
+    )
     native = float(kernels.filter(pl.col("name").str.contains(NATIVE))["time_ns"].sum()) > claim.taken_ns / 2
     texts = FindingTexts(
         title=f"{write_share(claim.work_share)} is {what} in kernels of its own",

@@ -11,7 +11,7 @@ from deepprof.diagnosis.frameworks import advise
 from deepprof.diagnosis.judgement import FindingTexts, format_ms, format_percent
 from deepprof.diagnosis.rule import rule
 from deepprof.diagnosis.work_claims import WorkClaim
-from deepprof.diagnosis.work_evidence import is_at_work, is_large, write_per, write_share
+from deepprof.diagnosis.work_evidence import is_at_work, is_large, weigh_names, write_per, write_share
 from deepprof.diagnosis.work_marks import LEAST_CASTS, mark_casts
 from deepprof.metrics.kernels.inner_casts import measure_inner_casts
 from deepprof.metrics.kernels.kinds import PRODUCTS
@@ -19,6 +19,7 @@ from deepprof.metrics.kernels.loop_work import LoopWork
 from deepprof.metrics.kernels.runs import list_typed, sum_typed
 from deepprof.metrics.operators import is_stand_in
 
+CERTAINTY = 0.8  # some casts may be needed
 KEEP = "Keep tensors in the type in which they are used, and cast weights once instead of in every iteration."
 KEEP_IN = {
     "pytorch": (
@@ -39,7 +40,13 @@ def repeated_casts(seen: LoopWork) -> Iterator[Finding]:
     kernels = _list_operators(seen) if is_stand_in(seen.trace) else _list_kernels(seen)
     if kernels.is_empty():
         return
-    claim = WorkClaim(rule="repeated-casts", seen=seen, kernels=kernels, saved_ns=float(kernels["time_ns"].sum()))
+    claim = WorkClaim(
+        rule="repeated-casts",
+        seen=seen,
+        kernels=kernels,
+        saved_ns=float(kernels["time_ns"].sum()),
+        certainty=weigh_names(kernels, CERTAINTY),
+    )
     products_ns = float(seen.work.table.filter(pl.col("category").is_in(PRODUCTS))["time_ns"].sum())
     count = float(kernels["kernels"].sum())
     more = f", more than all products ({format_percent(seen.work_share(products_ns))})"

@@ -11,7 +11,7 @@ from deepprof.diagnosis.frameworks import advise
 from deepprof.diagnosis.judgement import FindingTexts, format_ms, format_percent
 from deepprof.diagnosis.rule import rule
 from deepprof.diagnosis.work_claims import WorkClaim
-from deepprof.diagnosis.work_evidence import is_at_work, write_per, write_share
+from deepprof.diagnosis.work_evidence import is_at_work, weigh_names, write_per, write_share
 from deepprof.diagnosis.work_marks import mark_loss, mark_written_loss
 from deepprof.metrics.kernels.loop_work import LoopWork
 from deepprof.metrics.kernels.runs import list_typed, sum_typed
@@ -19,6 +19,7 @@ from deepprof.metrics.kernels.runs import list_typed, sum_typed
 # Log-softmax reads the logits and writes as many numbers, its backward pass reads two such tensors and writes one;
 # what computes the gradient with the loss reads them once and writes the gradient.
 PASSES, FUSED_PASSES = 5, 2
+CERTAINTY = 0.8
 FUSE = "Compute the loss and its gradient in one kernel, or in chunks of the tokens."
 FUSE_IN = {
     "pytorch": (
@@ -53,7 +54,9 @@ def unfused_loss(seen: LoopWork) -> Iterator[Finding]:
     by_hand = bool(mark_written_loss(typed).any())
     kept_ns = FUSED_PASSES / PASSES * float((kernels.filter(SOFTMAX) if by_hand else kernels)["time_ns"].sum())
     saved_ns = float(kernels["time_ns"].sum()) - kept_ns
-    claim = WorkClaim(rule="unfused-loss", seen=seen, kernels=kernels, saved_ns=saved_ns)
+    claim = WorkClaim(
+        rule="unfused-loss", seen=seen, kernels=kernels, saved_ns=saved_ns, certainty=weigh_names(kernels, CERTAINTY)
+    )
     yield claim.conclude(_write(claim, by_hand=by_hand), {"written_by_hand": int(by_hand)})
 
 

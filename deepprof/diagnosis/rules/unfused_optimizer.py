@@ -13,7 +13,7 @@ from deepprof.diagnosis.frameworks import advise
 from deepprof.diagnosis.judgement import FindingTexts, format_ms, format_percent
 from deepprof.diagnosis.rule import rule
 from deepprof.diagnosis.work_claims import WorkClaim
-from deepprof.diagnosis.work_evidence import is_at_work, write_per, write_share
+from deepprof.diagnosis.work_evidence import is_at_work, weigh_names, write_per, write_share
 from deepprof.diagnosis.work_marks import FOREACH, mark_optimizer
 from deepprof.metrics.kernels.loop_work import LoopWork
 from deepprof.metrics.kernels.runs import list_typed, sum_typed
@@ -25,6 +25,7 @@ Bools = npt.NDArray[np.bool_]
 # division and addition 2 each, addcdiv 4), in one kernel 7: it reads gradient, parameter and two moments, and writes
 # all but the gradient. Other optimizers save a smaller part.
 PASSES, FUSED_PASSES = 18, 7
+CERTAINTY = 0.85
 FUSE = "Use an optimizer that updates all parameters in one kernel."
 FUSE_IN = {
     "pytorch": (
@@ -47,7 +48,13 @@ def unfused_optimizer(seen: LoopWork) -> Iterator[Finding]:
         return
     kernels = sum_typed(seen, typed.filter(marked))
     saved_ns = float(kernels["time_ns"].sum()) * (1 - FUSED_PASSES / PASSES) + _measure_pauses(seen, typed, marked)
-    claim = WorkClaim(rule="unfused-optimizer", seen=seen, kernels=kernels, saved_ns=saved_ns)
+    claim = WorkClaim(
+        rule="unfused-optimizer",
+        seen=seen,
+        kernels=kernels,
+        saved_ns=saved_ns,
+        certainty=weigh_names(kernels, CERTAINTY),
+    )
     listed = kernels.filter(pl.col("algorithm") == FOREACH)
     count, lists = float(kernels["kernels"].sum()), float(listed["time_ns"].sum()) > claim.taken_ns / 2
     how = "list by list (foreach)" if lists else "parameter by parameter"

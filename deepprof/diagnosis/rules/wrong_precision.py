@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from deepprof.diagnosis.fallbacks import ANY
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.frameworks import advise
 from deepprof.diagnosis.judgement import FindingTexts, format_ms, format_percent
@@ -140,9 +141,9 @@ def find_faster_type(rates: ProductRates) -> RateType | None:
 
 
 def _keep_products(seen: LoopWork, precision: str, unit: str) -> pl.DataFrame:
-    """Return the kernels of products of a type on a unit, without those that memory limits in every type."""
+    """Return the kernels of products of a type on a unit, without fallbacks and what memory limits in any type."""
     products = pl.col("category").is_in(PRODUCTS) & (pl.col("precision") == precision) & (pl.col("unit") == unit)
-    return seen.work.kernels.filter(products & ~pl.col("name").str.contains(LIMITED_BY_MEMORY))
+    return seen.work.kernels.filter(products & ~pl.col("name").str.contains(f"{LIMITED_BY_MEMORY}|{ANY}"))
 
 
 def _list_operators(seen: LoopWork, rates: ProductRates) -> Iterator[_SlowProducts]:

@@ -8,15 +8,19 @@ from dataclasses import replace
 import pytest
 
 from deepprof.diagnosis import coverage
+from deepprof.diagnosis.fallbacks import HALF_ON_PROCESSOR
 from deepprof.diagnosis.on_cpu import DEVICE_WORDS, say_for_cpu, speak_of_cpu
 from deepprof.diagnosis.rules import (
     capture_incomplete,
     communication_bound,
+    double_precision,
     drift,
     host_bound,
     input_bound,
+    recomputed_forward,
     slow_iterations,
     straggler,
+    unfused_attention,
 )
 from tests.deepprof.builders import build_finding
 
@@ -36,6 +40,9 @@ def fixed_texts() -> Iterator[str]:
     yield from (communication_bound.OVERLAP, *(how for _, _, how in communication_bound.KINDS))
     yield next(text for prefix, text in capture_incomplete.ADVICE if prefix == "kineto")
     yield coverage.WHY["idle_launch_ns"]
+    yield from (unfused_attention.FUSE, unfused_attention.FUSE_IN["pytorch"], recomputed_forward.TRADE)
+    yield from (double_precision.FLOAT, double_precision.FLOAT_IN["pytorch"])
+    yield from (HALF_ON_PROCESSOR.what, HALF_ON_PROCESSOR.advice)
 
 
 @pytest.mark.parametrize("text", sorted(set(fixed_texts())))
