@@ -24,6 +24,7 @@ CODE = re.compile(r"`([^`\n]+)`")
 NOT_NAMES = {  # files, formats, entry points and settings that are called alike
     "deepprof.conf",
     "deepprof.importers",
+    "deepprof.kernels",
     "deepprof.json",
     "deepprof.rules",
     "deepprof.service",

@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from benchmarks.accuracy.workers import each
-from benchmarks.cases import contexts, hard, peaks, programs, real, sharing, simulated, twins, working
+from benchmarks.cases import contexts, hard, moving, peaks, programs, real, sharing, simulated, twins, working
 from benchmarks.cases.case import Verdict, judge
 from benchmarks.cases.scoring import confusion, summary
 
@@ -67,6 +67,7 @@ SOURCES = {
     "contexts": contexts.cases,
     "peaks": peaks.cases,
     "working": working.cases,
+    "moving": moving.cases,
     "programs": programs.cases,
 }
 

@@ -17,6 +17,7 @@ from deepprof.metrics.kernels.kinds import PRODUCTS
 from deepprof.metrics.kernels.loop_work import LoopWork
 from deepprof.metrics.kernels.runs import number_runs, widen
 from deepprof.metrics.kernels.written_attention import find_written_attention
+from deepprof.metrics.operators import is_stand_in
 
 Bools = npt.NDArray[np.bool_]
 Mark = Callable[[LoopWork, pl.DataFrame], Bools]
@@ -35,15 +36,15 @@ LEAST_LOSS = 0.15  # three fifths of it could be saved
 FOREACH, LOOPED = "foreach", "loop over parameters"  # algorithms of optimizers that are not fused
 BEFORE, BEHIND = 5, 1  # operators around addcmul and addcdiv in an optimizer's step for one parameter
 FEWEST_PARAMETERS = 8  # fewer may be a model's own addcmul
+FEWEST_OTHERS = 2  # operations in one run with a cast: it belongs to a chain
+FUSING = r"^(?:Triton|XLA)"  # libraries whose kernels are fused already
 BATCH_NORM = r"(?i)batch_?norm|\bbn_|BnFwd|BnBwd|batchnorm"
 BY_CHANNELS_LAST = r"(?i)nhwc|channels_last"
-CONVERSION = (
-    r"(?i)nchw_?to_?nhwc|nhwc_?to_?nchw|nchw2nhwc|nhwc2nchw|nchw_nhwc|nhwc_nchw|^batched_transpose_\d+x\d+_|"
-    r"nchwToFoldedNhwc|foldedNhwcToNchw|transpose_NCHW|transpose_readWrite"
-)
+CONVERSION = "conversion of layout"  # the algorithm of transposes that cuDNN and MIOpen put around convolutions
 TRANSPOSE = r"(?i)transpose"  # around a convolution it is a conversion
 AROUND = 3  # kernels between a transpose and its convolution
 LOG_SOFTMAX = r"(?i)log_?softmax"
+GRADIENT = r"(?i)backward"
 
 
 def mark_optimizer(seen: LoopWork, typed: pl.DataFrame) -> Bools:
@@ -57,7 +58,8 @@ def _mark_looped(typed: pl.DataFrame, own: Bools) -> Bools:
     """Mark what belongs to steps parameter by parameter: the kernels of optimizers and the operators around them."""
     if not own.any():
         return own
-    runs = number_runs(typed, typed["of_operator"].to_numpy() | own)
+    counts = (typed["category"] == "memory_set_copy").to_numpy()  # numbers of steps that are read on a processor
+    runs = number_runs(typed, typed["of_operator"].to_numpy() | own | counts)
     steps = own & (np.bincount(runs[own])[runs * own] >= FEWEST_PARAMETERS)
     found = steps.copy()
     for offset in range(-BEHIND, BEFORE + 1):
@@ -88,10 +90,27 @@ def mark_beside_norm(typed: pl.DataFrame, norms: Bools) -> Bools:
 
 
 def mark_casts(seen: LoopWork, typed: pl.DataFrame) -> Bools:
-    """Mark casts where products are computed that they could be made for."""
+    """Mark casts where products are computed: those outside of chains, or all that take longer than the products.
+
+    A cast within a chain of operators goes away with the chain. On a CPU the operator alone does not tell whether it
+    casts, copies or does nothing.
+    """
     casts = (typed["category"] == "cast").to_numpy()
-    has_products = bool(typed["category"].is_in(PRODUCTS).any())
-    return _if_large(seen, typed, casts & has_products, LEAST_CASTS)
+    ns = typed["part_ns"].to_numpy()
+    products_ns = float(ns[typed["category"].is_in(PRODUCTS).to_numpy()].sum())
+    if is_stand_in(seen.trace) or not products_ns:
+        return np.zeros(len(casts), np.bool_)
+    more = float(ns[casts].sum()) > products_ns
+    return _if_large(seen, typed, casts if more else casts & ~_mark_in_chains(typed, casts), LEAST_CASTS)
+
+
+def _mark_in_chains(typed: pl.DataFrame, casts: Bools) -> Bools:
+    """Mark the casts that several other operations are in one run with."""
+    runs = number_runs(typed, typed["of_operator"].to_numpy())
+    others = typed.select(run=pl.Series(runs), operation="operation").filter((pl.Series(runs) >= 0) & ~pl.Series(casts))
+    counts = others.group_by("run").agg(pl.col("operation").n_unique())
+    chained = counts.filter(pl.col("operation") >= FEWEST_OTHERS)["run"].to_numpy()
+    return casts & np.isin(runs, chained)
 
 
 def mark_conversions(seen: LoopWork, typed: pl.DataFrame) -> Bools:
@@ -102,7 +121,7 @@ def mark_conversions(seen: LoopWork, typed: pl.DataFrame) -> Bools:
 def list_conversions(typed: pl.DataFrame) -> Bools:
     """Mark conversions of layout for convolutions, however little time they take."""
     name, layout = typed["name"].fill_null(""), typed["category"] == "layout"
-    named = (layout & name.str.contains(CONVERSION)).to_numpy()
+    named = (layout & (typed["algorithm"] == CONVERSION).fill_null(value=False)).to_numpy()
     turned = (layout & name.str.contains(TRANSPOSE)).to_numpy()
     near = widen((typed["category"] == "convolution").to_numpy(), AROUND)
     return named | (turned & near)
@@ -132,11 +151,27 @@ def mark_dropout(seen: LoopWork, typed: pl.DataFrame) -> Bools:
 
 
 def mark_loss(seen: LoopWork, typed: pl.DataFrame) -> Bools:
-    """Mark log-softmax and losses in kernels of their own."""
+    """Mark log-softmax and losses in kernels of their own, and all of a loss that is written out."""
     of_loss = (typed["category"] == "loss") | (
         (typed["category"] == "softmax") & typed["name"].fill_null("").str.contains(LOG_SOFTMAX)
     )
-    return _if_large(seen, typed, of_loss.to_numpy(), LEAST_LOSS)
+    alone = ~typed["library"].fill_null("").str.contains(FUSING)
+    return _if_large(seen, typed, (of_loss & alone).to_numpy() | mark_written_loss(typed), LEAST_LOSS)
+
+
+def mark_written_loss(typed: pl.DataFrame) -> Bools:
+    """Mark what lies between two products where a softmax is followed by its own gradient: the end of the forward pass.
+
+    Between a softmax of attention and its gradient there are products. Log-softmax shows a loss by itself.
+    """
+    place = typed.select(pl.struct("window", "stream").rle_id()).to_series()
+    ends = typed["category"].is_in(PRODUCTS) | (place != place.shift()).fill_null(value=True)
+    name, softmax = pl.col("name").fill_null(""), pl.col("category") == "softmax"
+    plain, backward = softmax & ~name.str.contains(LOG_SOFTMAX), name.str.contains(GRADIENT)
+    rows = typed.with_columns(section=ends.cum_sum())
+    found = rows.select(((plain & ~backward).any() & (plain & backward).any()).over("section")).to_series()
+    marked: Bools = (found & ~typed["category"].is_in(PRODUCTS)).fill_null(value=False).to_numpy()
+    return marked
 
 
 def mark_attention(seen: LoopWork, typed: pl.DataFrame) -> Bools:

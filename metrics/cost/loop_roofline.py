@@ -25,11 +25,13 @@ from deepprof.metrics.annotation.layers import TraceLayers
 from deepprof.metrics.contexts.tree import ContextTree
 from deepprof.metrics.cost.above_roof import explain_above
 from deepprof.metrics.cost.loop_device import describe_device
-from deepprof.metrics.cost.precision import find_product_dtype
+from deepprof.metrics.cost.precision import find_product_dtypes
 from deepprof.metrics.cost.recomputation import mark_recomputed
 from deepprof.metrics.cost.roofline_tables import CALL_GROUPS, PRODUCTS, USED_IN_ITERATIONS, LoopRoofline
 from deepprof.metrics.cost.roofs import DevicePeaks, add_roofs
 from deepprof.metrics.cost.trace_costs import TraceCosts
+from deepprof.metrics.kernels.kinds import PRODUCTS as PRODUCT_CATEGORIES
+from deepprof.metrics.kernels.name_kinds import classify_names
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.names import are_named
 from deepprof.metrics.streams import COLLECTIVE
@@ -37,12 +39,8 @@ from deepprof.metrics.streams import COLLECTIVE
 Bools = npt.NDArray[np.bool_]
 
 ENOUGH = 0.9  # of the time of products: with less their cost says little about the iteration
-# Kernels that are no products, whatever operator launched them; another one of unknown cost may be one.
-NO_PRODUCT = (
-    r"(?i)elementwise|reduce|softmax|norm|pool|dropout|index|gather|scatter|concat|CatArray|copy|memset|fill|foreach"
-    r"|multi_tensor|adam|embedding|triton_(?:poi|per|red)_|_sort|radix|topk|scan|cumsum|arange|distribution|transpose"
-    r"|nchw_?to_?nhwc|nhwc_?to_?nchw|nchw2nhwc|nhwc2nchw|cast|rotary|rope|relu|gelu|silu|loss"
-)
+# A kernel of unknown cost may be a product if it is of one of these kinds.
+POSSIBLE_PRODUCTS = (*PRODUCT_CATEGORIES, "custom", "unknown")
 SAME = ("operator", "dims", "dtypes", "layer", "recomputed", "product_dtype")  # what the calls of a group share
 AMOUNTS = ("flops", "nbytes", "product_flops")
 ROOFS = (
@@ -125,11 +123,11 @@ def _list_calls(trace: Trace, loop: Loop, known: WorkSources) -> tuple[pl.DataFr
     begin = usual["start_ns"].to_numpy()
     at = find_window(begin, begin + usual["iteration_ns"].to_numpy(), calls["start_ns"].to_numpy())
     paths = pl.Series([None, *([] if layers is None else layers.write_paths()[1:])], dtype=pl.String)
-    possible = ~are_named(trace.names, calls["kernel"], NO_PRODUCT)
+    kinds = classify_names(trace.names.gather(calls["kernel"]))
     placed = calls.with_columns(
         index=usual["index"].gather(pl.Series(at).replace(-1, None)),
         layer=paths.gather(calls["layer"]),
-        may_be_product=pl.Series(possible, dtype=pl.Boolean),
+        may_be_product=kinds["category"].is_in(POSSIBLE_PRODUCTS),
     ).drop_nulls("index")
     columns = ("host_event", "operator", "dims", "dtypes", *AMOUNTS, "product_dtype")
     costs = known.costs.calls.select(columns).with_row_index("call")
@@ -140,8 +138,7 @@ def _list_calls(trace: Trace, loop: Loop, known: WorkSources) -> tuple[pl.DataFr
 def _find_types(calls: pl.DataFrame, names: pl.Series) -> pl.DataFrame:
     """Return the calls with the type in which their longest kernel multiplies, as far as its name says it."""
     kinds = calls.select("product_dtype", "kernel").unique(maintain_order=True)
-    found = [find_product_dtype(dtype, names[kernel]) for dtype, kernel in kinds.iter_rows()]
-    known = kinds.with_columns(used=pl.Series(found, dtype=pl.String))
+    known = kinds.with_columns(used=find_product_dtypes(kinds["product_dtype"], names.gather(kinds["kernel"])))
     rows = calls.join(known, on=kinds.columns, how="left", nulls_equal=True, maintain_order="left")
     return rows.with_columns(product_dtype="used")
 
@@ -261,7 +258,7 @@ def _use_peaks(measured: LoopRoofline, peaks: DevicePeaks | None, *, is_told: bo
         pl.col("product_flops").sum(),
         ideal_ns=ideal.sum(),
         model_ns=(ideal - again).sum(),
-        fastest_ns=((ideal - again) * pl.col("rate") / fastest).sum(),
+        fastest_ns=((ideal - again) * (pl.col("rate") / fastest)).sum(),
     )
     rows = measured.iterations.select("index", "iteration_ns", "product_coverage_ratio")
     used = rows.join(sums, on="index", how="left", maintain_order="left")

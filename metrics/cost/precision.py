@@ -1,29 +1,24 @@
-"""In which type the units of a device multiply: what a kernel's name says beyond the type of its operands."""
+"""In which type the units of a device multiply: what a kernel's name tells beyond the type of its operands."""
 
 from __future__ import annotations
 
-import re
+import polars as pl
 
-# How vendors' libraries name kernels that multiply float32 operands as tf32 on tensor cores: by the type itself, and by
-# the instruction, whose form for float32 operands is m16n8k8 (s1688) or m16n8k4 (s1684).
-TF32_NAMES = re.compile(r"tf32|xf32|(?:^|_)s168[48]gemm|(?:^|_)s168[48](?:fprop|dgrad|wgrad)", re.IGNORECASE)
-# The same, for operands that are rounded to 16 bits first.
-HALF_NAMES = {
-    "bfloat16": re.compile(r"(?:^|_)s\d+bf16(?:gemm|fprop|dgrad|wgrad)|bf16bf16_bf16bf16", re.IGNORECASE),
-    "float16": re.compile(r"(?:^|_)s\d+f16(?:gemm|fprop|dgrad|wgrad)", re.IGNORECASE),
-}
-# Three products of smaller types in place of one, as exact as float32: no roof is stated for them.
-EMULATED_NAMES = re.compile(r"3xtf32|bf16x\d|fast_?f32|fast_?accurate", re.IGNORECASE)
+from deepprof.metrics.kernels.kinds import RATE_TYPES, Precision
+from deepprof.metrics.kernels.name_kinds import classify_names
+
+# What libraries round float32 operands to. Products of several smaller ones that are as exact as float32 count as it.
+ROUNDED: tuple[Precision, ...] = ("tf32", "bf16", "fp16")
 
 
-def find_product_dtype(dtype: str | None, kernel_name: str) -> str | None:
-    """Return the type whose rate counts for products of `dtype` in a kernel.
+def find_product_dtypes(dtypes: pl.Series, kernels: pl.Series) -> pl.Series:
+    """Return the types whose rates count for products of operands of `dtypes` in kernels of these names.
 
-    Float32 products count as `tf32` (or as a type of 16 bits) only where the kernel's name says that it rounds: whether
-    a program allows it is not recorded. Every other type is returned as it is.
+    Float32 products count as `tf32` (or as a type of 16 bits) only where the name of the kernel tells that it rounds:
+    whether a program allows it is not recorded. Every other type is returned as it is.
     """
-    if dtype != "float32" or EMULATED_NAMES.search(kernel_name):
-        return dtype
-    if TF32_NAMES.search(kernel_name):
-        return "tf32"
-    return next((name for name, pattern in HALF_NAMES.items() if pattern.search(kernel_name)), dtype)
+    rates = {each: RATE_TYPES[each] for each in ROUNDED}
+    rounded = pl.col("precision").cast(pl.String).replace_strict(rates, default=None)
+    used = pl.when(pl.col("dtype") == "float32").then(pl.coalesce(rounded, "dtype")).otherwise("dtype")
+    found = classify_names(kernels).select("precision").with_columns(dtypes.alias("dtype"))
+    return found.select(used.alias("dtype")).to_series()

@@ -7,9 +7,9 @@ import numpy.typing as npt
 import polars as pl
 
 from deepprof.metrics.kernels.kinds import KERNEL_KINDS, PRECISIONS, PRODUCTS
+from deepprof.metrics.kernels.launch_rules import OperatorRule, read_rules
 from deepprof.metrics.kernels.launching import LaunchOperators
 from deepprof.metrics.kernels.name_matching import find_first, search
-from deepprof.metrics.kernels.operator_rules import OperatorRule, read_rules
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

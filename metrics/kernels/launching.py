@@ -12,9 +12,9 @@ from deepprof.collectors.trace import Trace
 from deepprof.metrics.contexts.launches import find_sites
 from deepprof.metrics.contexts.slices import HostSlices, read_slices
 from deepprof.metrics.cost.call_links import find_nearest
+from deepprof.metrics.kernels.launch_rules import OperatorRule, read_rules
 from deepprof.metrics.kernels.name_kinds import classify_names
 from deepprof.metrics.kernels.name_matching import search
-from deepprof.metrics.kernels.operator_rules import OperatorRule, read_rules
 from deepprof.metrics.kernels.pattern_tables import list_operator_tables
 
 Int64s = npt.NDArray[np.int64]
@@ -22,6 +22,7 @@ Bools = npt.NDArray[np.bool_]
 
 LONGEST_OPERATOR = 200  # characters of an operator's name that are searched
 MOST_OPERATORS = 20_000  # names of operators that are searched
+INNERMOST_SCOPE = "^([^;]*)/(?:;|$)"  # of the frames of a stack; other frames are lines of code and functions
 FIRST_TYPES = r'^\["([^"]*)", ?"([^"]*)"'
 
 
@@ -51,11 +52,43 @@ class LaunchOperators:
 def find_launch_operators(trace: Trace, recorded: Trace | None = None) -> LaunchOperators | None:
     """Return by which operators device events were launched; None where none are recorded.
 
-    `recorded` is the trace as it was read, if operators were made its kernels since (CPU fallback).
+    `recorded` is the trace as it was read, if operators were made its kernels since (CPU fallback). Kernels of compiled
+    programs were launched by none: the operation of JAX that the program has for them takes that place.
     """
     source = recorded or trace
-    if not (source.host_events["category"] == "op").any():
-        return None
+    found = None
+    if (source.host_events["category"] == "op").any():
+        found = _find_on_host(trace, source)
+    return found if trace.event_stacks.is_empty() else _add_scopes(trace, found)
+
+
+def _add_scopes(trace: Trace, found: LaunchOperators | None) -> LaunchOperators:
+    """Return the operators, with the innermost scope of an event's stack as that of events without a telling one."""
+    size = trace.device_events.height
+    none = np.full(size, -1, np.int64)
+    if found is None:
+        names, dtypes = pl.Series([], dtype=pl.String), pl.Series([None] * size, dtype=pl.String)
+        found = LaunchOperators(names, classify_names(names, ()), none, none, np.zeros(size, np.int64), none, dtypes)
+    scope = pl.col("frames").str.extract(INNERMOST_SCOPE, 1).str.slice(0, LONGEST_OPERATOR)
+    scopes = trace.event_stacks.join(trace.stacks.select("stack_id", scope=scope), on="stack_id").drop_nulls("scope")
+    names = scopes["scope"].unique(maintain_order=True)
+    place = scopes["scope"].replace_strict(names, np.arange(len(names)), return_dtype=pl.Int64).to_numpy()
+    kinds = classify_names(names, list_operator_tables())
+    of_events = none.copy()
+    of_events[scopes["event"].to_numpy()] = place
+    known = np.append((kinds["category"] != "unknown").to_numpy(), False)[of_events] & (found.telling < 0)
+    first = len(found.names)
+    return replace(
+        found,
+        names=pl.concat([found.names, names]),
+        kinds=pl.concat([found.kinds, kinds]),
+        nearest=np.where(known, first + of_events, found.nearest),
+        telling=np.where(known, first + of_events, found.telling),
+    )
+
+
+def _find_on_host(trace: Trace, source: Trace) -> LaunchOperators:
+    """Return by which operators on the host device events were launched."""
     slices = read_slices(source)
     is_operator = (slices.rows["kind"] == "operator").to_numpy()
     used, numbers = np.unique(slices.rows["name_id"].to_numpy()[is_operator], return_inverse=True)

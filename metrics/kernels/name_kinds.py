@@ -19,7 +19,10 @@ Bools = npt.NDArray[np.bool_]
 LONGEST_NAME = 2000  # characters of a name that are searched
 MOST_NAMES = 20_000  # that are searched
 MOST_TEXT = 8 * 1024**2  # characters of all names that are searched
+MOST_KEPT = 2 * MOST_NAMES  # names of which a process keeps what was found
 WORDS = "unknown"  # the library of the table of words that any name may have
+
+_FOUND: dict[str, tuple[object, ...]] = {}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,15 +37,35 @@ class FoundPatterns:
 def classify_names(names: pl.Series, tables: Iterable[PatternTable] | None = None) -> pl.DataFrame:
     """Return what kernels of these names compute, a row each with the schema `KERNEL_KINDS`.
 
-    The first names count most: beyond `MOST_NAMES` of them, or `MOST_TEXT` characters, all are unknown.
+    The first names count most: beyond `MOST_NAMES` of them, or `MOST_TEXT` characters, all are unknown. What was found
+    with all tables is kept, so that names are searched once in a process.
     """
     text = cut_names(names)
-    found = find_patterns(text, list_tables() if tables is None else tuple(tables))
-    kinds = _describe(text, found)
+    kinds = _classify_again(text) if tables is None else _classify(text, tuple(tables))
     missing = len(names) - kinds.height
     if missing:
-        kinds = pl.concat([kinds, _describe(pl.Series([""] * missing, dtype=pl.String), _find_none(missing))])
+        unknown = _classify(pl.Series([""], dtype=pl.String), ())
+        kinds = pl.concat([kinds, unknown[np.zeros(missing, np.int64)]])
     return kinds
+
+
+def _classify_again(text: pl.Series) -> pl.DataFrame:
+    """Return what all tables tell of names, from what was found before where that is known."""
+    distinct = text.unique(maintain_order=True).to_list()
+    rows = {name: row for name in distinct if (row := _FOUND.get(name)) is not None}
+    new = [name for name in distinct if name not in rows]
+    if new:
+        found = dict(zip(new, _classify(pl.Series(new, dtype=pl.String), list_tables()).rows(), strict=True))
+        rows |= found
+        if len(_FOUND) + len(new) > MOST_KEPT:
+            _FOUND.clear()
+        _FOUND.update(found)
+    return pl.DataFrame([rows[name] for name in text], schema=dict(KERNEL_KINDS), orient="row")
+
+
+def _classify(text: pl.Series, tables: tuple[PatternTable, ...]) -> pl.DataFrame:
+    """Return what tables tell of names."""
+    return _describe(text, find_patterns(text, tables))
 
 
 def cut_names(names: pl.Series) -> pl.Series:

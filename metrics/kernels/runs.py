@@ -12,6 +12,7 @@ import polars as pl
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.kernels.loop_work import LoopWork
+from deepprof.metrics.operators import is_stand_in
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -23,6 +24,7 @@ JOINED = (
     "random",
     "layout",
 )  # what a compiler fuses with what is before or behind it
+UNCLEAR = ("cast",)  # on a CPU, where the operator may do nothing, or copy from a device
 # Libraries of operators that run as they are called; compilers fuse by themselves, libraries of products have none.
 OPERATOR_LIBRARIES = r"^(?:PyTorch ATen|TensorFlow)"
 COMPILED = r"^XLA"  # operators, too, where each is a program of its own
@@ -40,10 +42,11 @@ def list_typed(seen: LoopWork) -> pl.DataFrame:
     framework launched it, so that a compiler could fuse it, and `operation` a number of what it computes.
     """
     compiled = pl.col("library").str.contains(COMPILED)
+    joined = JOINED if not is_stand_in(seen.trace) else [each for each in JOINED if each not in UNCLEAR]
     alone = pl.lit(are_single_programs(seen.trace)) & compiled
     kinds = seen.kinds.table.with_columns(
         compiled=compiled.fill_null(value=False),
-        of_operator=pl.col("category").is_in(JOINED)
+        of_operator=pl.col("category").is_in(joined)
         & (pl.col("library").str.contains(OPERATOR_LIBRARIES) | alone).fill_null(value=False)
         & ~pl.col("algorithm").is_in(FOREACH).fill_null(value=False),
     ).with_row_index("kind")

@@ -12,7 +12,7 @@ from deepprof.diagnosis.frameworks import advise
 from deepprof.diagnosis.judgement import FindingTexts, format_ms, format_percent
 from deepprof.diagnosis.rule import rule
 from deepprof.diagnosis.work_claims import WorkClaim
-from deepprof.diagnosis.work_evidence import is_at_work, is_large, write_per, write_share
+from deepprof.diagnosis.work_evidence import is_at_work, is_large, weigh_names, write_per, write_share
 from deepprof.diagnosis.work_marks import mark_attention, mark_claimed
 from deepprof.diagnosis.work_words import name_operations
 from deepprof.metrics.kernels.chains import find_chains, mark_chains
@@ -22,6 +22,7 @@ from deepprof.metrics.kernels.runs import list_typed, sum_typed
 # Of the computing time, that would be saved: some single operators are in every program. Attention that is written out
 # counts as it shows how the program is written, but a fused one saves its time: the rest must be worth a change, too.
 LEAST, LEAST_REST = 0.15, 0.05
+CERTAINTY = 0.8  # what follows on a stream need not be computed of what is before it
 FUSE = "Let a compiler fuse these operators, or call a fused one."
 FUSE_IN = {
     "pytorch": (
@@ -47,7 +48,13 @@ def elementwise_chains(seen: LoopWork) -> Iterator[Finding]:
     if not (is_large(seen, all_ns, LEAST) and is_large(seen, saved_ns, LEAST_REST)):
         return
     kernels = sum_typed(seen, typed.filter(mark_chains(typed, chains, claimed)))
-    claim = WorkClaim(rule="elementwise-chains", seen=seen, kernels=kernels, saved_ns=saved_ns)
+    claim = WorkClaim(
+        rule="elementwise-chains",
+        seen=seen,
+        kernels=kernels,
+        saved_ns=saved_ns,
+        certainty=weigh_names(kernels, CERTAINTY),
+    )
     yield claim.conclude(_write(claim, chains), _describe(chains, many))
 
 

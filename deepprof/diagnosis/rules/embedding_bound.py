@@ -16,7 +16,7 @@ from deepprof.diagnosis.frameworks import advise
 from deepprof.diagnosis.judgement import FindingTexts, SeverityLimits, format_ms, format_percent
 from deepprof.diagnosis.rule import rule
 from deepprof.diagnosis.work_claims import LIMITS, WorkClaim
-from deepprof.diagnosis.work_evidence import is_at_work, is_large, write_per, write_share
+from deepprof.diagnosis.work_evidence import is_at_work, is_large, weigh_names, write_per, write_share
 from deepprof.metrics.kernels.loop_work import LoopWork
 from deepprof.metrics.kernels.runs import list_typed, sum_typed, widen
 
@@ -100,7 +100,7 @@ def embedding_bound(seen: LoopWork) -> Iterator[Finding]:
         kernels=kernels,
         saved_ns=access.saved_ratio * taken_ns,
         limits=access.limits,
-        certainty=CERTAINTY,
+        certainty=weigh_names(kernels, CERTAINTY),
     )
     yield claim.conclude(_write(claim, access), {"largest_kernel": shorten(kernels["name"][0])})
 

@@ -12,6 +12,7 @@ from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.frameworks import advise
 from deepprof.diagnosis.judgement import FindingTexts, format_ms, format_percent
 from deepprof.diagnosis.rule import rule
+from deepprof.diagnosis.work_evidence import is_at_work
 from deepprof.metrics.contexts.paths import find_nearest, read_places
 from deepprof.metrics.contexts.per_loop import LoopContexts
 from deepprof.metrics.kernels.kinds import Category
@@ -48,9 +49,11 @@ def fusion_candidates(work: LoopWork) -> Iterator[Finding]:
     """Yield `fusion-candidates` for the function whose small kernels of equal number take most time."""
     seen = work.contexts
     whole = 0.0 if seen is None else float(seen.table["device_ns"][0])
-    if seen is None or is_stand_in(seen.trace) or whole <= 0:
+    if seen is None or is_stand_in(seen.trace) or whole <= 0 or not is_at_work(work):
         return
-    fused = work.kinds.table.filter(pl.col("category").is_in(FUSED) & ~pl.col("library").is_in(CONVERTING))["name"]
+    fused = work.kinds.table.filter(
+        pl.col("category").is_in(FUSED) & ~pl.col("library").fill_null("").is_in(CONVERTING)
+    )["name"]
     groups = _group(seen, WHOLE * whole, fused).filter(
         (pl.col("different") >= FEWEST) & (pl.col("taken_ns") >= REMARK * whole)
     )

@@ -18,7 +18,7 @@ from deepprof.diagnosis.frameworks import advise
 from deepprof.diagnosis.judgement import FindingTexts, format_ms, format_percent
 from deepprof.diagnosis.rule import rule
 from deepprof.diagnosis.work_claims import WorkClaim
-from deepprof.diagnosis.work_evidence import is_at_work, write_per, write_share
+from deepprof.diagnosis.work_evidence import is_at_work, weigh_names, write_per, write_share
 from deepprof.diagnosis.work_marks import mark_conversions, mark_copies
 from deepprof.metrics.kernels.loop_work import LoopWork
 from deepprof.metrics.kernels.runs import list_typed, sum_typed
@@ -35,6 +35,7 @@ class _Kind:
     special: dict[str, str]
 
 
+CERTAINTY = 0.8
 KEEP = "Keep the tensors in the layout that these kernels turn them into, from the input on."
 KEEP_IN = {
     "pytorch": "model.to(memory_format=torch.channels_last), and the same for each batch.",
@@ -70,7 +71,13 @@ def _conclude(seen: LoopWork, typed: pl.DataFrame, marked: Bools, kind: _Kind) -
     """Return the finding on these kernels, all of whose time could be saved at most."""
     kernels = sum_typed(seen, typed.filter(marked))
     taken_ns = float(kernels["time_ns"].sum())
-    claim = WorkClaim(rule="layout-conversions", seen=seen, kernels=kernels, saved_ns=taken_ns)
+    claim = WorkClaim(
+        rule="layout-conversions",
+        seen=seen,
+        kernels=kernels,
+        saved_ns=taken_ns,
+        certainty=weigh_names(kernels, CERTAINTY),
+    )
     texts = FindingTexts(
         title=f"{write_share(claim.work_share)} is {kind.what}",
         summary=(

@@ -13,10 +13,11 @@ from deepprof.diagnosis.frameworks import advise
 from deepprof.diagnosis.judgement import FindingTexts, format_ms, format_percent
 from deepprof.diagnosis.rule import rule
 from deepprof.diagnosis.work_claims import WorkClaim
-from deepprof.diagnosis.work_evidence import is_at_work, write_share
+from deepprof.diagnosis.work_evidence import is_at_work, weigh_names, write_share
 from deepprof.diagnosis.work_marks import mark_batch_norm, mark_beside_norm, mark_other_norm
 from deepprof.metrics.kernels.loop_work import LoopWork
 from deepprof.metrics.kernels.runs import list_typed, sum_typed
+from deepprof.metrics.operators import is_stand_in
 
 Bools = npt.NDArray[np.bool_]
 
@@ -58,12 +59,17 @@ def normalization_bound(seen: LoopWork) -> Iterator[Finding]:
     """Yield `normalization-bound` when normalization takes much of the computing time in kernels of its own."""
     if not is_at_work(seen):
         return
-    typed = list_typed(seen)
+    typed, on_cpu = list_typed(seen), is_stand_in(seen.trace)
     batch, other = mark_batch_norm(seen, typed), mark_other_norm(seen, typed)
-    if batch.any():
+    if batch.any() and not (on_cpu and _trains(typed.filter(batch))):
         yield _conclude(seen, typed, batch, BATCH, JOIN_IN)
-    elif other.any():
+    elif other.any() and not on_cpu:
         yield _conclude(seen, typed, other, "normalization", OTHER_IN)
+
+
+def _trains(norms: pl.DataFrame) -> bool:
+    """Return whether one of these kernels computes gradients; on a CPU there is no better layout for these."""
+    return bool(norms["name"].str.contains(BACKWARD).any())
 
 
 def _conclude(seen: LoopWork, typed: pl.DataFrame, norms: Bools, what: str, special: dict[str, str]) -> Finding:
@@ -71,10 +77,16 @@ def _conclude(seen: LoopWork, typed: pl.DataFrame, norms: Bools, what: str, spec
     beside = mark_beside_norm(typed, norms)
     kernels, others = sum_typed(seen, typed.filter(norms)), sum_typed(seen, typed.filter(beside))
     beside_ns = float(others["time_ns"].sum())
-    trains = what != BATCH or bool(kernels["name"].str.contains(BACKWARD).any())
+    trains = what != BATCH or _trains(kernels)
     norm_ns = float(kernels["time_ns"].sum())
     saved_ns = beside_ns + (HALF if trains else 1.0) * norm_ns
-    claim = WorkClaim(rule="normalization-bound", seen=seen, kernels=kernels, saved_ns=saved_ns, certainty=CERTAINTY)
+    claim = WorkClaim(
+        rule="normalization-bound",
+        seen=seen,
+        kernels=kernels,
+        saved_ns=saved_ns,
+        certainty=weigh_names(kernels, CERTAINTY),
+    )
     native = float(kernels.filter(pl.col("name").str.contains(NATIVE))["time_ns"].sum()) > claim.taken_ns / 2
     texts = FindingTexts(
         title=f"{write_share(claim.work_share)} is {what} in kernels of its own",

@@ -11,7 +11,7 @@ from deepprof.diagnosis.frameworks import advise
 from deepprof.diagnosis.judgement import FindingTexts, format_ms, format_percent
 from deepprof.diagnosis.rule import rule
 from deepprof.diagnosis.work_claims import WorkClaim
-from deepprof.diagnosis.work_evidence import is_at_work, write_per, write_share
+from deepprof.diagnosis.work_evidence import is_at_work, weigh_names, write_per, write_share
 from deepprof.diagnosis.work_marks import mark_dropout
 from deepprof.diagnosis.work_words import name_operations
 from deepprof.metrics.kernels.loop_work import LoopWork
@@ -42,7 +42,7 @@ def unfused_dropout(seen: LoopWork) -> Iterator[Finding]:
         seen=seen,
         kernels=kernels,
         saved_ns=float(kernels["time_ns"].sum()),
-        certainty=CERTAINTY,
+        certainty=weigh_names(kernels, CERTAINTY),
     )
     share = write_share(seen.work_share(drawn_ns))
     texts = FindingTexts(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from deepprof.diagnosis.finding import Finding
@@ -11,15 +13,19 @@ from deepprof.diagnosis.frameworks import advise
 from deepprof.diagnosis.judgement import FindingTexts, format_ms, format_percent
 from deepprof.diagnosis.rule import rule
 from deepprof.diagnosis.work_claims import WorkClaim
-from deepprof.diagnosis.work_evidence import is_at_work, write_per, write_share
+from deepprof.diagnosis.work_evidence import is_at_work, weigh_names, write_per, write_share
 from deepprof.diagnosis.work_marks import FOREACH, mark_optimizer
 from deepprof.metrics.kernels.loop_work import LoopWork
 from deepprof.metrics.kernels.runs import list_typed, sum_typed
+from deepprof.metrics.operators import is_stand_in
+
+Bools = npt.NDArray[np.bool_]
 
 # Adam operator by operator moves about 18 times the size of the parameters (lerp 3, product 2, addcmul 3, square root,
 # division and addition 2 each, addcdiv 4), in one kernel 7: it reads gradient, parameter and two moments, and writes
 # all but the gradient. Other optimizers save a smaller part.
 PASSES, FUSED_PASSES = 18, 7
+CERTAINTY = 0.85
 FUSE = "Use an optimizer that updates all parameters in one kernel."
 FUSE_IN = {
     "pytorch": (
@@ -41,8 +47,14 @@ def unfused_optimizer(seen: LoopWork) -> Iterator[Finding]:
     if not marked.any():
         return
     kernels = sum_typed(seen, typed.filter(marked))
-    saved_ns = float(kernels["time_ns"].sum()) * (1 - FUSED_PASSES / PASSES)
-    claim = WorkClaim(rule="unfused-optimizer", seen=seen, kernels=kernels, saved_ns=saved_ns)
+    saved_ns = float(kernels["time_ns"].sum()) * (1 - FUSED_PASSES / PASSES) + _measure_pauses(seen, typed, marked)
+    claim = WorkClaim(
+        rule="unfused-optimizer",
+        seen=seen,
+        kernels=kernels,
+        saved_ns=saved_ns,
+        certainty=weigh_names(kernels, CERTAINTY),
+    )
     listed = kernels.filter(pl.col("algorithm") == FOREACH)
     count, lists = float(kernels["kernels"].sum()), float(listed["time_ns"].sum()) > claim.taken_ns / 2
     how = "list by list (foreach)" if lists else "parameter by parameter"
@@ -57,3 +69,14 @@ def unfused_optimizer(seen: LoopWork) -> Iterator[Finding]:
         advice=advise(seen.trace, FUSE, **FUSE_IN),
     )
     yield claim.conclude(texts, {"foreach_ratio": round(float(listed["time_ns"].sum()) / max(1.0, claim.taken_ns), 4)})
+
+
+def _measure_pauses(seen: LoopWork, typed: pl.DataFrame, marked: Bools) -> float:
+    """Return the time between the operators of an optimizer per iteration on a processor, where nothing hides it."""
+    if not is_stand_in(seen.trace):
+        return 0.0
+    end = pl.col("start_ns") + pl.col("ns")
+    rows = typed.select("window", "start_ns", marked=pl.Series(marked), pause_ns=pl.col("start_ns").shift(-1) - end)
+    both = pl.col("marked") & pl.col("marked").shift(-1) & (pl.col("window") == pl.col("window").shift(-1))
+    pauses = rows.filter(both, pl.col("pause_ns") > 0)
+    return float(pauses["pause_ns"].sum()) / max(1, seen.iterations)

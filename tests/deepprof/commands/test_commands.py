@@ -361,7 +361,7 @@ def test_help_lists_every_command(capsys):
     assert main(["--help"]) == 0
     out = capsys.readouterr().out
     listed = (
-        "accesses agent convert diagnose diff doctor export flame fsck jobs layers locate model "
+        "accesses agent convert diagnose diff doctor export flame fsck jobs kernels layers locate model "
         "peak report roofline run send serve simulate tool view watch"
     )
     names = {getattr(kind, "command", kind.__name__.lower()) for kind in commands.COMMANDS}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import polars as pl
 import pytest
 
-from deepprof.metrics.cost.precision import find_product_dtype
+from deepprof.metrics.cost.precision import find_product_dtypes
 
 PLAIN = (
     "ampere_sgemm_128x64_tn",
@@ -21,6 +22,10 @@ AS_TF32 = (
     "sm90_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x128x32_warpgroupsize1x1x1_execute_segment_k_off_kernel",
     "Cijk_Alik_Bljk_S_XF32_MT128x128x32",
 )
+
+
+def find_product_dtype(dtype: str | None, name: str) -> str | None:
+    return find_product_dtypes(pl.Series([dtype], dtype=pl.String), pl.Series([name]))[0]
 
 
 @pytest.mark.parametrize("name", PLAIN)

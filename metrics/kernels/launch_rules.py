@@ -1,4 +1,4 @@
-"""The rules in `operator_rules.toml`: what a kernel is inside an operator, where that tells more than its name."""
+"""The rules in `launch_rules.toml`: what a kernel is inside an operator, where that tells more than its name."""
 
 from __future__ import annotations
 
@@ -40,5 +40,5 @@ class OperatorRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @cache
 def read_rules() -> OperatorRules:
     """Return the rules that ship with DeepProf."""
-    text = files(__package__).joinpath("operator_rules.toml").read_text(encoding="utf-8")
+    text = files(__package__).joinpath("launch_rules.toml").read_text(encoding="utf-8")
     return msgspec.convert(tomllib.loads(text), OperatorRules)
