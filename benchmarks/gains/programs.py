@@ -124,9 +124,9 @@ def infer_with_casts(changed: bool) -> Iteration:
 
 def infer_with_batch_norm(changed: bool) -> Iteration:
     """Run convolutions of one pixel with batch norm and ReLU of their own."""
-    layers = [(nn.Conv2d(32, 32, 1, bias=False), nn.BatchNorm2d(32)) for _ in range(4)]
+    layers = [(nn.Conv2d(64, 64, 1, bias=False), nn.BatchNorm2d(64)) for _ in range(4)]
     parts = [(_fold(*layer) if changed else nn.Sequential(*layer)).eval() for layer in layers]
-    inputs = torch.randn(4, 32, 112, 112)
+    inputs = torch.randn(4, 64, 56, 56)
 
     def run() -> Tensor:
         outputs = inputs
@@ -137,12 +137,17 @@ def infer_with_batch_norm(changed: bool) -> Iteration:
     return _without_gradients(run)
 
 
-def train_embedding(changed: bool) -> Iteration:
-    """Train a large embedding with gradients for all of its rows."""
-    table, project = nn.Embedding(40_000, 128, sparse=changed), nn.Linear(128, 128)
-    optimizer = torch.optim.SGD([*table.parameters(), *project.parameters()], lr=1e-3)
-    indices, targets = torch.randint(0, 40_000, (4096,)), torch.randn(4096, 128)
-    return lambda: _descend(functional.mse_loss(project(table(indices)), targets), optimizer)
+def train_indexed_table(changed: bool) -> Iteration:
+    """Train a large table that is read by indexing, whose gradient is an addition at each index."""
+    table, project = nn.Parameter(torch.randn(50_000, 64)), nn.Linear(64, 32)
+    optimizer = torch.optim.SGD([table, *project.parameters()], lr=1e-3)
+    indices, targets = torch.randint(0, len(table), (20_000,)), torch.randn(20_000, 32)
+
+    def iterate() -> None:
+        rows = table.index_select(0, indices) if changed else table[indices]
+        _descend(functional.mse_loss(project(rows), targets), optimizer)
+
+    return iterate
 
 
 def train_written_loss(changed: bool) -> Iteration:
