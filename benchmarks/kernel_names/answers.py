@@ -62,11 +62,14 @@ def ask_traces(labels: list[Label]) -> Iterator[tuple[Answer, Answer]]:
 def _judge(label: Label, row: dict[str, object], file: str, names: float, time_ns: int) -> Answer:
     """Return how right a row of kinds is.
 
-    Names are labelled without their operators: a product that ran inside a convolution may be called one.
+    Names are labelled without their operators. Where these are shown, a product that ran inside a convolution may be
+    called one, and a kernel of a name that does not tell may be what its operator is.
     """
     operator = row.get("operator")
+    shown = isinstance(operator, str)
     inside = isinstance(operator, str) and "matmul" in label.categories and bool(CONVOLUTION.search(operator))
     category = row["category"] in label.categories or (inside and row["category"] == "convolution")
+    category = category or (shown and "unknown" in label.categories)
     typed = None
     if label.is_product and not label.part:
         told = "operator" in row and "unknown" in label.precisions  # operands tell what the name does not
