@@ -65,7 +65,7 @@ def test_shares_are_by_names_and_by_time(labels: list[Label]) -> None:
 def test_medians_are_over_files() -> None:
     label = Label("k", frozenset({"matmul"}), frozenset({"fp32"}), "simt", True, False, True, 1, frozenset({"a"}))
     right = {"a": [True], "b": [True, False], "c": [False]}
-    answers = [Answer(label, file, each, each, True, 1.0, 10) for file, all_ in right.items() for each in all_]
+    answers = [Answer(label, file, each, each, each, True, 1.0, 10) for file, all_ in right.items() for each in all_]
     row = compare_files("x", answers, (0.5, 0.6))
     assert (row.names, row.time, row.fails) == (0.5, 0.5, True)
     assert not Row("x", 1.0, 1.0).fails
