@@ -49,7 +49,9 @@ def cases() -> Iterator[Case]:
         label = made.finding or HEALTHY
         for seed, strength in FULL:
             load = partial(load_simulated, scenario, seed, strength, ITERATIONS)
-            yield Case("Simulated jobs", f"{scenario}, seed {seed}, strength {strength}", label, load, ALSO.get(scenario, ()))
+            yield Case(
+                "Simulated jobs", f"{scenario}, seed {seed}, strength {strength}", label, load, ALSO.get(scenario, ())
+            )
         if scenario in UNSEEN:
             continue
         short = partial(load_simulated, scenario, SHORT_SEED, 1.0, SHORT)
