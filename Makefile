@@ -90,8 +90,8 @@ cases: .venv/test ## jobs with a known verdict, and how often the headline is ri
 kernels: .venv/test ## what kernels compute, told by names and operators, scored against labels
 	@$(BIN)/python -m benchmarks.kernel_names
 
-gains: .venv/test ## bounds of findings beside what the changes gain that they advise, in pairs of PyTorch programs
-	@$(BIN)/python -m benchmarks.gains
+gains: .venv/test ## bounds of findings beside what the changes gain that they advise; as root FIRST=--first on a busy machine
+	@$(BIN)/python -m benchmarks.gains $(FIRST)
 
 sealed: .venv/test ## jobs drawn anew from the commit's hash: nobody has seen them, and no rule was mended with them
 	@$(BIN)/python -m benchmarks.sealed

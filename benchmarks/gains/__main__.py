@@ -30,11 +30,13 @@ Written by `make gains`, in some minutes. A finding on what a device computes st
 most. Here it is compared with what is saved: small PyTorch programs with a known mistake run on this machine's CPU, on
 one thread, before and after the change that the finding advises, an iteration of one and an iteration of the other in
 turn, by the processor's time. The program before the change is then recorded with torch.profiler and analysed with the
-peaks of this processor ({peaks}).
+peaks of this processor ({peaks}).{first}
 
 The bound is that of the rule alone: where several findings claim the same time, the report divides it among them. On a
 CPU operators take the place of kernels ([diagnosis.md](../diagnosis.md)); what only a GPU shows is not measured here.
 """
+FIRST = """ While they run, no other process gets
+their core (`--first`): preemption lengthens some operators and not others."""
 
 
 def main() -> None:
@@ -42,20 +44,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gains", description=__doc__)
     parser.add_argument("--pair", action="append", choices=PAIRS, help="this pair only; may be repeated")
     parser.add_argument("--traces", type=Path, help="keep the traces in this folder")
+    parser.add_argument("--first", action="store_true", help="run the programs before all other processes, as root")
     given = parser.parse_args()
     peaks = measure_peaks()
     with tempfile.TemporaryDirectory() as scratch:
         folder = given.traces or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
-        results = {name: _measure(name, peaks, folder) for name in given.pair or PAIRS}
-    sys.stdout.write(EXPLAINED.format(peaks=_describe(peaks)) + "\n")
+        results = {name: _measure(name, peaks, folder, first=given.first) for name in given.pair or PAIRS}
+    sys.stdout.write(EXPLAINED.format(peaks=_describe(peaks), first=FIRST if given.first else "") + "\n")
     sys.stdout.write(draw_results(results, UNMEASURED).markdown())
 
 
-def _measure(name: str, peaks: DevicePeaks, folder: Path) -> PairResult:
+def _measure(name: str, peaks: DevicePeaks, folder: Path, *, first: bool) -> PairResult:
     """Run a pair in a process of its own, and analyse what it recorded."""
     traces = [folder / f"{name}-{number}.json" for number in range(RECORDINGS)]
     command = [sys.executable, "-m", "benchmarks.gains.measuring", name, *map(str, traces), "--seconds", str(SECONDS)]
+    command += ["--first"] * first
     ran = subprocess.run(
         command, cwd=ROOT, env={**os.environ, **ALLOCATOR}, check=True, capture_output=True, timeout=DEADLINE_S
     )

@@ -40,5 +40,7 @@ UNMEASURED = {
     "small-grids": "only a GPU: operators have no grid",
     "older-attention": "only a GPU: FlashAttention has generations there",
     "unfused-dropout": "only a GPU: on a CPU drawing the numbers takes the time, fused or not",
+    "low-efficiency": "no one change: shapes, layouts and types together",
+    "fusion-candidates": "a remark, without a bound",
     "slowing-kernels": "no change of a program: clocks and neighbours slow kernels",
 }
