@@ -39,17 +39,23 @@ BARE = {
 }
 
 
+# What is as true of a scenario: its small kernels are those of an optimizer in single operators.
+ALSO = {"small-kernels": ("unfused-optimizer",)}
+
+
 def cases() -> Iterator[Case]:
     """Yield all simulated cases."""
     for scenario, made in SCENARIOS.items():
         label = made.finding or HEALTHY
         for seed, strength in FULL:
             load = partial(load_simulated, scenario, seed, strength, ITERATIONS)
-            yield Case("Simulated jobs", f"{scenario}, seed {seed}, strength {strength}", label, load)
+            yield Case(
+                "Simulated jobs", f"{scenario}, seed {seed}, strength {strength}", label, load, ALSO.get(scenario, ())
+            )
         if scenario in UNSEEN:
             continue
         short = partial(load_simulated, scenario, SHORT_SEED, 1.0, SHORT)
-        yield Case("Short captures", f"{scenario}, {SHORT} iterations", label, short)
+        yield Case("Short captures", f"{scenario}, {SHORT} iterations", label, short, ALSO.get(scenario, ()))
     for scenario, (label, *also) in BARE.items():
         load = partial(load_bare, scenario, BARE_SEED, 1.0, ITERATIONS)
         yield Case("Kernels alone", scenario, label, load, tuple(also))

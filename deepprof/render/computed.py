@@ -114,8 +114,7 @@ def print_recorded_work(analysis: Analysis, page: TextPage, words: Wording) -> N
 def print_loop_work(loop: Loop, exposed_ns: float, page: TextPage, words: Wording) -> None:
     """Print what the device of a loop computes; `exposed_ns` is the exposed communication of a mean iteration."""
     if loop.work is not None:
-        graphs = loop.work.kernels.filter(pl.col("kind") < 0)
-        print_work(ComputedTime(loop.work.table, exposed_ns, float(graphs["time_ns"].sum())), page, words)
+        print_work(ComputedTime(loop.work.table, exposed_ns, loop.work.graph_ns), page, words)
 
 
 def print_work(computed: ComputedTime, page: TextPage, words: Wording, computes: str = "device computes") -> None:

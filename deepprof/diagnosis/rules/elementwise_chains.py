@@ -35,7 +35,7 @@ FUSE_IN = {
 }
 
 
-@rule("elementwise-chains", subject="work")
+@rule("elementwise-chains", subject="work", explains={"fusion-candidates"})
 def elementwise_chains(seen: LoopWork) -> Iterator[Finding]:
     """Yield `elementwise-chains` where fusing operators that follow each other would save much computing time."""
     if not is_at_work(seen):

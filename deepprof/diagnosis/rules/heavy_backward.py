@@ -65,7 +65,7 @@ class _Passes:
         return self.backward_ns / self.forward_ns if self.forward_ns else None
 
 
-@rule("heavy-backward", subject="contexts")
+@rule("heavy-backward", subject="contexts", explains={"embedding-bound"})
 def heavy_backward(seen: LoopContexts) -> Iterator[Finding]:
     """Yield `heavy-backward` for the operator whose backward pass takes most beyond twice its forward pass."""
     computing = _add_up_computing(seen)

@@ -37,7 +37,7 @@ FUSE_IN = {
 }
 
 
-@rule("unfused-optimizer", subject="work")
+@rule("unfused-optimizer", subject="work", explains={"small-kernels"})
 def unfused_optimizer(seen: LoopWork) -> Iterator[Finding]:
     """Yield `unfused-optimizer` when an optimizer in single operators takes a tenth of the computing time."""
     if not is_at_work(seen):
