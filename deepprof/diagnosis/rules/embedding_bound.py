@@ -46,11 +46,11 @@ OF_TABLES = _Access(
     what="lookups and updates of embedding tables, bound by memory",
     saved_ratio=0.5,
     assumption="if the rows have half as many bytes",
-    advice="Move fewer bytes: rows in 16 or 8 bits, and a cache on the device for tables on the host.",
+    advice="Move fewer bytes: rows in 16 or 8 bits, and a cache for tables in slower memory.",
     special={
         "pytorch": (
             "In FBGEMM and TorchRec: weights_precision=FP16 with stochastic rounding, an optimizer state per row "
-            "(EXACT_ROWWISE_ADAGRAD), tables divided by rows or columns over more devices, and duplicates removed "
+            "(EXACT_ROWWISE_ADAGRAD), tables divided by rows or columns over more ranks, and duplicates removed "
             "before the lookup. Compare the model's quality with float32 rows."
         )
     },
