@@ -14,7 +14,7 @@ from deepprof.diagnosis.work_claims import WorkClaim
 from deepprof.diagnosis.work_evidence import is_at_work, weigh_names, write_per, write_share
 from deepprof.diagnosis.work_marks import FOREACH, mark_optimizer
 from deepprof.metrics.kernels.loop_work import LoopWork
-from deepprof.metrics.kernels.runs import list_typed, sum_typed
+from deepprof.metrics.kernels.operator_runs import list_typed, sum_typed
 
 # Adam operator by operator moves about 18 times the size of the parameters (lerp 3, product 2, addcmul 3, square root,
 # division and addition 2 each, addcdiv 4), in one kernel 7: it reads gradient, parameter and two moments, and writes
@@ -34,7 +34,7 @@ FUSE_IN = {
 
 @rule("unfused-optimizer", subject="work", explains={"small-kernels"})
 def unfused_optimizer(seen: LoopWork) -> Iterator[Finding]:
-    """Yield `unfused-optimizer` when an optimizer in single operators takes a tenth of the computing time."""
+    """Yield `unfused-optimizer` when an optimizer in single operators is much of the computing time."""
     if not is_at_work(seen):
         return
     typed = list_typed(seen)
