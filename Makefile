@@ -8,7 +8,7 @@ PAGE := demo.html
 # A thousand processes of the tests import DeepProf: compiled once, not in each.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all test-slow fuzz check lint types layers docs api bench accuracy sentences cases kernels sealed chaos proto protocol clean
+.PHONY: demo test test-all test-slow fuzz check lint types layers docs api bench accuracy sentences cases gains kernels sealed chaos proto protocol clean
 
 # An editable installation is meant; setuptools need not warn of it each time.
 INSTALL := PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --editable
@@ -89,6 +89,9 @@ cases: .venv/test ## jobs with a known verdict, and how often the headline is ri
 
 kernels: .venv/test ## what kernels compute, told by names and operators, scored against labels
 	@$(BIN)/python -m benchmarks.kernel_names
+
+gains: .venv/test ## bounds of findings beside what the changes gain that they advise; as root FIRST=--first on a busy machine
+	@$(BIN)/python -m benchmarks.gains $(FIRST)
 
 sealed: .venv/test ## jobs drawn anew from the commit's hash: nobody has seen them, and no rule was mended with them
 	@$(BIN)/python -m benchmarks.sealed

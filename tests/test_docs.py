@@ -23,7 +23,16 @@ DOCUMENTS = [
 README = (ROOT / "README.md").read_text()
 EXAMPLES = README + "".join(
     (ROOT / "docs" / name).read_text()
-    for name in ("examples.md", "contexts.md", "anatomy.md", "roofline.md", "tools.md", "memory.md", "ranges.md")
+    for name in (
+        "examples.md",
+        "contexts.md",
+        "anatomy.md",
+        "roofline.md",
+        "tools.md",
+        "memory.md",
+        "ranges.md",
+        "kernels.md",
+    )
 )
 
 

@@ -9,7 +9,7 @@ import sys
 from benchmarks.kernel_names.answers import Answer, ask_names, ask_traces
 from benchmarks.kernel_names.labels import LABELS, Label, read_labels
 from benchmarks.kernel_names.leaving_out import leave_out
-from benchmarks.kernel_names.scoring import Row, compare_files, group_files, rate, rate_sure
+from benchmarks.kernel_names.scoring import Row, compare_files, group_files, rate, rate_literally, rate_sure
 from deepprof.metrics.kernels.pattern_tables import list_tables
 
 CATEGORY, TYPED, LEFT_OUT = (0.97, 0.99), (0.98, 0.98), (0.93, 0.96)
@@ -29,6 +29,7 @@ def main() -> None:
         *rate("names alone", ask_names(labels), CATEGORY, TYPED),
         compare_files("names alone: category, median over files", hidden, CATEGORY),
         *rate("with operators", shown, CATEGORY, TYPED),
+        rate_literally(shown),
         compare_files("with operators: category, median over files", shown, CATEGORY),
         *rate("without what only one file supports", leave_out(labels), LEFT_OUT, (0.0, 0.0)),
         sure,

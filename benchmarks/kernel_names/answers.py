@@ -20,10 +20,14 @@ CONVOLUTION = re.compile(r"(?i)conv")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """How right is what was found of one name in one file, and how much it weighs; `typed` is None for no product."""
+    """How right is what was found of one name in one file, and how much it weighs; `typed` is None for no product.
+
+    `literal` is whether the category is the label's, without what an operator may tell beyond the name.
+    """
 
     label: Label
     file: str
+    literal: bool
     category: bool
     typed: bool | None
     sure: bool
@@ -62,14 +66,17 @@ def ask_traces(labels: list[Label]) -> Iterator[tuple[Answer, Answer]]:
 def _judge(label: Label, row: dict[str, object], file: str, names: float, time_ns: int) -> Answer:
     """Return how right a row of kinds is.
 
-    Names are labelled without their operators: a product that ran inside a convolution may be called one.
+    Names are labelled without their operators. Where these are shown, a product that ran inside a convolution may be
+    called one, and a kernel of a name that does not tell may be what its operator is.
     """
     operator = row.get("operator")
+    shown = isinstance(operator, str)
     inside = isinstance(operator, str) and "matmul" in label.categories and bool(CONVOLUTION.search(operator))
-    category = row["category"] in label.categories or (inside and row["category"] == "convolution")
+    literal = row["category"] in label.categories
+    category = literal or (inside and row["category"] == "convolution") or (shown and "unknown" in label.categories)
     typed = None
     if label.is_product and not label.part:
         told = "operator" in row and "unknown" in label.precisions  # operands tell what the name does not
         precision = told or (row["precision"] or "unknown") in label.precisions
         typed = category and precision and (row["unit"] or "unknown") == label.unit
-    return Answer(label, file, category, typed, bool(row["sure"]), names, time_ns)
+    return Answer(label, file, literal, category, typed, bool(row["sure"]), names, time_ns)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from benchmarks.kernel_names.answers import Answer
 
-__all__ = ["Row", "compare_files", "rate", "rate_sure"]
+__all__ = ["Row", "compare_files", "rate", "rate_literally", "rate_sure"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,13 @@ def rate(what: str, answers: Iterable[Answer], category: tuple[float, float], ty
     rows = [Row(f"{what}: category", *_share(given, lambda each: each.category), *category)]
     products = [each for each in given if each.typed is not None]
     return [*rows, Row(f"{what}: precision and unit of products", *_share(products, lambda each: each.typed), *typed)]
+
+
+def rate_literally(answers: Iterable[Answer]) -> Row:
+    """Return the row for categories that are the labels', where these are of names alone; it has no floor."""
+    return Row(
+        "with operators: category, as names alone are labelled", *_share(list(answers), lambda each: each.literal)
+    )
 
 
 def _share(answers: list[Answer], right: Callable[[Answer], bool | None]) -> tuple[float, float]:

@@ -59,10 +59,10 @@ class Drawn:
 
 
 def draw(seed: str, number: int) -> Drawn:
-    """Return job `number` of a block; one whose loss is in the grey zone between is drawn again."""
+    """Return job `number` of a block; one in the grey zone, or without attention to spoil, is drawn again."""
     for attempt in range(ATTEMPTS):
         drawn = draw_once(Random(f"{seed} {number} {attempt}"), f"{seed} {number} {attempt}", number)
-        if drawn.truth.clear:
+        if drawn.truth.clear and all(drawn.truth.shares.get(name, 1.0) for name in NAMED):
             return drawn
     raise RuntimeError(f"job {number} of block {seed} stays in the grey zone after {ATTEMPTS} attempts")
 

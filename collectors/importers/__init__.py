@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -19,7 +20,7 @@ from deepprof.collectors.importers.files import read_head
 from deepprof.collectors.importers.generic import explain, read_mapped
 from deepprof.collectors.importers.generic.columns import Mapped, parse_columns
 from deepprof.collectors.names.demangle import with_readable_names
-from deepprof.collectors.trace import Trace
+from deepprof.collectors.trace import LAUNCH_SHAPES, OPERANDS, Trace, empty_table
 
 __all__ = ["BUILTINS", "GROUP", "Importer", "find_traces", "importers", "list_formats", "read"]
 
@@ -142,7 +143,13 @@ def read(
     if importer is None:
         raise TraceError(path, f"is no trace that DeepProf knows: it {describe(head)}", FORMATS)
     wanted = has_cheap_details(importer) if details is None else details
-    return with_readable_names(importer.read(path, details=wanted, shapes=shapes))
+    trace = importer.read(path, details=wanted, shapes=shapes)
+    return with_readable_names(trace if shapes else _without_shapes(trace))
+
+
+def _without_shapes(trace: Trace) -> Trace:
+    """Return the trace without operands and launch shapes, which some importers always read."""
+    return replace(trace, operands=empty_table(OPERANDS), launch_shapes=empty_table(LAUNCH_SHAPES))
 
 
 def find_traces(path: str | os.PathLike[str]) -> list[Path]:

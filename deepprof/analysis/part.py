@@ -272,8 +272,13 @@ def _has_others(measured: Sequence[Loop], question: AnalysisOptions) -> bool:
 
 def without_timelines(part: RankPart) -> RankPart:
     """Return the part without timelines and contexts, which grow with the trace and which no report shows."""
-    loops, steps = (tuple(replace(loop, timeline=None) for loop in each) for each in (part.loops, part.steps))
+    loops, steps = (tuple(map(_without_events, each)) for each in (part.loops, part.steps))
     return replace(part, timelines={}, loops=loops, steps=steps, tree=None, annotation=None)
+
+
+def _without_events(loop: Loop) -> Loop:
+    """Return the loop without its timeline, and without the kernels of its work one by one."""
+    return replace(loop, timeline=None, work=None if loop.work is None else loop.work.without_kernels())
 
 
 def _tell_parts(rank: int, timelines: Mapping[int, Timeline]) -> pl.DataFrame:

@@ -11,6 +11,7 @@ from deepprof.commands.inputs import (
     add_inputs,
     add_layers,
     add_paths,
+    add_peaks,
     add_shapes,
     analyze_in_cluster,
     analyze_paths,
@@ -53,6 +54,7 @@ class Diagnose:
         add("--ncu", metavar="FILE", help="why kernels stall: what ncu --csv --page raw wrote of the same program")
         add_layers(parser)
         add_shapes(parser)
+        add_peaks(parser)
         add("-v", "--verbose", action="store_true", help="also how the iteration was found, and all notes")
         add("--all", action="store_true", help=f"all findings instead of the first {MAX_FINDINGS}")
         add_daemon(parser)
@@ -80,10 +82,10 @@ def _choose_source(args: argparse.Namespace) -> Callable[[argparse.Namespace], A
 
 
 def _check_given(args: argparse.Namespace) -> None:
-    """Raise `UsageError` for files that belong to traces where this process does not read these."""
+    """Raise `UsageError` for files that belong to traces, or their devices, where this process does not read these."""
     from deepprof.collectors.errors import UsageError
 
-    given = next((name for name in ("ncu", "layers") if getattr(args, name) is not None), None)
+    given = next((name for name in ("ncu", "layers", "peaks") if getattr(args, name) is not None), None)
     if given is not None and (args.daemon is not None or args.cluster is not None):
         option = "--cluster" if args.daemon is None else "--daemon"
         raise UsageError(f"--{given} is for traces that are read here; leave it out with {option}")

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from deepprof.collectors.stalls.stall_reasons import StallExport
     from deepprof.collectors.trace import Trace
     from deepprof.job.part import Between
+    from deepprof.metrics.cost.roofs import DevicePeaks
 
 
 def add_paths(parser: argparse.ArgumentParser) -> None:
@@ -65,12 +66,12 @@ def find_selection(args: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def analyze_selected(traces: Sequence[Trace], args: argparse.Namespace) -> Analysis:
+def analyze_selected(traces: Sequence[Trace], args: argparse.Namespace, peaks: DevicePeaks | None = None) -> Analysis:
     """Analyse the part of a job that `args` selects, with the options in `args`; the whole without a selection."""
     from deepprof.analysis import analyze
 
     part, options = select_part(traces, args)
-    return analyze(part, **options)
+    return analyze(part, peaks=peaks, **options)
 
 
 def select_part(traces: Sequence[Trace], args: argparse.Namespace) -> tuple[Sequence[Trace], dict[str, Any]]:
@@ -134,7 +135,7 @@ def refuse_selection(args: argparse.Namespace, home: str) -> None:
 
 def add_stacks(parser: argparse.ArgumentParser) -> None:
     """Add `--stacks` and `--hlo`."""
-    text = "read the call stacks of PyTorch's operators, too, which takes up to three times as long (JAX: always read)"
+    text = "read the call stacks of PyTorch's operators, too (JAX: always read)"
     parser.add_argument("--stacks", action="store_true", help=text)
     text = "JAX: the folder of XLA_FLAGS=--xla_dump_to=DIR, for profiles that do not hold the compiled programs"
     parser.add_argument("--hlo", metavar="DIR", help=text)
@@ -145,6 +146,12 @@ def add_shapes(parser: argparse.ArgumentParser) -> None:
     text = "leave out the shapes of operators and launches, with which products are compared with the device's peaks"
     parser.add_argument("--no-shapes", dest="shapes", action="store_false", help=text)
     parser.add_argument("--shapes", action="store_true", default=True, help=argparse.SUPPRESS)
+
+
+def add_peaks(parser: argparse.ArgumentParser) -> None:
+    """Add `--peaks`."""
+    text = "peaks of a device, of a file, or cpu or cuda as deepprof peak measured them (default: the device's own)"
+    parser.add_argument("--peaks", metavar="NAME|FILE", help=text)
 
 
 def add_layers(parser: argparse.ArgumentParser) -> None:
@@ -172,6 +179,7 @@ def analyze_paths(
         options = {"between": between, "columns": args.columns, "details": details}
         options["shapes"] = getattr(args, "shapes", True)
         stalls = None if ncu is None else _read_stalls(ncu)  # first: a wrong file shall not cost the time of reading
+        peaks = _load_peaks(args)
         layers = _read_layers(args.layers) if getattr(args, "layers", None) else None
         traces = read_job(named, jobs=args.jobs, watch=watch, **options)
         if getattr(args, "hlo", None):
@@ -181,7 +189,16 @@ def analyze_paths(
         if layers is not None:
             traces = _give_layers(traces, layers)
     with progress("analysing"):
-        return analyze_selected(traces, args)
+        return analyze_selected(traces, args, peaks)
+
+
+def _load_peaks(args: argparse.Namespace) -> DevicePeaks | None:
+    """Return the peaks that `args` names, None for the device's own."""
+    if getattr(args, "peaks", None) is None:
+        return None
+    from deepprof.metrics.cost.peak_files import load_peaks
+
+    return load_peaks(args.peaks)
 
 
 def _attach_dump(traces: Sequence[Trace], folder: str) -> list[Trace]:

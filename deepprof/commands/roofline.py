@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from deepprof.commands.arguments import parse_count, parse_counts, parse_shape
-from deepprof.commands.inputs import add_inputs, add_layers
+from deepprof.commands.inputs import add_inputs, add_layers, add_peaks
 from deepprof.commands.output import check_output
 from deepprof.commands.roofline_trace import add_trace_options, run_trace
 
@@ -47,8 +47,7 @@ class Roofline:
             nargs="+",
             help="a trace, a directory or a glob of ranks; or a model",
         )
-        text = "peaks of a device, of a file, or cpu or cuda as deepprof peak measured them (default: the device's own)"
-        add("--peaks", metavar="NAME|FILE", help=text)
+        add_peaks(parser)
         add("-o", "--output", metavar="FILE", help="write to FILE.svg, FILE.html, FILE.json or FILE.csv")
         _add_model_options(parser.add_argument_group("of a model"))
         add_trace_options(parser.add_argument_group("of a trace"))

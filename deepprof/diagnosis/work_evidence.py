@@ -40,7 +40,7 @@ def weigh_names(kernels: pl.DataFrame, certainty: float) -> float:
 
 def describe_kernels(seen: LoopWork, kernels: pl.DataFrame) -> str:
     """Return how many kernels run, for how long, and the names of those with most time."""
-    names = [cut_name(name) for name in kernels.sort("time_ns", descending=True)["name"]]
+    names = [_cut_name(name) for name in kernels.sort("time_ns", descending=True)["name"]]
     named = ", ".join(list(dict.fromkeys(names))[:SHOWN])
     where = write_per(seen)
     count, taken_ns = float(kernels["kernels"].sum()), float(kernels["time_ns"].sum())
@@ -53,7 +53,7 @@ def name_whole(seen: LoopWork) -> str:
     return f"the {seen.loop.single}" if seen.loop.single else "an iteration"
 
 
-def cut_name(name: str) -> str:
+def _cut_name(name: str) -> str:
     """Return a kernel's name short enough for a sentence."""
     short = shorten(name)
     return short if len(short) <= NAME_CHARS else f"{short[: NAME_CHARS - 1]}…"

@@ -44,6 +44,7 @@ CONVERSION = "conversion of layout"  # the algorithm of transposes that cuDNN an
 TRANSPOSE = r"(?i)transpose"  # around a convolution it is a conversion
 AROUND = 3  # kernels between a transpose and its convolution
 LOG_SOFTMAX = r"(?i)log_?softmax"
+GRADIENT = r"(?i)backward"
 
 
 def mark_optimizer(seen: LoopWork, typed: pl.DataFrame) -> Bools:
@@ -57,7 +58,8 @@ def _mark_looped(typed: pl.DataFrame, own: Bools) -> Bools:
     """Mark what belongs to steps parameter by parameter: the kernels of optimizers and the operators around them."""
     if not own.any():
         return own
-    runs = number_runs(typed, typed["of_operator"].to_numpy() | own)
+    counts = (typed["category"] == "memory_set_copy").to_numpy()  # numbers of steps that are read on a processor
+    runs = number_runs(typed, typed["of_operator"].to_numpy() | own | counts)
     steps = own & (np.bincount(runs[own])[runs * own] >= FEWEST_PARAMETERS)
     found = steps.copy()
     for offset in range(-BEHIND, BEFORE + 1):
@@ -149,12 +151,27 @@ def mark_dropout(seen: LoopWork, typed: pl.DataFrame) -> Bools:
 
 
 def mark_loss(seen: LoopWork, typed: pl.DataFrame) -> Bools:
-    """Mark log-softmax and losses in kernels of their own."""
+    """Mark log-softmax and losses in kernels of their own, and all of a loss that is written out."""
     of_loss = (typed["category"] == "loss") | (
         (typed["category"] == "softmax") & typed["name"].fill_null("").str.contains(LOG_SOFTMAX)
     )
     alone = ~typed["library"].fill_null("").str.contains(FUSING)
-    return _if_large(seen, typed, (of_loss & alone).to_numpy(), LEAST_LOSS)
+    return _if_large(seen, typed, (of_loss & alone).to_numpy() | mark_written_loss(typed), LEAST_LOSS)
+
+
+def mark_written_loss(typed: pl.DataFrame) -> Bools:
+    """Mark what lies between two products where a softmax is followed by its own gradient: the end of the forward pass.
+
+    Between a softmax of attention and its gradient there are products. Log-softmax shows a loss by itself.
+    """
+    place = typed.select(pl.struct("window", "stream").rle_id()).to_series()
+    ends = typed["category"].is_in(PRODUCTS) | (place != place.shift()).fill_null(value=True)
+    name, softmax = pl.col("name").fill_null(""), pl.col("category") == "softmax"
+    plain, backward = softmax & ~name.str.contains(LOG_SOFTMAX), name.str.contains(GRADIENT)
+    rows = typed.with_columns(section=ends.cum_sum())
+    found = rows.select(((plain & ~backward).any() & (plain & backward).any()).over("section")).to_series()
+    marked: Bools = (found & ~typed["category"].is_in(PRODUCTS)).fill_null(value=False).to_numpy()
+    return marked
 
 
 def mark_attention(seen: LoopWork, typed: pl.DataFrame) -> Bools:

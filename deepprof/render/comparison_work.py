@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from deepprof.metrics.kernels.kind_words import CATEGORY_WORDS, PRECISION_WORDS, UNIT_WORDS, describe_kind
+from deepprof.metrics.kernels.kind_words import CATEGORY_WORDS, NO_TYPE, PRECISION_WORDS, UNIT_WORDS, describe_kind
 from deepprof.render.comparison_rows import HEADER, SMALL, cells
 from deepprof.render.rows import ARROW, TextRow, draw_rows
 from deepprof.render.units import format_ratio
@@ -128,6 +128,6 @@ def _show(row: WorkChange) -> _ShownChange:
 def _describe_both(old: WorkChange, new: WorkChange) -> tuple[str, str]:
     """Return what was replaced, and by what: the types of factors, where these are the same the units."""
     if old.precision != new.precision:
-        before, after = (PRECISION_WORDS[row.precision] if row.precision else "type not known" for row in (old, new))
+        before, after = (PRECISION_WORDS[row.precision] if row.precision else NO_TYPE for row in (old, new))
         return f"{CATEGORY_WORDS[old.category]}, {before}", after
     return describe_kind(old.category, old.precision, old.unit), UNIT_WORDS[new.unit] if new.unit else "units not known"

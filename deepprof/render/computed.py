@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -24,7 +25,9 @@ SHOWN = 6  # rows in text
 SMALL = 0.005  # of the computing time: smaller rows share a line
 INDENT = 4  # as in the table of parts
 HEADER = ("time", "share")
+KINDS = ("category", "precision", "unit")
 SHARE_STEPS = 1_000_000  # in which shares are rounded
+GRAPHS = "in whole graphs, recorded as one event each"
 MORE = "; deepprof kernels --unknown lists them"
 
 
@@ -84,62 +87,83 @@ def _describe_rows(table: pl.DataFrame) -> list[LoopWorkRow]:
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class ComputedTime:
+    """A table `WORK`, and what of its time is exposed communication, or in launches of whole graphs."""
+
+    table: pl.DataFrame
+    exposed_ns: float
+    graph_ns: float = 0.0
+
+    @property
+    def rows(self) -> pl.DataFrame:
+        """The rows without exposed communication, the longest first; what takes less than 1 ns has none."""
+        hidden = pl.when(pl.col("category") == "communication").then(self.exposed_ns).otherwise(0.0)
+        rows = self.table.select(*KINDS, time_ns=pl.col("time_ns") - hidden)
+        return rows.filter(pl.col("time_ns") >= 1).sort("time_ns", *KINDS, descending=[True, False, False, False])
+
+
 def print_recorded_work(analysis: Analysis, page: TextPage, words: Wording) -> None:
     """Print what all devices compute in the whole recording."""
-    keys = ("category", "precision", "unit")
-    sums = analysis.recorded_work.group_by(keys).agg(pl.col("time_ns").sum())
+    sums = analysis.recorded_work.group_by(KINDS).agg(pl.col("time_ns").sum())
     exposed = float(analysis.breakdown["exposed_communication_ns"].sum())
-    print_work(sums, exposed, page, words, "devices compute" if analysis.breakdown.height > 1 else "device computes")
+    computes = "devices compute" if analysis.breakdown.height > 1 else "device computes"
+    print_work(ComputedTime(sums, exposed), page, words, computes)
 
 
 def print_loop_work(loop: Loop, exposed_ns: float, page: TextPage, words: Wording) -> None:
     """Print what the device of a loop computes; `exposed_ns` is the exposed communication of a mean iteration."""
     if loop.work is not None:
-        print_work(loop.work.table, exposed_ns, page, words, "device computes")
+        print_work(ComputedTime(loop.work.table, exposed_ns, loop.work.graph_ns), page, words)
 
 
-def print_work(table: pl.DataFrame, exposed_ns: float, page: TextPage, words: Wording, computes: str) -> None:
-    """Print the rows of a table `WORK` without exposed communication: they add up to the row `compute` of the parts."""
+def print_work(computed: ComputedTime, page: TextPage, words: Wording, computes: str = "device computes") -> None:
+    """Print what is computed without exposed communication: rows that add up to the row `compute` of the parts."""
     subject = "operators compute" if words.on_cpu else computes
-    more = "" if words.on_cpu else MORE
-    rows = _list_computing(table, exposed_ns)
+    rows = computed.rows
     whole = float(rows["time_ns"].sum())
     if whole < 1:
         return
     page.skip()
-    if rows.height == 1:
-        page.line(_describe_only(rows, subject, more), "dim", indent=2, hang=2)
+    unknown = _describe_unknown(rows, computed.graph_ns, words)
+    if rows.height == 1 and len(unknown) < 2:
+        page.line(_describe_only(rows, subject, unknown), "dim", indent=2, hang=2)
         return
     page.line(f"what the {subject}, shares of these {format_duration(whole)}", "dim", indent=2, hang=2)
     known = rows.filter(pl.col("category") != "unknown")
-    shown = known.filter(pl.col("time_ns") >= SMALL * whole).head(SHOWN)
+    large = known.filter(pl.col("time_ns") >= SMALL * whole)
+    shown = large.head(SHOWN if large.height > SHOWN + 1 else SHOWN + 1)
     _draw_kinds(shown, whole, page)
-    _print_rest(known.slice(shown.height), rows.filter(pl.col("category") == "unknown"), whole, page, more)
+    others = known.slice(shown.height)
+    rest = [(float(others["time_ns"].sum()), counted(others.height, "other kind"), "")] if others.height else []
+    for time, name, advice in sorted([*rest, *unknown], key=lambda line: -line[0]):
+        text = f"{name}: {format_duration(time)}, {format_ratio(time / whole)}{advice}"
+        page.line(text, "dim", indent=INDENT, hang=2)
     ratio = find_matrix_unit_ratio(rows)
-    if ratio is not None and 0 < ratio < 1:
+    if ratio is not None and SMALL <= ratio <= 1 - SMALL:
         page.line(f"matrix units have {format_ratio(ratio)} of the time of products", "dim", indent=INDENT, hang=2)
 
 
-def _list_computing(table: pl.DataFrame, exposed_ns: float) -> pl.DataFrame:
-    """Return the rows without exposed communication, the longest first; what takes less than 1 ns has none."""
-    hidden = pl.when(pl.col("category") == "communication").then(exposed_ns).otherwise(0.0)
-    rows = table.select("category", "precision", "unit", time_ns=pl.col("time_ns") - hidden)
-    keys = ("category", "precision", "unit")
-    return rows.filter(pl.col("time_ns") >= 1).sort("time_ns", *keys, descending=[True, False, False, False])
+def _describe_unknown(rows: pl.DataFrame, graph_ns: float, words: Wording) -> list[tuple[float, str, str]]:
+    """Return time, name and advice of what is not known: whole graphs, and kernels by their names."""
+    time = float(rows.filter(pl.col("category") == "unknown")["time_ns"].sum()) - graph_ns
+    found = [(time, CATEGORY_WORDS["unknown"], "" if words.on_cpu else MORE), (graph_ns, GRAPHS, "")]
+    return [line for line in found if line[0] >= 1]
 
 
-def _describe_only(rows: pl.DataFrame, subject: str, more: str) -> str:
+def _describe_only(rows: pl.DataFrame, subject: str, unknown: Sequence[tuple[float, str, str]]) -> str:
     """Return the sentence for a device that computes one kind only."""
-    (row,) = rows.iter_rows(named=True)
-    if row["category"] == "unknown":
-        return f"what the {subject} is {CATEGORY_WORDS['unknown']}{more}"
-    return f"the {subject} only {describe_kind(row['category'], row['precision'], row['unit'])}"
+    if unknown:
+        ((_, name, advice),) = unknown
+        return f"what the {subject} is {name}{advice}"
+    (kind,) = rows.select(KINDS).rows()
+    return f"the {subject} only {describe_kind(*kind)}"
 
 
 def _draw_kinds(rows: pl.DataFrame, whole: float, page: TextPage) -> None:
     """Draw a row per kind; where whole words do not fit beside the values, precisions have their short names."""
     values = [(format_duration(ns), format_ratio(ns / whole)) for ns in rows["time_ns"].to_list()]
-    kinds = rows.select("category", "precision", "unit").rows()
+    kinds = rows.select(KINDS).rows()
     labels = [describe_kind(*kind) for kind in kinds]
     if not _fit(labels, values, page):
         labels = [describe_kind(*kind, short=True) for kind in kinds]
@@ -153,15 +177,3 @@ def _fit(labels: Sequence[str], values: Sequence[tuple[str, ...]], page: TextPag
     """Return whether labels and values fit on the page side by side."""
     columns = [labels, *zip(HEADER, *values, strict=True)]
     return INDENT + sum(max(map(len, column), default=0) + GAP for column in columns) - GAP <= page.width
-
-
-def _print_rest(others: pl.DataFrame, unknown: pl.DataFrame, whole: float, page: TextPage, more: str) -> None:
-    """Print the kinds without a row of their own, and what is not known."""
-    for rows, name, advice in (
-        (others, counted(others.height, "other kind"), ""),
-        (unknown, CATEGORY_WORDS["unknown"], more),
-    ):
-        time = float(rows["time_ns"].sum())
-        if rows.height:
-            text = f"{name}: {format_duration(time)}, {format_ratio(time / whole)}{advice}"
-            page.line(text, "dim", indent=INDENT, hang=2)

@@ -75,13 +75,18 @@ def fit_columns(page: TextPage, header: Sequence[str], rows: Sequence[TextRow], 
 
 def _cut_labels(page: TextPage, rows: Sequence[TextRow], room: int) -> list[str]:
     """Return the rows' labels in `room` columns; different ones that would look alike keep the part that differs."""
-    cut = [_label(page, row, room) for row in rows]
-    names = [page.show(row.label) for row in rows]
-    plain = [number for number, row in enumerate(rows) if not row.became]
+    plain = iter(cut_names([page.show(row.label) for row in rows if not row.became], room))
+    return [_label(page, row, room) if row.became else next(plain) for row in rows]
+
+
+def cut_names(names: Sequence[str], room: int) -> list[str]:
+    """Return names in `room` characters; different ones that would look alike keep the part that differs."""
+    cut = [shorten(name, room) for name in names]
+    numbers = range(len(names))
     for _ in range(ROUNDS):
-        for alike in _find_alike(plain, names, cut):
+        for alike in _find_alike(numbers, names, cut):
             _cut_apart(alike, names, cut, room)
-    for alike in _find_alike(plain, names, cut):
+    for alike in _find_alike(numbers, names, cut):
         for place, number in enumerate(alike, 1):
             cut[number] = cut[number][: room - len(f"~{place}")] + f"~{place}"
     return cut

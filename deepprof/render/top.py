@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from deepprof.plurals import counted
-from deepprof.render.rows import TextRow, draw_rows, fit_columns
+from deepprof.render.rows import TextRow, cut_names, draw_rows, fit_columns
 from deepprof.render.units import ABSENT, format_bytes, format_duration, format_ratio
 from deepprof.render.utilization import RooflineBlock, describe_roofline
 
@@ -102,13 +102,17 @@ def describe_top(analysis: Analysis) -> list[TopWorkBlock]:
 
 def _describe_work(place: Mapping[str, Any], top: TopWork, roofline: LoopRoofline | None) -> TopWorkBlock:
     """Return the block of one loop or device."""
-    rest = top.kernels.slice(ROWS)
+    first, rest = top.kernels.head(ROWS), top.kernels.slice(ROWS)
+    spelled = [name.encode("utf-8", "replace").decode() for name in first["name"]]
     return TopWorkBlock(
         **place,
         over=top.over,
         iterations=top.iterations,
         mean_ns=round(top.mean_ns),
-        kernels=[_describe_kernel(row) for row in top.kernels.head(ROWS).iter_rows(named=True)],
+        kernels=[
+            _TopKernelBlock(**(row | {"name": name}))
+            for row, name in zip(first.iter_rows(named=True), cut_names(spelled, NAME_LENGTH), strict=True)
+        ],
         other_kernels=_OtherKernelsBlock(
             names=int(rest["variants"].sum()),
             calls=round(float(rest["calls"].sum()), 3),
@@ -121,12 +125,6 @@ def _describe_work(place: Mapping[str, Any], top: TopWork, roofline: LoopRooflin
         ],
         roofline=describe_roofline(roofline),
     )
-
-
-def _describe_kernel(row: Mapping[str, Any]) -> _TopKernelBlock:
-    """Return a row with a name that can be encoded."""
-    name = row["name"][:NAME_LENGTH].encode("utf-8", "replace").decode()
-    return _TopKernelBlock(**(dict(row) | {"name": name}))
 
 
 def print_top(top: TopWork | None, page: TextPage, work: str, where: str = "") -> None:

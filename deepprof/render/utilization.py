@@ -74,8 +74,10 @@ def describe_utilization(found: LoopRoofline, over: str = "an iteration") -> str
 
 def compare_fastest(found: LoopRoofline) -> str:
     """Return the MFU beside the peak of the fastest type, to follow the MFU; empty where they are equal."""
-    slower = found.mfu_fastest_ratio is not None and found.mfu_fastest_ratio < (found.mfu_ratio or 0)
-    return f" ({format_ratio(found.mfu_fastest_ratio)} of the peak in {found.fastest_dtype})" if slower else ""
+    if found.mfu_fastest_ratio is None:
+        return ""
+    fastest = format_ratio(found.mfu_fastest_ratio)
+    return "" if fastest == format_ratio(found.mfu_ratio) else f" ({fastest} of the peak in {found.fastest_dtype})"
 
 
 def explain_roofs(found: LoopRoofline) -> list[str]:

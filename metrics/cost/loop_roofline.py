@@ -258,7 +258,7 @@ def _use_peaks(measured: LoopRoofline, peaks: DevicePeaks | None, *, is_told: bo
         pl.col("product_flops").sum(),
         ideal_ns=ideal.sum(),
         model_ns=(ideal - again).sum(),
-        fastest_ns=((ideal - again) * pl.col("rate") / fastest).sum(),
+        fastest_ns=((ideal - again) * (pl.col("rate") / fastest)).sum(),
     )
     rows = measured.iterations.select("index", "iteration_ns", "product_coverage_ratio")
     used = rows.join(sums, on="index", how="left", maintain_order="left")

@@ -34,7 +34,7 @@ TENSOR_CORES = 70  # the first compute capability with matrix units
 MAX_PROPERTIES_CHARS, MAX_NAME_CHARS = 100_000, 4096
 
 
-class DeviceFamily(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _DeviceFamily(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Devices with the same rates relative to float32 on ordinary units; see `families.toml` for the fields."""
 
     name: Text
@@ -50,7 +50,7 @@ class _FamiliesFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The file of families."""
 
     schema: Literal["deepprof.families/1"]
-    families: Annotated[tuple[DeviceFamily, ...], msgspec.Meta(min_length=1, max_length=1000)]
+    families: Annotated[tuple[_DeviceFamily, ...], msgspec.Meta(min_length=1, max_length=1000)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def find_product_rates(
     return _find_by_kernels(kernels)
 
 
-def _rate_peaks(name: str, peaks: DevicePeaks, family: DeviceFamily | None) -> ProductRates | None:
+def _rate_peaks(name: str, peaks: DevicePeaks, family: _DeviceFamily | None) -> ProductRates | None:
     """Return the rates that a device's peaks state; what they leave out is the family's."""
     single = peaks.vector_flops_per_s.get("float32")
     if single is None:
@@ -95,25 +95,25 @@ def _rate_peaks(name: str, peaks: DevicePeaks, family: DeviceFamily | None) -> P
     return ProductRates(name, times, double / single if double else by_family, True, peaks.name.startswith("AMD"))
 
 
-def _rate_family(family: DeviceFamily, device: str, *, is_recorded: bool) -> ProductRates:
+def _rate_family(family: _DeviceFamily, device: str, *, is_recorded: bool) -> ProductRates:
     """Return the rates of a family."""
     return ProductRates(device, family.times, family.double_times, is_recorded, family.name.startswith("AMD"))
 
 
 @cache
-def list_families() -> tuple[DeviceFamily, ...]:
+def list_families() -> tuple[_DeviceFamily, ...]:
     """Return all families, in the order in which they are tried."""
     text = files(__package__).joinpath("families.toml").read_text(encoding="utf-8")
     return msgspec.convert(tomllib.loads(text), _FamiliesFile).families
 
 
-def _find_family(name: str) -> DeviceFamily | None:
+def _find_family(name: str) -> _DeviceFamily | None:
     """Return the family of a device's name."""
     words = normalise_name(name)
     return next((each for each in list_families() if words and re.search(each.match, words)), None)
 
 
-def _find_by_capability(properties: str | None) -> DeviceFamily | None:
+def _find_by_capability(properties: str | None) -> _DeviceFamily | None:
     """Return the family that a recorded compute capability states; on AMD only where it states exactly one."""
     known = _read_capability(properties)
     if known is None:

@@ -102,7 +102,7 @@ def find_costs(trace: Trace, recorded: Trace | None = None, tree: ContextTree | 
     sites = find_sites(trace, slices) if tree is None else tree.sites
     operands = read_operands(known, slices)
     kernels, evaluated = _list_kernels(trace, sites.row), dict[tuple[str | None, ...], CostRow]()
-    costs = _evaluate_slices(operands, evaluated)
+    operands, costs = _evaluate_slices(operands, evaluated)
     if sites.is_slice:
         placed = kernels.with_columns(slice=pl.when(pl.col("site") >= 0).then("site"))
         calls = _gather_calls(placed, operands)
@@ -126,14 +126,19 @@ def _list_kernels(trace: Trace, site: Int64s) -> pl.DataFrame:
     return rows.select("event", "name_id", "site", length_ns=pl.col("end_ns") - pl.col("start_ns"))
 
 
-def _evaluate_slices(operands: pl.DataFrame, evaluated: dict[tuple[str | None, ...], CostRow]) -> pl.DataFrame:
-    """Return `COSTS` of each slice; a call without shapes has none."""
+def _evaluate_slices(
+    operands: pl.DataFrame, evaluated: dict[tuple[str | None, ...], CostRow]
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the operands with `alike`, equal for calls with equal operands, and `COSTS` of each slice.
+
+    A call without shapes has no cost, and the same `alike` as all others without.
+    """
     shaped = operands["dims"].is_not_null()
     numbers, distinct = number_signatures(operands.filter(shaped))
     places = np.full(operands.height, distinct.height, np.uint32)
     places[shaped.to_numpy()] = numbers.to_numpy()
     costs = evaluate(distinct, evaluated)
-    return pl.concat([costs, costs.clear(1)])[places]
+    return operands.with_columns(alike=pl.Series(places)), pl.concat([costs, costs.clear(1)])[places]
 
 
 def _choose_slices(slices: HostSlices, has_cost: Bools, site: Int64s) -> pl.Series:
@@ -159,16 +164,17 @@ def _evaluate_calls(
 
     The type of the elements of lists of tensors is the one that the name of the first kernel states.
     """
-    listed = pl.col("dtypes").str.contains(LISTS).fill_null(value=False)
-    ids = calls.filter(listed)["name_id"].unique()
-    types = pl.DataFrame({"name_id": ids, "element": [find_element_type(name) for name in names.gather(ids)]})
-    types = types.cast({"element": pl.String})
-    typed = calls.join(types, on="name_id", how="left", maintain_order="left")
-    typed = typed.with_columns(element=pl.when(listed).then("element"))
-    numbers, distinct = number_signatures(typed.select(*SIGNATURE, "element"))
+    listed = calls["dtypes"].str.contains(LISTS).fill_null(value=False)
+    ids = calls["name_id"].filter(listed).unique()
+    elements = {number: find_element_type(names[number]) for number in ids}
+    element = pl.col("name_id").replace_strict(elements, default=None, return_dtype=pl.String)
+    typed = calls.with_columns(element=pl.when(pl.Series(listed)).then(element if elements else None).cast(pl.String))
+    numbers, _ = number_signatures(typed.select("alike", "operator", "element"))  # not the long texts once more
+    first = np.unique(numbers.to_numpy(), return_index=True)[1]
+    distinct = typed.select(*SIGNATURE, "element")[first]
     distinct = distinct.hstack(evaluate(distinct, evaluated))
     costs = distinct.select(list(COSTS))[numbers]
-    return calls.with_columns(signature=numbers).hstack(costs), distinct
+    return calls.drop("alike").with_columns(signature=numbers).hstack(costs), distinct
 
 
 def _forget_costs(calls: pl.DataFrame, counted: Bools) -> pl.DataFrame:
@@ -181,6 +187,8 @@ def _find_alike_calls(
     trace: Trace, placed: pl.DataFrame, calls: pl.DataFrame, distinct: pl.DataFrame
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the kernels without a launch that are like those of calls, with `alike`, and the calls of that number."""
+    if not (placed["slice"].is_null() & (placed["site"] < 0)).any():
+        return pl.DataFrame(schema={"event": pl.UInt32, "alike": I64}), calls.clear().with_columns(alike=pl.lit(0, I64))
     launched = placed.join(calls.select("slice", "signature"), on="slice", how="left", maintain_order="left")
     alone = pl.when(pl.col("site") >= 0).then(-1 - pl.col("event").cast(I64))  # launched by no operator
     kernels = launched.select("event", "signature", "length_ns", "name_id", call=pl.coalesce("slice", alone))
@@ -198,6 +206,8 @@ def _append_alike(
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the kernels and the calls with those that are alike, whose `slice` is a negative number."""
     of_kernels, more = alike
+    if more.is_empty():
+        return placed, calls
     negative = -1 - pl.col("alike")
     places = of_kernels.select("event", found=negative)
     joined = placed.join(places, on="event", how="left", maintain_order="left")
@@ -219,16 +229,14 @@ def _assemble(trace: Trace, slices: HostSlices, placed: pl.DataFrame, calls: pl.
 
 def _measure_coverage(trace: Trace, placed: pl.DataFrame, calls: pl.DataFrame) -> _CostCoverage:
     """Return how much of the time of the kernels has a known cost."""
-    known = calls.select(
-        "host_event", known=pl.col("flops").is_not_null() & pl.col("nbytes").is_not_null()
-    ).with_row_index("call")
-    rows = placed.filter(~_are_collectives(trace, placed))
-    total = int(placed["length_ns"].sum())
-    rows = rows.join(known, on="call", how="left")
-    covered = rows.filter(pl.col("known").fill_null(value=False))
-    kernel_ns, known_ns = int(rows["length_ns"].sum()), int(covered["length_ns"].sum())
-    alike_ns = int(covered.filter(pl.col("host_event").is_null())["length_ns"].sum())
-    return _CostCoverage(kernel_ns, known_ns, alike_ns, total - kernel_ns)
+    known = (calls["flops"].is_not_null() & calls["nbytes"].is_not_null()).to_numpy()
+    recorded, length = calls["host_event"].is_not_null().to_numpy(), placed["length_ns"].to_numpy()
+    call = placed["call"].cast(I64).fill_null(-1).to_numpy()
+    own = ~_are_collectives(trace, placed).to_numpy()
+    covered = own & np.append(known, False)[call]
+    alike = covered & ~np.append(recorded, True)[call]
+    kernel_ns = int(length[own].sum())
+    return _CostCoverage(kernel_ns, int(length[covered].sum()), int(length[alike].sum()), int(length.sum()) - kernel_ns)
 
 
 def _are_collectives(trace: Trace, kernels: pl.DataFrame) -> pl.Series:

@@ -7,7 +7,7 @@ to `compute_ns` and `exposed_communication_ns` of the table of parts.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ import polars as pl
 
 from deepprof.collectors.reprs import in_milliseconds, one_line
 from deepprof.collectors.table_schema import TableSchema
-from deepprof.collectors.trace import Trace
+from deepprof.collectors.trace import Trace, empty_table
 from deepprof.metrics.kernels.classify import KernelKinds
 from deepprof.metrics.kernels.kinds import KERNEL_KINDS, PRODUCTS
 from deepprof.metrics.kernels.running import OUTSIDE, list_running
@@ -55,15 +55,21 @@ WORK_OF_KERNELS = TableSchema.of(
 class Work:
     """What a device computes in a mean iteration, a marked step or a recording.
 
-    `table` has the schema `WORK`, `kernels` has `WORK_OF_KERNELS`.
+    `table` has the schema `WORK`, `kernels` has `WORK_OF_KERNELS` (no rows where another machine examined the trace).
+    `graph_ns` is the time in launches of whole graphs, of which no kernel was recorded.
     """
 
     table: pl.DataFrame
     kernels: pl.DataFrame
+    graph_ns: float = 0.0
 
     def __repr__(self) -> str:
         rows, names = counted(self.table.height, "row"), counted(self.kernels.height, "kernel")
         return one_line(self, rows, names, in_milliseconds(self.time_ns))
+
+    def without_kernels(self) -> Work:
+        """Return the same without the rows of kernels, of which there are as many as a trace has names."""
+        return replace(self, kernels=empty_table(WORK_OF_KERNELS))
 
     @property
     def time_ns(self) -> float:
@@ -107,7 +113,8 @@ def measure_work(trace: Trace, kinds: KernelKinds, device: int, windows: tuple[I
         sure_ratio=pl.col("time_ns").filter("sure").sum() / pl.col("time_ns").sum(),
     )
     table = grouped.with_columns(share).sort("time_ns", *keys, descending=[True] + [False] * 3)
-    return Work(_as(table, WORK), _as(ordered, WORK_OF_KERNELS))
+    graphs = float(ordered.filter(pl.col("kind") < 0)["time_ns"].sum())
+    return Work(_as(table, WORK), _as(ordered, WORK_OF_KERNELS), graphs)
 
 
 def _sum_by_kind(running: pl.DataFrame, kinds: KernelKinds, count: int) -> pl.DataFrame:

@@ -15,7 +15,7 @@ import polars as pl
 from deepprof.collectors.names.functors import shorten_with_function
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.kernels.classify import KernelKinds
-from deepprof.metrics.kernels.kind_words import CATEGORY_WORDS, PRECISION_WORDS, UNIT_WORDS
+from deepprof.metrics.kernels.kind_words import CATEGORY_WORDS, NO_TYPE, PRECISION_WORDS, UNIT_WORDS
 from deepprof.metrics.operators import is_stand_in
 
 MOST_NAMES = 1_000  # names that are shortened one by one; only artificial traces have more
@@ -23,7 +23,7 @@ OTHERS = "(others)"
 BACKWARD_STEP = "autograd::engine::evaluate_function: "
 KEYS = ("name_id", "kind")
 WORDS: tuple[Mapping[Any, str], ...] = (CATEGORY_WORDS, PRECISION_WORDS, UNIT_WORDS)
-UNKNOWN = ("", "type not known", "units not known")
+UNKNOWN = ("", NO_TYPE, "units not known")
 
 
 def title_kernels(kernels: pl.DataFrame, trace: Trace, kinds: KernelKinds) -> tuple[pl.Series, pl.Series]:

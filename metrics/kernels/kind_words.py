@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from deepprof.metrics.kernels.kinds import Category, Precision, Unit
+from deepprof.metrics.kernels.kinds import PRODUCTS, Category, Precision, Unit
 
 CATEGORY_WORDS: Mapping[Category, str] = MappingProxyType(
     {
@@ -46,15 +46,17 @@ PRECISION_WORDS: Mapping[Precision, str] = MappingProxyType(
         "int4": "int4",
     }
 )
+NO_TYPE = "type not known"
 UNIT_WORDS: Mapping[Unit, str] = MappingProxyType({"tensor_core": "matrix units", "simt": "ordinary units"})
 
 
 def describe_kind(category: Category, precision: Precision | None, unit: Unit | None, *, short: bool = False) -> str:
-    """Return a kind as in `matrix products, float32 on ordinary units`; what is not known is left out.
+    """Return a kind as in `matrix products, float32 on ordinary units`.
 
     In a `short` one precisions are as in tables: `products, fp32 on ordinary units`.
     """
     name = CATEGORY_WORDS[category].removeprefix("matrix " if short else "")
-    factors = [] if precision is None else [precision if short else PRECISION_WORDS[precision]]
-    units = [] if unit is None else [f"on {UNIT_WORDS[unit]}"]
-    return ", ".join([name, *([" ".join(factors + units)] if factors or units else [])])
+    if category not in PRODUCTS:
+        return name
+    factors = NO_TYPE if precision is None else precision if short else PRECISION_WORDS[precision]
+    return f"{name}, {factors}" + ("" if unit is None else f" on {UNIT_WORDS[unit]}")

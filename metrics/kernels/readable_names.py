@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import lru_cache
+from itertools import islice
 
 import polars as pl
 
-from deepprof.collectors.importers.xla.hlo_reader import split_scopes
+from deepprof.collectors.importers.xla.name_scopes import split_scopes
 from deepprof.collectors.trace import Trace
 
 SCOPES = 2  # the innermost ones are named
@@ -74,11 +76,12 @@ def _write_names(trace: Trace, pairs: pl.DataFrame) -> pl.DataFrame:
     return rows.select("name_id", "instruction", alias=pl.format("{} [{}]", "name", "text"))
 
 
+@lru_cache(maxsize=ALIASES)
 def _write_purpose(op_name: str, target: str) -> str:
     """Return the innermost scopes of an operation, else what its custom call calls, else an empty text."""
-    scopes = [_unwrap(scope) for scope in split_scopes(op_name)]
-    named = [scope for scope in scopes if not ADDED.fullmatch(scope)]
-    return "/".join(scope[:SCOPE_CHARS] for scope in named[-SCOPES:]) or MARKS.sub("_", target)[:SCOPE_CHARS]
+    scopes = (_unwrap(scope) for scope in reversed(split_scopes(op_name)))
+    named = list(islice((scope[:SCOPE_CHARS] for scope in scopes if not ADDED.fullmatch(scope)), SCOPES))
+    return "/".join(reversed(named)) or MARKS.sub("_", target)[:SCOPE_CHARS]
 
 
 def _unwrap(scope: str) -> str:

@@ -69,15 +69,18 @@ def _choose_sections(placed: pl.DataFrame) -> pl.DataFrame:
     """Return `section` and `by_hand` of the sections that lie between two products of attention.
 
     A section begins with its first product. What is looked up by the results of a softmax is the next token or an
-    expert. A norm's gradient by hand looks like that of a softmax, but comes more often: gradients count where there
-    are no more of them than softmaxes by hand.
+    expert. A softmax whose gradient follows without a product between them is that of a loss. A norm's gradient by hand
+    looks like that of a softmax, but comes more often: gradients count where there are no more of them than softmaxes
+    by hand.
     """
-    after = (pl.col("category") == "softmax").cum_sum() > 0
+    softmax = pl.col("category") == "softmax"
+    after = softmax.cum_sum() > 0
     sums = (pl.col("category") == "reduction").any()
     sections = placed.group_by("section", maintain_order=True).agg(
         pl.col("category", "stream", "window").first(),
         kernels=pl.len() - 1,
-        softmax=(pl.col("category") == "softmax").any(),
+        softmax=softmax.any(),
+        turns=(pl.col("gradient") & softmax).any() & (~pl.col("gradient") & softmax).any(),
         looked_up=(pl.col("category").is_in(LOOKED_UP) & after & ~pl.col("gradient").any()).any(),
         forward=pl.col("maximum").any() & pl.col("exponential").any() & sums,
         backward=pl.col("division").any() & pl.col("negation").any() & sums,
@@ -88,7 +91,7 @@ def _choose_sections(placed: pl.DataFrame) -> pl.DataFrame:
     forward = pairs.filter(~pl.col("softmax") & pl.col("forward"))
     backward = pairs.filter(~pl.col("softmax") & pl.col("backward") & ~pl.col("forward"))
     found = [
-        pairs.filter(pl.col("softmax") & ~pl.col("looked_up")),
+        pairs.filter(pl.col("softmax") & ~pl.col("looked_up") & ~pl.col("turns")),
         forward,
         backward if backward.height <= forward.height else backward.clear(),
     ]

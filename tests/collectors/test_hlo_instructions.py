@@ -23,6 +23,12 @@ GEMM_CONFIG = (
 NOTHING = dict.fromkeys(("target", "parts", "operands", "factors", "precision", "op_name"))
 
 
+@pytest.fixture(autouse=True, params=[hlo_reader.WHOLE_NBYTES, 0], ids=["at once", "one by one"])
+def decoding(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decode small computations at once and large ones instruction by instruction: both find the same."""
+    monkeypatch.setattr(hlo_reader, "WHOLE_NBYTES", request.param)
+
+
 def read(tmp_path: Path, held: dict[str, bytes], *events: Any) -> Trace:
     path = tmp_path / "a.xplane.pb"
     path.write_bytes(space(metadata_plane(held), plane(GPU, {"Stream #1(Compute)": list(events)})))
@@ -162,6 +168,7 @@ def test_sizes_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_constant_may_be_large_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hlo_reader, "WHOLE_NBYTES", 0)
     monkeypatch.setattr(hlo_reader, "DECLARED_NBYTES", 200)
     constant = instruction("a", "table", opcode="constant", of="f32[400]") + data(8, bytes(1600))
     assert read_one(tmp_path, computation(constant))["op_name"] == "table"

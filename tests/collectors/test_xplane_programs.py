@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from deepprof.collectors.importers.xla import hlo_reader, programs
-from deepprof.collectors.importers.xla.hlo_reader import split_scopes
+from deepprof.collectors.importers.xla.name_scopes import split_scopes
 from deepprof.collectors.importers.xla.xplane import XPlane
 from deepprof.collectors.trace import Trace
 from tests.collectors.damage import survives
@@ -130,6 +130,7 @@ def test_a_program_larger_than_any_is_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, value: int
 ) -> None:
     held = {"jit_step(7)": program("jit_step", [computation(DOT, DOT)], FRAMES)}
+    monkeypatch.setattr(hlo_reader, "WHOLE_NBYTES", 0)
     monkeypatch.setattr(hlo_reader, limit, value)
     trace = read(tmp_path, held, ran("dot.1"))
     assert stacks_of(trace) == [None]

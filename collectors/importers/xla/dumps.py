@@ -14,7 +14,7 @@ from pathlib import Path
 import polars as pl
 
 from deepprof.collectors.errors import TraceError
-from deepprof.collectors.importers.xla.hlo_reader import write_frame, write_scopes
+from deepprof.collectors.importers.xla.name_scopes import write_frame, write_scopes
 from deepprof.collectors.trace import EVENT_STACKS, STACKS, Trace
 
 PATTERNS = ("*after_optimizations.txt", "*.hlo", "*.hlo.txt")

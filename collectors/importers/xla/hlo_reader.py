@@ -10,18 +10,20 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
+from deepprof.collectors.importers.xla.name_scopes import STACK_NBYTES, clean, write_frame, write_scopes
 from deepprof.collectors.importers.xla.wire import ProtobufError, cut
 from deepprof.collectors.importers.xla.xplane_schema import XPlaneSchema
 
 INSTRUCTIONS = 4_000_000  # of one program; those of fused computations are read twice
 HEAD_NBYTES = 16 * 1024**2  # of a program without its computations
 INSTRUCTION_NBYTES = 64 * 1024**2  # constants are part of it
+WHOLE_NBYTES = 1024**2  # of a computation that is decoded at once: protobuf takes up to 50 times as much
 DECLARED_NBYTES = 4 * 1024**2  # of an instruction without its constant: protobuf takes up to 50 times as much
 LITERAL = 8  # the field of a constant
 CALLERS = 1000  # of one instruction, as Python allows
-STACK_NBYTES = 64 * 1024  # of one instruction's frames
 TEXT_CHARS = 1000  # of a name, of an opcode's target or of a shape in `Trace.instructions`
 OPCODE_CHARS = 40
 OPCODES = 32  # different ones in a fused computation
@@ -46,13 +48,12 @@ ALGORITHMS = (
 CONTAINERS = frozenset({"fusion", "call", "async-start"})  # what they call is what they do
 PRODUCTS = frozenset({"dot", "convolution", "ragged-dot", "scaled-dot"})
 # Opcodes that compute nothing: they name values, or see the same bytes in another shape.
-SILENT = frozenset({"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", *CONTAINERS})
+SILENT = frozenset({"", "parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", *CONTAINERS})
 # How exactly a library multiplies, and how a fusion is compiled, in a backend's configuration.
 CONFIGURED_PRECISION = re.compile(rb'"operand_precision":\s*\[([^\]]{0,200})\]')
 CONFIGURED_ALGORITHM = re.compile(rb'"algorithm":\s*"(ALG_DOT_\w{1,40})"')
 CONFIGURED_KIND = re.compile(rb'"kind":\s*"(__\w{1,60})"')
 CONFIG_NBYTES = 64 * 1024
-BRACKET_OR_SLASH = re.compile(r"[/()\[\]{}]")
 
 Span = tuple[int, int]
 _Place = tuple[bytes, int, bytes, int]  # name of the operation, number of its frame, file, line
@@ -123,11 +124,21 @@ class _HloBody:
     called: list[int] = field(default_factory=list)
 
     def count(self, opcode: str, shape: Any) -> None:
-        """Count an opcode, unless it computes nothing."""
+        """Count an opcode that returns such a shape."""
         single = not shape.dimensions and shape.element_type != TUPLE
         counts = self.scalars if single else self.opcodes
-        if opcode and opcode not in SILENT and (opcode in counts or len(counts) < OPCODES):
+        if opcode in counts or len(counts) < OPCODES:
             counts[opcode] += 1
+
+
+@dataclass(frozen=True, slots=True)
+class _HloComputation:
+    """A computation: its number and its root's, and its instructions, either decoded or as places in the content."""
+
+    number: int
+    root: int
+    decoded: Sequence[Any]
+    bodies: list[Span]
 
 
 class HloReader:
@@ -149,32 +160,54 @@ class HloReader:
 
     def find(self, wanted: set[str]) -> dict[str, HloOperation]:
         """Return the requested instructions by name."""
-        found = dict[str, _HloInstruction]()
-        for computation in self.computations:
-            parts = cut(self.content, *computation, number=2)
-            self.places[self.schema.computation.FromString(parts.rest).id] = computation
-            found |= self.select(parts.bodies, wanted)
+        found, raw = dict[str, _HloInstruction](), {name.encode() for name in wanted}
+        for span in self.computations:
+            computation = self.decode(span)
+            self.places[computation.number] = span
+            found |= self.select(computation, raw)
         return {name: self.describe(name, instruction) for name, instruction in found.items()}
 
-    def select(self, bodies: Sequence[Span], wanted: set[str]) -> dict[str, _HloInstruction]:
+    def decode(self, span: Span) -> _HloComputation:
+        """Return a computation; a large one has its instructions still to be decoded, one by one."""
+        start, end = span
+        if end - start <= WHOLE_NBYTES:
+            whole = self.schema.computation.FromString(bytes(self.content[start:end]))
+            bodies, decoded = [], whole.instructions
+        else:
+            parts = cut(self.content, start, end, number=2)
+            whole, bodies, decoded = self.schema.computation.FromString(parts.rest), parts.bodies, ()
+        self.count += len(bodies) + len(decoded)
+        if self.count > INSTRUCTIONS or any(after - begin > INSTRUCTION_NBYTES for begin, after in bodies):
+            raise ProtobufError(
+                f"more than {INSTRUCTIONS} instructions, or more than {INSTRUCTION_NBYTES} bytes of one"
+            )
+        return _HloComputation(whole.id, whole.root_id, decoded, bodies)
+
+    def list_instructions(self, computation: _HloComputation) -> Iterator[Any]:
+        """Return the decoded instructions of a computation."""
+        decode = self.schema.instruction.FromString
+        return iter(computation.decoded or (decode(self.declared(*span)) for span in computation.bodies))
+
+    def select(self, computation: _HloComputation, wanted: set[bytes]) -> dict[str, _HloInstruction]:
         """Return the requested instructions of a computation by name, with the shapes of their operands."""
         found, places = dict[str, _HloInstruction](), dict[int, int]()
-        for at, instruction in enumerate(self.instructions(bodies)):
+        for at, instruction in enumerate(self.list_instructions(computation)):
             places[instruction.id] = at
-            if (name := clean(instruction.name)) in wanted:
-                found[name] = self.keep(instruction)
+            if (name := instruction.name) in wanted:
+                found[name.decode()] = self.keep(instruction)
         for kept in found.values():
-            kept.shapes = self.shapes(kept.operands, places, bodies)
+            kept.shapes = self.shapes(kept.operands, places, computation)
         return found
 
-    def shapes(self, operands: Iterable[int], places: Mapping[int, int], bodies: Sequence[Span]) -> list[str]:
+    def shapes(self, operands: Iterable[int], places: Mapping[int, int], computation: _HloComputation) -> list[str]:
         """Return the shapes of operands, by the `places` of instructions in the computation."""
-        decode, found = self.schema.instruction.FromString, list[str]()
         for number in operands:
             if number in places and number not in self.known:
-                self.known[number] = _write_shape(decode(self.declared(*bodies[places[number]])).shape)
-            found.append(self.known.get(number, ""))
-        return found
+                at, decode = places[number], self.schema.instruction.FromString
+                whole = computation.decoded[at] if computation.decoded else None
+                one = decode(self.declared(*computation.bodies[at])) if whole is None else whole
+                self.known[number] = _write_shape(one.shape)
+        return [self.known.get(number, "") for number in operands]
 
     def keep(self, instruction: Any) -> _HloInstruction:
         """Return what is kept of a decoded instruction."""
@@ -188,15 +221,6 @@ class HloReader:
             target=_find_target(instruction, opcode, config),
             precision=_find_precision(instruction.precision_config, config),
         )
-
-    def instructions(self, bodies: Sequence[Span]) -> Iterator[Any]:
-        """Yield the instructions; raises `ProtobufError` for more, or larger ones, than a program has."""
-        self.count += len(bodies)
-        if self.count > INSTRUCTIONS or any(end - start > INSTRUCTION_NBYTES for start, end in bodies):
-            raise ProtobufError(
-                f"more than {INSTRUCTIONS} instructions, or more than {INSTRUCTION_NBYTES} bytes of one"
-            )
-        return (self.schema.instruction.FromString(self.declared(start, end)) for start, end in bodies)
 
     def declared(self, start: int, end: int) -> bytes:
         """Return an instruction's bytes; of a large one those without its constant."""
@@ -247,35 +271,36 @@ class HloReader:
     def body(self, number: int) -> _HloBody:
         """Return a computation, decoded when it is first called."""
         if number not in self.bodies:
-            parts = cut(self.content, *self.places[number], number=2)
-            root = self.schema.computation.FromString(parts.rest).root_id
-            self.bodies[number] = self.sum_up(parts.bodies, root)
+            computation = self.decode(self.places[number])
+            found, root = self.sum_up(computation)
+            found.origin = self.choose(root, computation)
+            self.bodies[number] = found
         return self.bodies[number]
 
-    def sum_up(self, bodies: Sequence[Span], root: int) -> _HloBody:
-        """Return a computation of these instructions: what its root was made for, else what most of it was."""
-        origins, places, rooted = Counter[_Place](), dict[int, int](), NO_PLACE
-        found = _HloBody()
-        for at, one in enumerate(self.instructions(bodies)):
-            opcode, places[one.id] = _shorten(one.opcode, OPCODE_CHARS), at
-            place = _read_place(one.metadata)
-            origins[place] += 1
-            rooted = place if one.id == root else rooted
+    def sum_up(self, computation: _HloComputation) -> tuple[_HloBody, _HloOrigin]:
+        """Return what a computation does, and what its root was made for."""
+        places, found, root = dict[int, int](), _HloBody(), NOWHERE
+        for at, one in enumerate(self.list_instructions(computation)):
+            number = one.id
+            places[number], opcode = at, _read_opcode(one.opcode)
+            if number == computation.root:
+                root = self.origin(*_read_place(one.metadata))
             if opcode in CONTAINERS:
                 found.called += one.called_computation_ids[: FUSED - len(found.called)]
-            if opcode in PRODUCTS and not found.factors:
-                shapes = self.shapes(one.operand_ids[:2], places, bodies)
-                found.factors, found.precision = _join_types(shapes), self.keep(one).precision
-            found.count(opcode, one.shape)
-        found.origin = self.choose(rooted, origins)
-        return found
+            elif opcode in PRODUCTS and not found.factors:
+                found.factors = _join_types(self.shapes(one.operand_ids[:2], places, computation))
+                found.precision = self.keep(one).precision
+            if opcode not in SILENT:
+                found.count(opcode, one.shape)
+        return found, root
 
-    def choose(self, root: _Place, origins: Counter[_Place]) -> _HloOrigin:
+    def choose(self, root: _HloOrigin, computation: _HloComputation) -> _HloOrigin:
         """Return the origin of the root if it has a source, else the most frequent one that has, else any."""
-        chosen = self.origin(*root)
+        if root.source:
+            return root
+        origins = Counter(_read_place(one.metadata) for one in self.list_instructions(computation))
         placed = {place: count for place, count in origins.items() if any(place[1:])} or origins
-        most = max(placed, key=placed.__getitem__, default=NO_PLACE)
-        return chosen if chosen.source else self.origin(*most)
+        return self.origin(*max(placed, key=placed.__getitem__, default=NO_PLACE))
 
     def origin(self, op_name: bytes, frame: int, file: bytes, line: int) -> _HloOrigin:
         """Return what an instruction was made for: at a frame of the program's, or at a line where it has none."""
@@ -315,6 +340,12 @@ def _read_place(metadata: Any) -> _Place:
     return metadata.op_name, metadata.stack_frame_id, metadata.source_file, metadata.source_line
 
 
+@lru_cache(maxsize=1000)
+def _read_opcode(raw: bytes) -> str:
+    """Return an opcode as text."""
+    return _shorten(raw, OPCODE_CHARS)
+
+
 def _join_types(shapes: Sequence[str]) -> str:
     """Return the element types of the first two operands, which have these shapes."""
     return " ".join(shape.partition("[")[0] for shape in shapes[:2]).strip()
@@ -350,33 +381,3 @@ def _find_precision(declared: Any, config: bytes) -> str:
 def _shorten(name: bytes, most: int) -> str:
     """Return a text of a program on one line, of at most `most` characters."""
     return " ".join(name[: 4 * most].decode(errors="replace").split())[:most]
-
-
-def write_frame(file: str, line: int, function: str) -> str:
-    """Return a frame of Python as in `Trace.stacks`."""
-    return f"{file}({max(line, 0)}): {function}"
-
-
-def clean(name: bytes) -> str:
-    """Return a name as text that can be part of a stack."""
-    return name[:STACK_NBYTES].decode(errors="replace").replace(";", ",")
-
-
-def write_scopes(operation: str) -> str:
-    """Return the name scopes in the name of an operation as in `Trace.stacks`."""
-    return ";".join(f"{scope}/" for scope in reversed(split_scopes(operation)))
-
-
-def split_scopes(name: str) -> list[str]:
-    """Return the name scopes in the name of an operation, the outermost first: parts of it between slashes.
-
-    Slashes within brackets separate nothing.
-    """
-    found, depth, start = list[str](), 0, 0
-    for mark in BRACKET_OR_SLASH.finditer(name):
-        letter = mark[0]
-        depth = max(0, depth + (letter in "([{") - (letter in ")]}"))
-        if letter == "/" and not depth:
-            found.append(name[start : mark.start()])
-            start = mark.end()
-    return [scope for scope in [*found, name[start:]] if scope]

@@ -11,11 +11,13 @@ from deepprof.diagnosis.frameworks import advise
 from deepprof.diagnosis.judgement import FindingTexts, format_ms, format_percent
 from deepprof.diagnosis.rule import rule
 from deepprof.diagnosis.work_claims import WorkClaim
-from deepprof.diagnosis.work_evidence import is_at_work, weigh_names, write_per, write_share
-from deepprof.diagnosis.work_marks import mark_casts
+from deepprof.diagnosis.work_evidence import is_at_work, is_large, weigh_names, write_per, write_share
+from deepprof.diagnosis.work_marks import LEAST_CASTS, mark_casts
+from deepprof.metrics.kernels.inner_casts import measure_inner_casts
 from deepprof.metrics.kernels.kinds import PRODUCTS
 from deepprof.metrics.kernels.loop_work import LoopWork
 from deepprof.metrics.kernels.operator_runs import list_typed, sum_typed
+from deepprof.metrics.operators import is_stand_in
 
 CERTAINTY = 0.8  # some casts may be needed
 KEEP = "Keep tensors in the type in which they are used, and cast weights once instead of in every iteration."
@@ -35,11 +37,9 @@ def repeated_casts(seen: LoopWork) -> Iterator[Finding]:
     """Yield `repeated-casts` when casts are a tenth of the computing time of a program that multiplies."""
     if not is_at_work(seen):
         return
-    typed = list_typed(seen)
-    marked = mark_casts(seen, typed)
-    if not marked.any():
+    kernels = _list_operators(seen) if is_stand_in(seen.trace) else _list_kernels(seen)
+    if kernels.is_empty():
         return
-    kernels = sum_typed(seen, typed.filter(marked))
     claim = WorkClaim(
         rule="repeated-casts",
         seen=seen,
@@ -61,3 +61,17 @@ def repeated_casts(seen: LoopWork) -> Iterator[Finding]:
         advice=advise(seen.trace, KEEP, **KEEP_IN),
     )
     yield claim.conclude(texts, {"products_ns_per_iteration": round(products_ns)})
+
+
+def _list_kernels(seen: LoopWork) -> pl.DataFrame:
+    """Return the kernels that only cast, none where they take little time."""
+    typed = list_typed(seen)
+    return sum_typed(seen, typed.filter(mark_casts(seen, typed)))
+
+
+def _list_operators(seen: LoopWork) -> pl.DataFrame:
+    """Return the operators of a processor in which tensors are cast, with the amounts of these casts."""
+    found = measure_inner_casts(seen)
+    has_products = not seen.work.table.filter(pl.col("category").is_in(PRODUCTS)).is_empty()
+    large = has_products and is_large(seen, float(found["time_ns"].sum()), LEAST_CASTS)
+    return found if large else found.clear()

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import polars as pl
+
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.frameworks import advise
 from deepprof.diagnosis.judgement import FindingTexts, format_ms, format_percent
 from deepprof.diagnosis.rule import rule
 from deepprof.diagnosis.work_claims import WorkClaim
 from deepprof.diagnosis.work_evidence import is_at_work, weigh_names, write_per, write_share
-from deepprof.diagnosis.work_marks import mark_loss
+from deepprof.diagnosis.work_marks import mark_loss, mark_written_loss
 from deepprof.metrics.kernels.loop_work import LoopWork
 from deepprof.metrics.kernels.operator_runs import list_typed, sum_typed
 
@@ -27,6 +29,16 @@ FUSE_IN = {
     ),
     "jax": "Compute the loss within the jax.jit of the step, in chunks (jax.lax.map) with jax.checkpoint.",
 }
+CALL = "Call the framework's cross entropy on the logits."
+CALL_IN = {
+    "pytorch": (
+        "torch.nn.functional.cross_entropy takes logits and classes, or probabilities of classes, and has "
+        "label_smoothing; it is also exact where a softmax is 0. Compare the loss once."
+    ),
+    "jax": "optax.softmax_cross_entropy_with_integer_labels takes logits; call it within the jax.jit of the step.",
+}
+OF_LIBRARY = "log-softmax and loss over the vocabulary"
+SOFTMAX = pl.col("category") == "softmax"
 
 
 @rule("unfused-loss", subject="work")
@@ -39,18 +51,26 @@ def unfused_loss(seen: LoopWork) -> Iterator[Finding]:
     if not marked.any():
         return
     kernels = sum_typed(seen, typed.filter(marked))
-    saved_ns = float(kernels["time_ns"].sum()) * (1 - FUSED_PASSES / PASSES)
+    by_hand = bool(mark_written_loss(typed).any())
+    kept_ns = FUSED_PASSES / PASSES * float((kernels.filter(SOFTMAX) if by_hand else kernels)["time_ns"].sum())
+    saved_ns = float(kernels["time_ns"].sum()) - kept_ns
     claim = WorkClaim(
         rule="unfused-loss", seen=seen, kernels=kernels, saved_ns=saved_ns, certainty=weigh_names(kernels, CERTAINTY)
     )
-    count = float(kernels["kernels"].sum())
-    texts = FindingTexts(
-        title=f"{write_share(claim.work_share)} is log-softmax and loss over the vocabulary",
+    yield claim.conclude(_write(claim, by_hand=by_hand), {"written_by_hand": int(by_hand)})
+
+
+def _write(claim: WorkClaim, *, by_hand: bool) -> FindingTexts:
+    """Return the texts of the finding."""
+    seen, saved_ns = claim.seen, claim.saved_ns
+    count = float(claim.kernels["kernels"].sum())
+    moved = f"{FUSED_PASSES} tensors of the size of the logits, where softmax and its gradient move {PASSES}"
+    return FindingTexts(
+        title=f"{write_share(claim.work_share)} is {'a loss in single operators' if by_hand else OF_LIBRARY}",
         summary=(
             f"{count:.0f} kernels {write_per(seen)} compute the loss: {format_ms(claim.taken_ns)}. One kernel for loss "
             f"and gradient would need {format_ms(saved_ns)} less ({format_percent(seen.share(saved_ns))} of the time) "
-            f"at most: it moves {FUSED_PASSES} tensors of the size of the logits instead of {PASSES}."
+            f"at most: it moves {moved}."
         ),
-        advice=advise(seen.trace, FUSE, **FUSE_IN),
+        advice=advise(seen.trace, CALL, **CALL_IN) if by_hand else advise(seen.trace, FUSE, **FUSE_IN),
     )
-    yield claim.conclude(texts, {})

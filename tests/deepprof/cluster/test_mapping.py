@@ -17,6 +17,8 @@ from distributed import Client
 from rich.console import Console
 
 import deepprof
+from benchmarks.cases.contexts import write as write_case
+from benchmarks.cases.peaks import PEAK_CASES
 from deepprof.analysis import Analysis, analyze
 from deepprof.analysis.part import AnalysisOptions, examine, without_timelines
 from deepprof.cluster import analyze_on
@@ -29,6 +31,7 @@ from deepprof.simulation import simulate, write
 from deepprof.simulation.sharing import simulate_shared
 from tests.deepprof.commands.test_columns import FLAG
 from tests.deepprof.commands.test_columns import write as write_table
+from tests.deepprof.commands.test_roofline_trace import write_store
 from tests.deepprof.render.test_shared_report import write_capture
 from tests.widening import slow_unless
 
@@ -41,8 +44,8 @@ def tell(analysis: Analysis) -> tuple[str, str]:
     return analysis.to_json(), console.file.getvalue()
 
 
-def here(paths: Any, *, between: Any = None, columns: Any = None, **asked: Any) -> Analysis:
-    return analyze(read_job(paths, jobs=1, between=between, columns=columns), **asked)
+def here(paths: Any, *, between: Any = None, columns: Any = None, shapes: bool = True, **asked: Any) -> Analysis:
+    return analyze(read_job(paths, jobs=1, between=between, columns=columns, shapes=shapes), **asked)
 
 
 def outcome(run: Callable[[], Analysis]) -> tuple[type, str]:
@@ -100,6 +103,15 @@ def test_processes_of_one_capture(client: Client, tmp_path: Path) -> None:
     assert_same(client, path, between=(None, 15_000_000))
     convert(path, tmp_path / "job.deepprof")
     assert_same(client, tmp_path / "job.deepprof", between=(None, 15_000_000))
+
+
+@pytest.mark.parametrize("between", [None, (0, 10_000_000)])
+def test_shapes_are_read_by_the_workers_unless_left_out(client: Client, tmp_path: Path, between: Any) -> None:
+    trace = write_case(PEAK_CASES["a product far from its roof"][0], iterations=6)[0]
+    store = write_store(trace, tmp_path / "store")
+    for shapes in (True, False):
+        found = assert_same(client, store, between=between, shapes=shapes)
+        assert [loop.roofline is not None for loop in found.loops] == [shapes]
 
 
 def test_one_rank_is_a_job(client: Client, straggling: Path) -> None:

@@ -107,3 +107,17 @@ def test_tiles_that_are_half_empty_are_no_matter_of_padding() -> None:
     assert found.evidence["waste_ratio"] == pytest.approx(1 - 520 / 768, abs=1e-4)
     assert found.headroom_ns_per_iteration == pytest.approx(900_000 * (1 - 520 / 768), rel=1e-3)
     assert "Pad" not in found.advice
+
+
+def test_a_finding_names_a_launch_that_was_recorded_where_most_were_not() -> None:
+    """Kernels of unknown launch are like recorded ones, so that their cost is known; their context names no code."""
+    (trace,) = write(FAR)
+    events = trace.device_events.with_row_index("row")
+    kernel = of_rule(deepprof.analyze(trace), "low-efficiency")
+    lost = pl.col("row") < int(0.6 * events.height)
+    links = [pl.when(~lost).then(name).alias(name) for name in ("correlation", "external_id")]
+    found = of_rule(
+        deepprof.analyze(replace(trace, device_events=events.with_columns(links).drop("row"))), "low-efficiency"
+    )
+    assert kernel.location is not None
+    assert found.location == kernel.location

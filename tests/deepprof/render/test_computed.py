@@ -17,7 +17,7 @@ from deepprof.metrics.breakdown.costs import mean_parts
 from deepprof.metrics.kernels.computed_work import WORK, WORK_OF_KERNELS, Work
 from deepprof.metrics.kernels.kind_words import CATEGORY_WORDS, PRECISION_WORDS, describe_kind
 from deepprof.metrics.kernels.kinds import CATEGORIES, PRECISIONS
-from deepprof.render.computed import print_work
+from deepprof.render.computed import ComputedTime, print_work
 from deepprof.render.json import encode
 from deepprof.render.page import TextPage
 from deepprof.render.text import print_report
@@ -47,9 +47,13 @@ def build_table(*rows: Row) -> pl.DataFrame:
     return pl.DataFrame(full, schema=dict(WORK), orient="row")
 
 
-def draw(*rows: Row, exposed: float = 0.0, width: int = 80, encoding: str = "utf-8", words: Wording = GPU) -> str:
+def draw(*rows: Row, exposed: float = 0.0, graph: float = 0.0, words: Wording = GPU, width: int = 80) -> str:
+    return draw_in("utf-8", ComputedTime(build_table(*rows), exposed, graph), words, width)
+
+
+def draw_in(encoding: str, computed: ComputedTime, words: Wording, width: int) -> str:
     buffer = io.TextIOWrapper(io.BytesIO(), encoding=encoding, newline="\n")
-    print_work(build_table(*rows), exposed, TextPage(Console(file=buffer, width=width)), words, "device computes")
+    print_work(computed, TextPage(Console(file=buffer, width=width)), words)
     buffer.seek(0)
     return buffer.read()
 
@@ -63,7 +67,8 @@ WIDE = """
     softmax                                     1.00 ms   4.8 %
     layout, strided copies                       400 µs   1.9 %
     casts                                        300 µs   1.4 %
-    3 other kinds: 300 µs, 1.4 %
+    pooling                                      200 µs   1.0 %
+    2 other kinds: 100 µs, 0.5 %
     matrix units have 23.5 % of the time of products
 """
 NARROW = """
@@ -91,7 +96,8 @@ def test_on_a_narrow_page_words_are_shorter_and_values_below() -> None:
 @pytest.mark.parametrize("width", [30, 40, 60, 80, 200])
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 def test_no_line_is_wider_than_the_page(width: int, encoding: str) -> None:
-    text = draw(PRODUCTS, ATTENTION, *REST, ("unknown", None, None, 900_000), width=width, encoding=encoding)
+    table = build_table(PRODUCTS, ATTENTION, *REST, ("unknown", None, None, 900_000))
+    text = draw_in(encoding, ComputedTime(table, 0.0, 100_000), GPU, width)
     assert max(map(cell_len, text.splitlines())) <= width
 
 
@@ -131,6 +137,12 @@ def test_exposed_communication_is_none_of_what_is_computed() -> None:
     assert "communication" in text
 
 
+def test_the_share_of_matrix_units_is_stated_where_there_are_both() -> None:
+    tiny: Row = ("matmul", "fp16", "tensor_core", 0.004 * PRODUCTS[3])
+    assert "matrix units have" not in draw(PRODUCTS, tiny)
+    assert "matrix units have" not in draw(ATTENTION, REST[0])
+
+
 def test_on_a_cpu_operators_compute() -> None:
     assert "what the operators compute, shares of these 17.0 ms" in draw(PRODUCTS, ATTENTION, words=CPU)
 
@@ -140,7 +152,8 @@ def test_every_category_and_precision_has_words_of_its_own() -> None:
     assert set(PRECISION_WORDS) == set(PRECISIONS)
     assert len(set(CATEGORY_WORDS.values())) == len(CATEGORIES)
     assert describe_kind("rnn", "fp16", None) == "recurrent layers, float16"
-    assert describe_kind("matmul", None, "simt", short=True) == "products, on ordinary units"
+    assert describe_kind("matmul", None, None) == "matrix products, type not known"
+    assert describe_kind("attention", "fp8", "tensor_core", short=True) == "attention, fp8 on matrix units"
 
 
 def read(analysis: deepprof.Analysis) -> dict[str, Any]:
@@ -241,3 +254,22 @@ def test_without_a_loop_the_recordings_of_all_devices_are_added_up() -> None:
         build_analysis(loops=(), findings=(), breakdown=breakdown, recorded_work=work), Console(file=text, width=80)
     )
     assert "  the devices compute only matrix products, float16 on matrix units\n" in text.getvalue()
+
+
+def test_launches_of_whole_graphs_are_named_as_such() -> None:
+    unknown: Row = ("unknown", None, None, 10 * MS)
+    assert "not known by name" not in draw(PRODUCTS, unknown, graph=10 * MS)
+    assert "    in whole graphs, recorded as one event each: 10.0 ms, 43.5 %\n" in draw(
+        PRODUCTS, unknown, graph=10 * MS
+    )
+    assert (
+        draw(unknown, graph=10 * MS) == "\n  what the device computes is in whole graphs, recorded as one event each\n"
+    )
+    parts = draw(unknown, graph=6 * MS)
+    assert "each: 6.00 ms, 60.0 %\n    not known by name: 4.00 ms, 40.0 %;" in parts
+
+
+def test_a_single_row_more_is_shown_and_the_longest_rest_comes_first() -> None:
+    assert "other kind" not in draw(PRODUCTS, ATTENTION, *REST[:5])
+    lines = draw(PRODUCTS, ("loss", None, None, 10_000.0), ("unknown", None, None, 20_000.0)).splitlines()
+    assert [line.split(":")[0].strip() for line in lines[-2:]] == ["not known by name", "1 other kind"]

@@ -195,7 +195,17 @@ def test_names_are_bounded() -> None:
     top = build_top(1)
     odd = TopWork("iterations", 5, 1e8, top.kernels.with_columns(name=pl.lit("x" * 10_000)), top.copies)
     document = json.loads(encode(build_analysis(loops=(build_loop(top=odd),))))
-    assert document["top_work"][0]["kernels"][0]["name"] == "x" * 256
+    assert document["top_work"][0]["kernels"][0]["name"] == f"{'x' * 126}...{'x' * 126}"
+
+
+def test_long_names_that_differ_in_any_place_differ_in_json() -> None:
+    top = build_top(3)
+    names = [f"{'a' * 500}{at}{'b' * 500}{at % 2}{'c' * 500}" for at in range(3)]
+    odd = TopWork("iterations", 5, 1e8, top.kernels.with_columns(name=pl.Series(names)), top.copies)
+    document = json.loads(encode(build_analysis(loops=(build_loop(top=odd),))))
+    names = [row["name"] for row in document["top_work"][0]["kernels"]]
+    assert len(set(names)) == 3
+    assert max(map(len, names)) <= 256
 
 
 APART = [f"{'a' * 40}{one}{'b' * 60}{other}{'c' * 40}" for one, other in ((1, 1), (1, 2), (2, 1))]

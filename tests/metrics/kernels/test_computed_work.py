@@ -73,6 +73,9 @@ def test_a_graph_recorded_as_one_event_is_unknown() -> None:
     work = measure_work(trace, kinds_of(trace), 0)
     assert work.table.select("category", "time_ns", "sure_ratio").rows() == [("unknown", 40.0, 0.0)]
     assert work.kernels.select("kind", "name", "category", "mean_ns").rows() == [(-1, None, "unknown", 40.0)]
+    assert work.graph_ns == work.without_kernels().graph_ns == 40.0
+    assert work.without_kernels().kernels.is_empty()
+    assert work.without_kernels().table is work.table
 
 
 def test_kernels_by_name_have_their_mean_length_and_their_part() -> None:

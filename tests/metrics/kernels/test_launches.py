@@ -13,7 +13,7 @@ from deepprof.metrics.kernels.classify import KernelKinds, find_kernel_kinds
 from deepprof.metrics.operators import stand_in
 from tests.tables import Row, event, launch, make_trace, table
 
-COPY = "void at::native::elementwise_kernel<128, 2, at::native::gpu_kernel_impl<at::native::direct_copy_kernel_cuda(X)> >()"
+COPY = "void at::native::elementwise_kernel<4, at::native::gpu_kernel_impl<at::native::direct_copy_kernel_cuda(X)> >()"
 SURE_COPY = COPY.replace("gpu_kernel_impl<", "gpu_kernel_impl_nocast<")
 SGEMM = "volta_sgemm_128x64_nn"
 WELFORD = "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::WelfordOps<float> > >(X)"

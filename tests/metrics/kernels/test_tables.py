@@ -40,7 +40,7 @@ def test_every_pattern_is_the_first_that_its_example_matches() -> None:
     own = [table.patterns[number] for table, number in LINES]
     missed = [pattern.example for pattern, first in zip(own, reached, strict=True) if pattern != first]
     assert missed == []
-    assert len(LINES) > 500
+    assert len(LINES) > 400
 
 
 def test_examples_differ() -> None:
