@@ -1,6 +1,6 @@
 """Which kernels a cause claims, so that no two findings count the time of the same ones.
 
-Each function marks rows of `list_typed`; it marks none where its cause takes too little time to be reported.
+The functions mark rows of `list_typed`, none where a cause is too small to be reported.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from deepprof.diagnosis.rules.unfused_attention import LEAST as LEAST_ATTENTION
 from deepprof.diagnosis.work_evidence import is_large, share_of_kernels
 from deepprof.metrics.kernels.kinds import PRODUCTS
 from deepprof.metrics.kernels.loop_work import LoopWork
-from deepprof.metrics.kernels.runs import number_runs, widen
+from deepprof.metrics.kernels.operator_runs import number_runs, widen
 from deepprof.metrics.kernels.written_attention import find_written_attention
 from deepprof.metrics.operators import is_stand_in
 
@@ -24,13 +24,13 @@ Mark = Callable[[LoopWork, pl.DataFrame], Bools]
 
 # Shares of the computing time from which on a cause is reported.
 LEAST_OPTIMIZER = 0.15  # three fifths of it could be saved
-LEAST_BATCH_NORM = 0.08  # fused with the convolution before or the function behind it, it takes next to nothing
+LEAST_BATCH_NORM = 0.08  # fused with the convolution before or the function behind it, it costs next to nothing
 LEAST_OTHER_NORM = 0.2  # layer and group norm are one kernel each already: only their neighbours could join them
 LEAST_CASTS = 0.1
 LEAST_CONVERSIONS = 0.08  # convolutions in the layout that their kernels want need none
 LEAST_COPIES = 0.15  # some are in every program
 LEAST_RANDOM = 0.1  # a fused dropout draws its numbers while it reads the data
-LEAST_OF_RUN = 0.2  # that random numbers take of a run of operators, which is a dropout then
+LEAST_OF_RUN = 0.2  # the share of random numbers in a run of operators, which is a dropout then
 LEAST_LOSS = 0.15  # three fifths of it could be saved
 
 FOREACH, LOOPED = "foreach", "loop over parameters"  # algorithms of optimizers that are not fused
@@ -82,7 +82,7 @@ def mark_other_norm(seen: LoopWork, typed: pl.DataFrame) -> Bools:
     return _if_large(seen, typed, (other & eager).to_numpy(), LEAST_OTHER_NORM)
 
 
-def mark_beside_norm(typed: pl.DataFrame, norms: Bools) -> Bools:
+def mark_neighbours(typed: pl.DataFrame, norms: Bools) -> Bools:
     """Mark the operators on each element directly before and behind these kernels, such as ReLU and additions."""
     pointwise = (typed["of_operator"] & (typed["category"] == "elementwise")).to_numpy()
     runs = number_runs(typed, pointwise | norms)
@@ -90,9 +90,9 @@ def mark_beside_norm(typed: pl.DataFrame, norms: Bools) -> Bools:
 
 
 def mark_casts(seen: LoopWork, typed: pl.DataFrame) -> Bools:
-    """Mark casts where products are computed: those outside of chains, or all that take longer than the products.
+    """Mark casts where products are computed: those outside of chains, or all if they are longer than the products.
 
-    A cast within a chain of operators goes away with the chain. On a CPU the operator alone does not tell whether it
+    A cast within a chain of operators goes away with the chain. On a CPU the operator alone does not show whether it
     casts, copies or does nothing.
     """
     casts = (typed["category"] == "cast").to_numpy()
@@ -115,11 +115,11 @@ def _mark_in_chains(typed: pl.DataFrame, casts: Bools) -> Bools:
 
 def mark_conversions(seen: LoopWork, typed: pl.DataFrame) -> Bools:
     """Mark conversions of layout for convolutions."""
-    return _if_large(seen, typed, list_conversions(typed), LEAST_CONVERSIONS)
+    return _if_large(seen, typed, _list_conversions(typed), LEAST_CONVERSIONS)
 
 
-def list_conversions(typed: pl.DataFrame) -> Bools:
-    """Mark conversions of layout for convolutions, however little time they take."""
+def _list_conversions(typed: pl.DataFrame) -> Bools:
+    """Mark conversions of layout for convolutions, even the shortest."""
     name, layout = typed["name"].fill_null(""), typed["category"] == "layout"
     named = (layout & (typed["algorithm"] == CONVERSION).fill_null(value=False)).to_numpy()
     turned = (layout & name.str.contains(TRANSPOSE)).to_numpy()
@@ -133,7 +133,7 @@ def mark_copies(seen: LoopWork, typed: pl.DataFrame) -> Bools:
     layout = ((typed["category"] == "layout") & moves).to_numpy()
     runs = number_runs(typed, typed["of_operator"].to_numpy())
     with_others = np.isin(runs, runs[typed["of_operator"].to_numpy() & ~layout])
-    return _if_large(seen, typed, layout & ~with_others & ~list_conversions(typed), LEAST_COPIES)
+    return _if_large(seen, typed, layout & ~with_others & ~_list_conversions(typed), LEAST_COPIES)
 
 
 def mark_dropout(seen: LoopWork, typed: pl.DataFrame) -> Bools:
@@ -191,10 +191,10 @@ def mark_claimed(seen: LoopWork, typed: pl.DataFrame) -> Bools:
     for mark in MARKS:
         found |= mark(seen, typed)
     norms = mark_batch_norm(seen, typed) | mark_other_norm(seen, typed)
-    return found | mark_beside_norm(typed, norms)
+    return found | mark_neighbours(typed, norms)
 
 
 def _if_large(seen: LoopWork, typed: pl.DataFrame, marked: Bools, least: float) -> Bools:
-    """Return the marks where their kernels take so much of the computing time, else none."""
+    """Return the marks if their kernels are at least this share of the computing time, else none."""
     ns = float(typed["part_ns"].to_numpy()[marked].sum()) / max(1, seen.iterations)
     return marked if marked.any() and is_large(seen, ns, least) else np.zeros(len(marked), np.bool_)

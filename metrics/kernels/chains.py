@@ -1,4 +1,4 @@
-"""Chains of operators on the same data: how much time they take, and how much of it one kernel would still need."""
+"""Chains of operators on the same data: their time, and how much of it one kernel would still need."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from deepprof.metrics.kernels.runs import number_runs
+from deepprof.metrics.kernels.operator_runs import number_runs
 
 Bools = npt.NDArray[np.bool_]
 
@@ -22,7 +22,7 @@ def find_chains(typed: pl.DataFrame, claimed: Bools) -> pl.DataFrame:
     `typed` are kernels as `list_typed` returns them; the time of those that are `claimed` by another cause does not
     count, but they do not end a chain. A row has `run` (its number), `kernels`, `different` (of them: the same
     operator on several tensors is no chain), `taken_ns`, `longest_ns` and `saved_ns`, what one kernel for all would
-    save: it takes two thirds of the longest, and with several tensors of one of the operations on all of them.
+    save: it needs two thirds of the longest, and with several tensors of one of the operations on all of them.
     """
     numbers = number_runs(typed, typed["of_operator"].to_numpy())
     rows = typed.with_columns(run=pl.Series(numbers)).filter((pl.col("run") >= 0) & ~pl.Series(claimed))

@@ -17,7 +17,7 @@ from deepprof.diagnosis.work_marks import mark_attention, mark_claimed
 from deepprof.diagnosis.work_words import name_operations
 from deepprof.metrics.kernels.chains import find_chains, mark_chains
 from deepprof.metrics.kernels.loop_work import LoopWork
-from deepprof.metrics.kernels.runs import list_typed, sum_typed
+from deepprof.metrics.kernels.operator_runs import list_typed, sum_typed
 
 # Of the computing time, that would be saved: some single operators are in every program. Attention that is written out
 # counts as it shows how the program is written, but a fused one saves its time: the rest must be worth a change, too.

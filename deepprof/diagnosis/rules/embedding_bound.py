@@ -1,4 +1,4 @@
-"""Reading rows of tables by index, or adding to them, takes much of the computing time."""
+"""Reading rows of tables by index, or adding to them, is much of the computing time."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from deepprof.diagnosis.rule import rule
 from deepprof.diagnosis.work_claims import LIMITS, WorkClaim
 from deepprof.diagnosis.work_evidence import is_at_work, is_large, weigh_names, write_per, write_share
 from deepprof.metrics.kernels.loop_work import LoopWork
-from deepprof.metrics.kernels.runs import list_typed, sum_typed, widen
+from deepprof.metrics.kernels.operator_runs import list_typed, sum_typed, widen
 
 Bools = npt.NDArray[np.bool_]
 
-LEAST = 0.15  # of the computing time: a lookup of tokens takes a percent of it
+LEAST = 0.15  # of the computing time: a lookup of tokens is a percent of it
 REMARK = SeverityLimits(warning=math.inf, critical=math.inf)  # the rows must be read
 CERTAINTY = 0.6  # how the rows are spread decides what can be saved
-BESIDE = 2  # kernels between a sort of indices and what it is for
+NEAR = 2  # kernels between a sort of indices and what it is for
 TABLES = r"(?i)split_embedding|fbgemm|permute_pooled_embs|embedding_bag|EmbeddingBag"
 ADDS = r"(?i)scatter|backward|index_put|index_add|indexing_backward|compute_grad_weight|sum_and_scatter|IndexedSlices"
 
@@ -46,11 +46,11 @@ OF_TABLES = _Access(
     what="lookups and updates of embedding tables, bound by memory",
     saved_ratio=0.5,
     assumption="if the rows have half as many bytes",
-    advice="Move fewer bytes: rows in 16 or 8 bits, and a cache on the device for tables on the host.",
+    advice="Move fewer bytes: rows in 16 or 8 bits, and a cache for tables in slower memory.",
     special={
         "pytorch": (
             "In FBGEMM and TorchRec: weights_precision=FP16 with stochastic rounding, an optimizer state per row "
-            "(EXACT_ROWWISE_ADAGRAD), tables divided by rows or columns over more devices, and duplicates removed "
+            "(EXACT_ROWWISE_ADAGRAD), tables divided by rows or columns over more ranks, and duplicates removed "
             "before the lookup. Compare the model's quality with float32 rows."
         )
     },
@@ -84,7 +84,7 @@ READING = _Access(
 
 @rule("embedding-bound", subject="work")
 def embedding_bound(seen: LoopWork) -> Iterator[Finding]:
-    """Yield `embedding-bound` when access by index takes much of the computing time."""
+    """Yield `embedding-bound` when access by index is much of the computing time."""
     if not is_at_work(seen):
         return
     typed = list_typed(seen)
@@ -109,11 +109,11 @@ def _mark(typed: pl.DataFrame) -> Bools:
     """Mark the kernels that access rows by index, and the sorts of indices directly before or behind them."""
     own = (typed["category"] == "embedding_index").to_numpy()
     sorts: Bools = (typed["category"] == "sort_scan_topk").to_numpy()
-    return own | (sorts & widen(own, BESIDE))
+    return own | (sorts & widen(own, NEAR))
 
 
 def _choose(kernels: pl.DataFrame) -> _Access:
-    """Return the kind of access that takes most of the time."""
+    """Return the kind of access with most of the time."""
     name = pl.col("name")
     times = {
         access: float(kernels.filter(chosen)["time_ns"].sum())

@@ -43,7 +43,7 @@ def list_typed(seen: LoopWork) -> pl.DataFrame:
     """
     compiled = pl.col("library").str.contains(COMPILED)
     joined = JOINED if not is_stand_in(seen.trace) else [each for each in JOINED if each not in UNCLEAR]
-    alone = pl.lit(are_single_programs(seen.trace)) & compiled
+    alone = pl.lit(_are_single_programs(seen.trace)) & compiled
     kinds = seen.kinds.table.with_columns(
         compiled=compiled.fill_null(value=False),
         of_operator=pl.col("category").is_in(joined)
@@ -58,7 +58,7 @@ def list_typed(seen: LoopWork) -> pl.DataFrame:
     ).sort(ORDER, maintain_order=True)
 
 
-def are_single_programs(trace: Trace) -> bool:
+def _are_single_programs(trace: Trace) -> bool:
     """Return whether XLA's programs have hardly more than one kernel each: every operator is compiled for itself."""
     named = trace.names.gather(trace.host_events["name_id"]).str.contains(EXECUTION)
     programs = int(named.sum()) + trace.annotations.filter(pl.col("domain") == MODULES).height
