@@ -109,15 +109,18 @@ def run_permuted_blocks(changed: bool) -> Iteration:
 
 
 def infer_with_casts(changed: bool) -> Iteration:
-    """Run large layers on few rows under autocast, which casts their weights every time."""
-    model = nn.Sequential(*(nn.Linear(1536, 1536) for _ in range(6)))
-    inputs = torch.randn(64, 1536)
+    """Run large layers on few rows under autocast, which casts their weights every time; sums stay in float32."""
+    layers = nn.ModuleList(nn.Linear(1024, 1024) for _ in range(8))
+    inputs = torch.randn(128, 1024)
     if changed:
-        model = model.bfloat16()
+        layers = layers.bfloat16()
 
     def run() -> Tensor:
+        outputs = inputs
         with nullcontext() if changed else torch.autocast("cpu", torch.bfloat16):
-            return model(inputs.bfloat16() if changed else inputs)
+            for layer in layers:
+                outputs = outputs + layer(outputs.bfloat16() if changed else outputs)
+        return outputs
 
     return _without_gradients(run)
 
@@ -179,15 +182,16 @@ def run_written_norm(changed: bool) -> Iteration:
 
 
 def train_checkpointed(changed: bool) -> Iteration:
-    """Train blocks that run a second time in the backward pass."""
-    blocks = nn.ModuleList(_feed_forward(384, 1536) for _ in range(3))
+    """Train blocks that run a second time in the backward pass; only every second one after the change."""
+    blocks = nn.ModuleList(_feed_forward(384, 1536) for _ in range(4))
     optimizer = torch.optim.SGD(blocks.parameters(), lr=1e-3)
-    inputs, targets = torch.randn(512, 384), torch.randn(512, 384)
+    inputs, targets = torch.randn(256, 384), torch.randn(256, 384)
 
     def iterate() -> None:
         outputs = inputs
-        for block in blocks:
-            outputs = block(outputs) if changed else checkpoint(block, outputs, use_reentrant=False)
+        for number, block in enumerate(blocks):
+            kept = changed and number % 2
+            outputs = block(outputs) if kept else checkpoint(block, outputs, use_reentrant=False)
         _descend(functional.mse_loss(outputs, targets), optimizer)
 
     return iterate
