@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -93,16 +93,18 @@ def embedding_bound(seen: LoopWork) -> Iterator[Finding]:
     taken_ns = float(kernels["time_ns"].sum())
     if not is_large(seen, taken_ns, LEAST):
         return
-    access = _choose(kernels)
+    times = _divide(kernels)
+    access = times[0][0]
     claim = WorkClaim(
         rule="embedding-bound",
         seen=seen,
         kernels=kernels,
-        saved_ns=access.saved_ratio * taken_ns,
+        saved_ns=sum(each.saved_ratio * ns for each, ns in times),
         limits=access.limits,
         certainty=weigh_names(kernels, CERTAINTY),
     )
-    yield claim.conclude(_write(claim, access), {"largest_kernel": shorten(kernels["name"][0])})
+    others = [each for each, ns in times[1:] if ns]
+    yield claim.conclude(_write(claim, access, others), {"largest_kernel": shorten(kernels["name"][0])})
 
 
 def _mark(typed: pl.DataFrame) -> Bools:
@@ -112,30 +114,26 @@ def _mark(typed: pl.DataFrame) -> Bools:
     return own | (sorts & widen(own, NEAR))
 
 
-def _choose(kernels: pl.DataFrame) -> _Access:
-    """Return the kind of access with most of the time."""
+def _divide(kernels: pl.DataFrame) -> list[tuple[_Access, float]]:
+    """Return the kinds of access with their time, the one with most time first."""
     name = pl.col("name")
-    times = {
-        access: float(kernels.filter(chosen)["time_ns"].sum())
-        for access, chosen in (
-            ("tables", name.str.contains(TABLES)),
-            ("adding", ~name.str.contains(TABLES) & name.str.contains(ADDS)),
-            ("reading", ~name.str.contains(TABLES) & ~name.str.contains(ADDS)),
-        )
-    }
-    return {"tables": OF_TABLES, "adding": ADDING, "reading": READING}[max(times, key=times.__getitem__)]
+    tables, adds = name.str.contains(TABLES), name.str.contains(ADDS)
+    chosen = ((OF_TABLES, tables), (ADDING, ~tables & adds), (READING, ~tables & ~adds))
+    times = [(access, float(kernels.filter(which)["time_ns"].sum())) for access, which in chosen]
+    return sorted(times, key=lambda each: -each[1])
 
 
-def _write(claim: WorkClaim, access: _Access) -> FindingTexts:
-    """Return the texts of the finding."""
+def _write(claim: WorkClaim, access: _Access, others: Sequence[_Access]) -> FindingTexts:
+    """Return the texts of the finding on a kind of access, beside `others` with less time."""
     seen, first = claim.seen, claim.kernels.row(0, named=True)
+    assumptions = [access.assumption, *(f"for {each.what}, {each.assumption}" for each in others)]
     count = float(claim.kernels["kernels"].sum())
     return FindingTexts(
         title=f"{write_share(claim.work_share)} is {access.what}",
         summary=(
             f"{count:.0f} kernels {write_per(seen)} take {format_ms(claim.taken_ns)}; the largest, "
             f"{shorten(first['name'])}, takes {format_ms(first['time_ns'])}. At most {format_ms(claim.saved_ns)} "
-            f"({format_percent(seen.share(claim.saved_ns))} of the time) could be saved, {access.assumption}."
+            f"({format_percent(seen.share(claim.saved_ns))} of the time) could be saved, {'; '.join(assumptions)}."
         ),
         advice=advise(seen.trace, access.advice, **access.special),
     )
