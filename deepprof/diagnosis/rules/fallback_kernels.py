@@ -46,7 +46,9 @@ def _list_half_products(seen: LoopWork) -> pl.DataFrame:
 def _conclude(seen: LoopWork, fallback: LibraryFallback, kernels: pl.DataFrame) -> Finding:
     """Return the finding on the kernels of one fallback."""
     saved_ns = float(kernels["time_ns"].sum())
-    claim = WorkClaim(rule="fallback-kernels", seen=seen, kernels=kernels, saved_ns=saved_ns, certainty=CERTAINTY)
+    claim = WorkClaim(
+        same_launches=True, rule="fallback-kernels", seen=seen, kernels=kernels, saved_ns=saved_ns, certainty=CERTAINTY
+    )
     texts = FindingTexts(
         title=f"{format_percent(claim.work_share)} of the computing time is {fallback.what}, a fallback",
         summary=(
