@@ -117,7 +117,18 @@ REMARKS = {
 def test_every_rule_has_a_case_and_a_healthy_one_that_looks_like_it() -> None:
     known = [
         case
-        for source in ("simulated", "real", "hard", "sharing", "twins", "contexts", "peaks", "working", "programs")
+        for source in (
+            "simulated",
+            "real",
+            "hard",
+            "sharing",
+            "twins",
+            "contexts",
+            "peaks",
+            "working",
+            "moving",
+            "programs",
+        )
         for case in SOURCES[source]()
     ]
     healthy = [case for case in known if case.label == HEALTHY]

@@ -115,10 +115,10 @@ def _mark_in_chains(typed: pl.DataFrame, casts: Bools) -> Bools:
 
 def mark_conversions(seen: LoopWork, typed: pl.DataFrame) -> Bools:
     """Mark conversions of layout for convolutions."""
-    return _if_large(seen, typed, list_conversions(typed), LEAST_CONVERSIONS)
+    return _if_large(seen, typed, _list_conversions(typed), LEAST_CONVERSIONS)
 
 
-def list_conversions(typed: pl.DataFrame) -> Bools:
+def _list_conversions(typed: pl.DataFrame) -> Bools:
     """Mark conversions of layout for convolutions, however little time they take."""
     name, layout = typed["name"].fill_null(""), typed["category"] == "layout"
     named = (layout & (typed["algorithm"] == CONVERSION).fill_null(value=False)).to_numpy()
@@ -133,7 +133,7 @@ def mark_copies(seen: LoopWork, typed: pl.DataFrame) -> Bools:
     layout = ((typed["category"] == "layout") & moves).to_numpy()
     runs = number_runs(typed, typed["of_operator"].to_numpy())
     with_others = np.isin(runs, runs[typed["of_operator"].to_numpy() & ~layout])
-    return _if_large(seen, typed, layout & ~with_others & ~list_conversions(typed), LEAST_COPIES)
+    return _if_large(seen, typed, layout & ~with_others & ~_list_conversions(typed), LEAST_COPIES)
 
 
 def mark_dropout(seen: LoopWork, typed: pl.DataFrame) -> Bools:

@@ -24,7 +24,7 @@ FUSE_IN = {
     "pytorch": (
         "Call torch.nn.functional.scaled_dot_product_attention with attn_mask, dropout_p and is_causal in place of the "
         "products and the softmax (Hugging Face: attn_implementation='sdpa'). In half precision it takes "
-        "FlashAttention, in float32 the memory-efficient kernel; both also need memory for no scores."
+        "FlashAttention, in float32 the memory-efficient kernel; neither writes the scores to memory."
     ),
     "jax": "Call jax.nn.dot_product_attention with implementation='cudnn', in bfloat16 or float16.",
     "tensorflow": "Use keras.layers.MultiHeadAttention with flash_attention=True, or let XLA fuse it.",

@@ -15,12 +15,19 @@ from deepprof.diagnosis.rules import (
     communication_bound,
     double_precision,
     drift,
+    elementwise_chains,
+    embedding_bound,
     host_bound,
     input_bound,
+    layout_conversions,
+    normalization_bound,
     recomputed_forward,
     slow_iterations,
     straggler,
     unfused_attention,
+    unfused_dropout,
+    unfused_loss,
+    unfused_optimizer,
 )
 from tests.deepprof.builders import build_finding
 
@@ -41,6 +48,13 @@ def fixed_texts() -> Iterator[str]:
     yield next(text for prefix, text in capture_incomplete.ADVICE if prefix == "kineto")
     yield coverage.WHY["idle_launch_ns"]
     yield from (unfused_attention.FUSE, unfused_attention.FUSE_IN["pytorch"], recomputed_forward.TRADE)
+    for known in (elementwise_chains, unfused_optimizer, unfused_loss, unfused_dropout):
+        yield from (known.FUSE, known.FUSE_IN["pytorch"])
+    for access in (embedding_bound.OF_TABLES, embedding_bound.ADDING, embedding_bound.READING):
+        yield from (access.what, access.assumption, access.advice, access.special["pytorch"])
+    for kind in (layout_conversions.CONVERSIONS, layout_conversions.COPIES):
+        yield from (kind.what, kind.advice, kind.special["pytorch"])
+    yield from (normalization_bound.FOLD, normalization_bound.FOLD_IN["pytorch"])
     yield from (double_precision.FLOAT, double_precision.FLOAT_IN["pytorch"])
     yield from (HALF_ON_PROCESSOR.what, HALF_ON_PROCESSOR.advice)
 
