@@ -38,9 +38,7 @@ def _conclude(seen: LoopWork, found: SlowingKernels) -> Finding:
     kernels = seen.work.kernels.filter(pl.col("kind").is_in(found.kinds.implode()))
     claim = WorkClaim(rule="slowing-kernels", seen=seen, kernels=kernels, saved_ns=found.lost_ns, certainty=CERTAINTY)
     texts = FindingTexts(
-        title=(
-            f"The same kernels take {format_percent(found.growth)} longer at the end than at the start"
-        ),
+        title=(f"The same kernels take {format_percent(found.growth)} longer at the end than at the start"),
         summary=(
             f"Over {seen.iterations} iterations kernels of the same name, launch shape and place become slower, "
             f"those with {format_percent(found.even_ratio)} of their time by the same factor. "
