@@ -40,6 +40,7 @@ FEWEST_PARAMETERS = 8  # fewer may be a model's own addcmul
 FEWEST_OTHERS = 2  # operations in one run with a cast: it belongs to a chain
 FUSING = r"^(?:Triton|XLA)"  # libraries whose kernels are fused already
 BATCH_NORM = r"(?i)batch_?norm|\bbn_|BnFwd|BnBwd|batchnorm"
+COMPILED = r"^(?:Triton|XLA)"  # libraries of kernels that a compiler has made of several operators
 BY_CHANNELS_LAST = r"(?i)nhwc|channels_last"
 CONVERSION = "conversion of layout"  # the algorithm of transposes that cuDNN and MIOpen put around convolutions
 TRANSPOSE = r"(?i)transpose"  # around a convolution it is a conversion
@@ -69,9 +70,10 @@ def _mark_looped(typed: pl.DataFrame, own: Bools) -> Bools:
 
 
 def mark_batch_norm(seen: LoopWork, typed: pl.DataFrame) -> Bools:
-    """Mark batch normalization that is not in channels-last layout."""
+    """Mark batch normalization that is neither compiled nor in channels-last layout."""
     name = typed["name"].fill_null("")
-    of_batch = (typed["category"] == "normalization") & name.str.contains(BATCH_NORM)
+    compiled = typed["library"].fill_null("").str.contains(COMPILED)
+    of_batch = (typed["category"] == "normalization") & name.str.contains(BATCH_NORM) & ~compiled
     return _if_large(seen, typed, (of_batch & ~name.str.contains(BY_CHANNELS_LAST)).to_numpy(), LEAST_BATCH_NORM)
 
 

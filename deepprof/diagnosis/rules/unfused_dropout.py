@@ -50,8 +50,8 @@ def unfused_dropout(seen: LoopWork) -> Iterator[Finding]:
         summary=(
             f"{float(kernels['kernels'].sum()):.0f} kernels {write_per(seen)} draw random numbers and make masks of "
             f"them, most of it {name_operations(kernels)}: {format_ms(claim.taken_ns)} "
-            f"({format_percent(seen.share(claim.taken_ns))} of the time; {drawn} of it random numbers), which is the most that could be saved, if "
-            "kernels that compute anyway drew the numbers."
+            f"({format_percent(seen.share(claim.taken_ns))} of the time; {drawn} of it random numbers), "
+            "which is the most that could be saved, if kernels that compute anyway drew the numbers."
         ),
         advice=advise(seen.trace, FUSE, **FUSE_IN),
     )
