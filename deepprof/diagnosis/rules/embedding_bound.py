@@ -149,7 +149,8 @@ def _write(claim: WorkClaim, access: _Access) -> FindingTexts:
         summary=(
             f"{counted(count, 'kernel')} {write_per(seen)} {verb(count, 'takes', 'take')} "
             f"{format_ms(claim.taken_ns)}; the largest, {shorten(first['name'])}, takes "
-            f"{format_ms(first['time_ns'])}. At most {format_ms(claim.saved_ns)} ({format_percent(seen.share(claim.saved_ns))} of the time) could be saved, {access.assumption}."
+            f"{format_ms(first['time_ns'])}. At most {format_ms(claim.saved_ns)} "
+            f"({format_percent(seen.share(claim.saved_ns))} of the time) could be saved, {access.assumption}."
         ),
         advice=advise(seen.trace, access.advice, **access.special),
     )
