@@ -8,11 +8,17 @@ import numpy as np
 import polars as pl
 
 from deepprof.diagnosis.finding import Finding, Severity
-from deepprof.diagnosis.judgement import FindingTexts, Numbers, SeverityLimits, many
+from deepprof.diagnosis.judgement import MOST_OF_IT, FindingTexts, Numbers, SeverityLimits, format_ms, many
+from deepprof.metrics.breakdown.queueing import saved_without
 from deepprof.metrics.contexts.code_lines import Place, describe_place, find_most
 from deepprof.metrics.kernels.loop_work import LoopWork
+from deepprof.metrics.spans import Spans, union
 
 LEADS = 0.5  # of the time the device must work: else what it waits for comes first
+JUST_IN_TIME = (
+    " Only {saved} of that would be saved as it runs now: the host launches what follows just in time, and the device "
+    "would wait for that."
+)
 LIMITS = SeverityLimits(warning=0.05, critical=0.3)  # of an iteration, that could be saved
 
 
@@ -21,7 +27,8 @@ class WorkClaim:
     """A claim of `rule`: that some `kernels` of a device, rows of `Work.kernels`, take longer than they need to.
 
     `saved_ns` is a bound: what an iteration could save at most, as the summary states on what assumption. `certainty`
-    is how sure it is that the kernels are what the finding takes them for, and that the change is possible.
+    is how sure it is that the kernels are what the finding takes them for, and that the change is possible. With
+    `same_launches` the kernels only become shorter, so that the host launches as many as before, and no sooner.
     """
 
     rule: str
@@ -30,6 +37,7 @@ class WorkClaim:
     saved_ns: float
     limits: SeverityLimits = LIMITS
     certainty: float = 0.8
+    same_launches: bool = False
 
     @property
     def taken_ns(self) -> float:
@@ -41,20 +49,35 @@ class WorkClaim:
         """That time as a share of the computing time."""
         return self.seen.work_share(self.taken_ns)
 
-    @property
-    def severity(self) -> Severity:
-        """How much could be saved; a remark where the device waits for most of the time."""
-        return self.limits.rate(self.seen.share(self.saved_ns)) if self.seen.busy_ratio >= LEADS else "info"
+    def _rate(self, headroom_ns: float) -> Severity:
+        """Return how much could be saved; a remark where the device waits for most of the time."""
+        return self.limits.rate(self.seen.share(headroom_ns)) if self.seen.busy_ratio >= LEADS else "info"
+
+    def _find_headroom(self) -> float:
+        """The bound, or less where the host is not so far ahead of the device: then the device would wait for it."""
+        if not self.same_launches or self.seen.loop.single == "recording":
+            return self.saved_ns
+        shorter_ns = saved_without(self.seen.loop, self.seen.trace, self._cut_kernels())
+        return self.saved_ns if shorter_ns is None else min(self.saved_ns, max(0.0, shorter_ns))
+
+    def _cut_kernels(self) -> Spans:
+        """Return the share of each kernel of these kinds that could be saved, as a part of the time that it runs."""
+        ran = self.seen.kernels.filter(pl.col("kind").is_in(self.kernels["kind"].implode()))
+        whole_ns = float(ran["part_ns"].sum())
+        share = min(1.0, self.saved_ns * self.seen.iterations / whole_ns) if whole_ns else 0.0
+        start = ran["start_ns"].to_numpy()
+        return union(start, start + (share * ran["ns"].to_numpy()).astype(np.int64))
 
     def conclude(self, texts: FindingTexts, evidence: Numbers) -> Finding:
         """Return the finding, with the line of code that launches most of the kernels, where it is known."""
-        loop, saved = self.seen.loop, round(self.saved_ns)
-        index = loop.usual["index"]
+        loop, headroom_ns = self.seen.loop, self._find_headroom()
+        saved, index = round(headroom_ns), loop.usual["index"]
+        waits = headroom_ns < MOST_OF_IT * self.saved_ns
         return Finding(
             rule=self.rule,
-            severity=self.severity,
+            severity=self._rate(headroom_ns),
             title=texts.title,
-            summary=texts.summary,
+            summary=texts.summary + (JUST_IN_TIME.format(saved=format_ms(headroom_ns)) if waits else ""),
             evidence={**self._describe(), **evidence},
             advice=texts.advice,
             confidence=round(self.certainty * loop.confidence * many(loop.usual.height), 3),

@@ -87,7 +87,9 @@ def _compare_with_float(seen: LoopWork) -> pl.DataFrame:
 def _conclude(seen: LoopWork, kernels: pl.DataFrame, rates: ProductRates | None) -> Finding:
     """Return the finding on the kernels of `_list_kernels`, or the operators."""
     saved_ns = float((kernels["time_ns"] * kernels["saved_ratio"]).sum())
-    claim = WorkClaim(rule="double-precision", seen=seen, kernels=kernels, saved_ns=saved_ns, certainty=CERTAINTY)
+    claim = WorkClaim(
+        same_launches=True, rule="double-precision", seen=seen, kernels=kernels, saved_ns=saved_ns, certainty=CERTAINTY
+    )
     ratio = None if rates is None else rates.double_times
     device = rates.device if rates is not None and rates.is_recorded else None
     rate = (

@@ -57,6 +57,7 @@ def _conclude(seen: LoopWork, known: LoopProducts, far: pl.DataFrame) -> Finding
     """Return the finding on some products, the worst first."""
     worst, lost_ns = far.row(0, named=True), float(far["lost_ns"].sum())
     claim = WorkClaim(
+        same_launches=True,
         rule="low-efficiency",
         seen=seen,
         kernels=keep_kernels(seen, far),

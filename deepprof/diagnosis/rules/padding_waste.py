@@ -87,6 +87,7 @@ def _find_by_names(seen: LoopWork) -> Iterator[Finding]:
         return
     saved_ns = taken_ns * (1 - 1 / TIMES_AS_FAST)
     claim = WorkClaim(
+        same_launches=True,
         rule="padding-waste",
         seen=seen,
         kernels=kernels,
@@ -187,5 +188,11 @@ def _conclude(seen: LoopWork, kernels: pl.DataFrame, found: list[dict[str, Any]]
         "waste_ratio": round(worst["waste"], 4) if worst["waste"] else None,
     }
     return WorkClaim(
-        rule="padding-waste", seen=seen, kernels=kernels, saved_ns=lost_ns, limits=LIMITS, certainty=CERTAINTY
+        same_launches=True,
+        rule="padding-waste",
+        seen=seen,
+        kernels=kernels,
+        saved_ns=lost_ns,
+        limits=LIMITS,
+        certainty=CERTAINTY,
     ).conclude(texts, evidence)

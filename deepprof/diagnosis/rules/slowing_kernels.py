@@ -36,7 +36,14 @@ def slowing_kernels(seen: LoopWork) -> Iterator[Finding]:
 def _conclude(seen: LoopWork, found: SlowingKernels) -> Finding:
     """Return the finding."""
     kernels = seen.work.kernels.filter(pl.col("kind").is_in(found.kinds.implode()))
-    claim = WorkClaim(rule="slowing-kernels", seen=seen, kernels=kernels, saved_ns=found.lost_ns, certainty=CERTAINTY)
+    claim = WorkClaim(
+        same_launches=True,
+        rule="slowing-kernels",
+        seen=seen,
+        kernels=kernels,
+        saved_ns=found.lost_ns,
+        certainty=CERTAINTY,
+    )
     texts = FindingTexts(
         title=(f"The same kernels take {format_percent(found.growth)} longer at the end than at the start"),
         summary=(

@@ -60,7 +60,9 @@ def _conclude(seen: LoopWork, small: pl.DataFrame, cores: int) -> Finding:
     )
     kernels = seen.work.kernels.drop("kernels", "time_ns").join(own, on="kind", maintain_order="left")
     saved_ns = float(kernels["idle_ns"].sum())
-    claim = WorkClaim(rule="small-grids", seen=seen, kernels=kernels, saved_ns=saved_ns, certainty=CERTAINTY)
+    claim = WorkClaim(
+        same_launches=True, rule="small-grids", seen=seen, kernels=kernels, saved_ns=saved_ns, certainty=CERTAINTY
+    )
     blocks = float(small.select((pl.col("grid") * pl.col("part_ns")).sum() / pl.col("part_ns").sum()).item())
     texts = FindingTexts(
         title=(

@@ -201,6 +201,7 @@ def _conclude(seen: LoopWork, rates: ProductRates, slow: _SlowProducts) -> Findi
     """Return the finding."""
     certainty = CERTAINTY if rates.is_recorded else CERTAINTY * NOT_RECORDED
     claim = WorkClaim(
+        same_launches=True,
         rule="wrong-precision",
         seen=seen,
         kernels=slow.kernels,

@@ -51,6 +51,7 @@ from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.rules import wrong_precision
 from tests.deepprof.diagnosis.test_context_rules import of_rule
 
+RULE = "wrong-precision"
 NS = 1000  # of a µs
 REST_NS = 130_000  # what the other kernels of an iteration take
 
@@ -247,6 +248,36 @@ def test_a_falling_clock_is_told_by_kernels_that_are_equal() -> None:
 
 def test_a_fallback_is_no_matter_of_types() -> None:
     (found,) = examine([name_call(CONVOLVE, ("aten::conv2d", NAIVE, 900.0))], MI300)
-    assert (found.rule, found.headroom_ns_per_iteration) == ("fallback-kernels", 900 * NS)
+    assert (found.rule, found.evidence["cost_ns_per_iteration"]) == ("fallback-kernels", 900 * NS)
     assert examine([name_call(CONVOLVE, ("aten::add", ADD, 900.0))], MI300) == []
     assert examine([name_call(LINEAR, ("aten::mm", HALF, 900.0))]) == []
+
+
+def test_where_the_host_launches_just_in_time_little_is_saved() -> None:
+    ahead, late = (
+        of_rule(deepprof.analyze(write_work(WorkingJob([replace(multiply(SGEMM), host_us=host_us), *REST]))[0]), RULE)
+        for host_us in (0.0, 1000.0)
+    )
+    assert (ahead.severity, ahead.headroom_ns_per_iteration) == ("critical", 787_500)
+    # The host needs 1,030 µs for an iteration in which the device computes for as long.
+    assert late.severity == "info"
+    assert late.headroom_ns_per_iteration is not None
+    assert late.headroom_ns_per_iteration < 50_000
+    assert late.evidence["cost_ns_per_iteration"] == 787_500
+    assert "just in time" in late.summary
+    assert "just in time" not in ahead.summary
+
+
+@pytest.mark.parametrize("name", ["NVIDIA H100 80GB HBM3", "NVIDIA H200", "NVIDIA GH200 480GB"])
+def test_flash_attention_2_could_be_twice_as_fast_on_hopper(name: str) -> None:
+    flash = name_call(ATTEND, ("aten::attention", FLASH, 400.0))
+    found = next(each for each in examine([multiply(HALF), flash], name) if each.rule == "older-attention")
+    assert found.headroom_ns_per_iteration == pytest.approx(200 * NS, abs=100)
+    assert found.evidence["work_share_ratio"] == pytest.approx(400 * NS / (1300 * NS + REST_NS), abs=1e-4)
+    assert name in found.title
+
+
+@pytest.mark.parametrize("name", [A100, "NVIDIA B200", MI300, UNNAMED])
+def test_flash_attention_2_is_right_elsewhere(name: str) -> None:
+    flash = name_call(ATTEND, ("aten::attention", FLASH, 400.0))
+    assert "older-attention" not in {each.rule for each in examine([multiply(HALF), flash], name)}
