@@ -17,14 +17,15 @@ __all__ = ["SECTION", "WORKING_CASES", "WORKING_RULES", "WorkingJob", "cases", "
 SECTION = "Work of the device"
 WORKING_RULES = (
     *("wrong-precision", "double-precision", "padding-waste", "unfused-attention"),
-    *("fallback-kernels", "small-grids", "slowing-kernels", "recomputed-forward"),
+    *("fallback-kernels", "small-grids", "slowing-kernels", "recomputed-forward", "older-attention"),
 )
 FEW_ITERATIONS = 10  # too few for `drift`, which examines the whole iteration
 A100, V100, T4, GTX, P100 = (
     *("NVIDIA A100-SXM4-80GB", "Tesla V100-SXM2-16GB", "Tesla T4", "GeForce GTX 1080 Ti", "Tesla P100-SXM2-16GB"),
 )
 RTX, MI300, UNNAMED = "NVIDIA GeForce RTX 3070 Ti", "AMD Instinct MI300X", ""
-MULTIPROCESSORS = {A100: 108, V100: 80, T4: 40, GTX: 28, P100: 56, RTX: 48, MI300: 304}
+H100 = "NVIDIA H100 80GB HBM3"
+MULTIPROCESSORS = {A100: 108, V100: 80, T4: 40, GTX: 28, P100: 56, RTX: 48, MI300: 304, H100: 132}
 
 
 @dataclass(frozen=True)
@@ -133,6 +134,16 @@ WORKING_CASES: dict[str, tuple[WorkingJob, str, str]] = {
     "attention written out": (WorkingJob([attend(*SCORES), *REST]), "unfused-attention", ATTEND),
     "attention in one kernel": (
         WorkingJob([multiply(HALF), name_call(ATTEND, ("aten::attention", FLASH, 400.0)), *REST]),
+        "",
+        "",
+    ),
+    "FlashAttention 2 on an H100": (
+        WorkingJob([multiply(HALF), name_call(ATTEND, ("aten::attention", FLASH, 400.0)), *REST], H100),
+        "older-attention",
+        ATTEND,
+    ),
+    "little FlashAttention 2 on an H100": (
+        WorkingJob([multiply(HALF), name_call(ATTEND, ("aten::attention", FLASH, 60.0)), *REST], H100),
         "",
         "",
     ),

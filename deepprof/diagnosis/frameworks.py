@@ -12,8 +12,14 @@ Framework = Literal["pytorch", "jax", "tensorflow", "other"]
 # beneath both TensorFlow and JAX, and a program may use several.
 SIGNS: tuple[tuple[Framework, str], ...] = (
     ("pytorch", r"^aten::|at::native|c10::|^ProfilerStep#|Optimizer\.step#|^torch/|[/\\]torch[/\\]|autograd::"),
-    ("tensorflow", r"tensorflow::|^tf_|[/\\]tensorflow[/\\]|^(?:Resource)?Apply(?:Adam|GradientDescent|Momentum)"),
-    ("jax", r"^(?:PjRt|PjitFunction|jit_|jit\()|[/\\]jax[/\\]|PjRtStreamExecutor|^XlaModule"),
+    (
+        "tensorflow",
+        r"tensorflow::|Eigen::internal|_GPU_DT_\w+_kernel$|^tf_|[/\\]tensorflow[/\\]|^(?:Resource)?Apply(?:Adam|GradientDescent|Momentum)",
+    ),
+    (
+        "jax",
+        r"^(?:PjRt|PjitFunction|jit_|jit\()|[/\\]jax[/\\]|PjRtStreamExecutor|^XlaModule|^(?:loop|input)_(?:\w+_)?fusion|^wrapped_\w+$|^gemm_fusion_",
+    ),
 )
 FORMATS: tuple[tuple[str, Framework], ...] = (("kineto", "pytorch"), ("nsys-jax", "jax"), ("xplane", "jax"))
 

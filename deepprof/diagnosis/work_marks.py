@@ -29,8 +29,9 @@ LEAST_OTHER_NORM = 0.2  # layer and group norm are one kernel each already: only
 LEAST_CASTS = 0.1
 LEAST_CONVERSIONS = 0.08  # convolutions in the layout that their kernels want need none
 LEAST_COPIES = 0.15  # some are in every program
-LEAST_RANDOM = 0.1  # a fused dropout draws its numbers while it reads the data
-LEAST_OF_RUN = 0.2  # the share of random numbers in a run of operators, which is a dropout then
+LEAST_DROPOUT = 0.1  # a fused one draws its numbers while it reads the data, and writes no mask
+LEAST_DRAWN = 0.2  # of that: where random numbers take less, the operators behind them do something else
+MASKING = 4  # operators behind random numbers that make a mask of them and apply it: compare, cast, multiply, divide
 LEAST_LOSS = 0.15  # three fifths of it could be saved
 
 FOREACH, LOOPED = "foreach", "loop over parameters"  # algorithms of optimizers that are not fused
@@ -68,9 +69,10 @@ def _mark_looped(typed: pl.DataFrame, own: Bools) -> Bools:
 
 
 def mark_batch_norm(seen: LoopWork, typed: pl.DataFrame) -> Bools:
-    """Mark batch normalization that is not in channels-last layout."""
+    """Mark batch normalization that is neither compiled nor in channels-last layout."""
     name = typed["name"].fill_null("")
-    of_batch = (typed["category"] == "normalization") & name.str.contains(BATCH_NORM)
+    compiled = typed["library"].fill_null("").str.contains(FUSING)
+    of_batch = (typed["category"] == "normalization") & name.str.contains(BATCH_NORM) & ~compiled
     return _if_large(seen, typed, (of_batch & ~name.str.contains(BY_CHANNELS_LAST)).to_numpy(), LEAST_BATCH_NORM)
 
 
@@ -139,15 +141,15 @@ def mark_copies(seen: LoopWork, typed: pl.DataFrame) -> Bools:
 def mark_dropout(seen: LoopWork, typed: pl.DataFrame) -> Bools:
     """Mark random numbers that are drawn by kernels of their own, with the operators that make a mask of them."""
     drawn = ((typed["category"] == "random") & (typed["algorithm"].fill_null("") != "dropout")).to_numpy()
-    if not _if_large(seen, typed, drawn, LEAST_RANDOM).any():
-        return np.zeros(len(drawn), np.bool_)
     operators = typed["of_operator"].to_numpy()
     runs = number_runs(typed, operators | drawn)
-    sums = [
-        np.bincount(runs[which], typed["part_ns"].to_numpy()[which], int(runs.max()) + 1)
-        for which in (drawn, runs >= 0)
-    ]
-    return (runs >= 0) & (sums[0] >= LEAST_OF_RUN * sums[1])[runs]
+    marked, behind = drawn.copy(), drawn
+    for _ in range(MASKING):
+        behind = np.append(False, behind[:-1] & (runs[:-1] == runs[1:])) & operators
+        marked |= behind
+    ns = typed["part_ns"].to_numpy()
+    is_dropout = ns[drawn].sum() >= LEAST_DRAWN * ns[marked].sum()
+    return _if_large(seen, typed, marked & is_dropout, LEAST_DROPOUT)
 
 
 def mark_loss(seen: LoopWork, typed: pl.DataFrame) -> Bools:

@@ -27,6 +27,7 @@ JOINED = (
 UNCLEAR = ("cast",)  # on a CPU, where the operator may do nothing, or copy from a device
 # Libraries of operators that run as they are called; compilers fuse by themselves, libraries of products have none.
 OPERATOR_LIBRARIES = r"^(?:PyTorch ATen|TensorFlow)"
+SINGLE = r"^wrapped_"  # XLA's name of an instruction in a program with no other that could be joined to it
 COMPILED = r"^XLA"  # operators, too, where each is a program of its own
 EXECUTION = r"^GpuExecutable::Execute|^TpuExecutable::Execute"  # ranges of the host around one program of XLA
 MODULES = "XlaModule"  # the NVTX domain in which XLA names the program that runs
@@ -43,7 +44,8 @@ def list_typed(seen: LoopWork) -> pl.DataFrame:
     """
     compiled = pl.col("library").str.contains(COMPILED)
     joined = JOINED if not is_stand_in(seen.trace) else [each for each in JOINED if each not in UNCLEAR]
-    alone = pl.lit(_are_single_programs(seen.trace)) & compiled
+    single = pl.col("name").str.contains(SINGLE) & (pl.col("category") == "elementwise")
+    alone = (pl.lit(_are_single_programs(seen.trace)) | single) & compiled
     kinds = seen.kinds.table.with_columns(
         compiled=compiled.fill_null(value=False),
         of_operator=pl.col("category").is_in(joined)

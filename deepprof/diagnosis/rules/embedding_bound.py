@@ -19,6 +19,7 @@ from deepprof.diagnosis.work_claims import LIMITS, WorkClaim
 from deepprof.diagnosis.work_evidence import is_at_work, is_large, weigh_names, write_per, write_share
 from deepprof.metrics.kernels.loop_work import LoopWork
 from deepprof.metrics.kernels.operator_runs import list_typed, sum_typed, widen
+from deepprof.plurals import counted, verb
 
 Bools = npt.NDArray[np.bool_]
 
@@ -27,6 +28,8 @@ REMARK = SeverityLimits(warning=math.inf, critical=math.inf)  # the rows must be
 CERTAINTY = 0.6  # how the rows are spread decides what can be saved
 NEAR = 2  # kernels between a sort of indices and what it is for
 TABLES = r"(?i)split_embedding|fbgemm|permute_pooled_embs|embedding_bag|EmbeddingBag"
+GRADIENT = r"(?i)compute_grad_weight|sum_and_scatter|krn_partials|embedding_(?:dense_)?backward|EmbeddingGrad"
+GATHERS = r"scatter_gather_internal_kernel<(?:false|\(bool\)0)"  # ATen's kernel for both, told that it gathers
 ADDS = r"(?i)scatter|backward|index_put|index_add|indexing_backward|compute_grad_weight|sum_and_scatter|IndexedSlices"
 
 
@@ -72,6 +75,18 @@ ADDING = _Access(
         "tensorflow": "Use tf.nn.embedding_lookup with one-hot products for small tables.",
     },
 )
+DENSE_GRADIENT = _Access(
+    what="the gradient of embedding tables, added up row by row",
+    saved_ratio=1.0,
+    assumption="if few rows occur more than once, or a product in its place costs next to nothing",
+    advice="Add fewer equal rows up, which wait for each other.",
+    special={
+        "pytorch": (
+            "Set padding_idx of torch.nn.Embedding, so that padding adds nothing; multiply small tables by one-hot "
+            "vectors; for large ones sparse=True with SparseAdam writes only the rows of the batch."
+        )
+    },
+)
 READING = _Access(
     what="reading rows by index (gather)",
     saved_ratio=0.5,
@@ -103,7 +118,7 @@ def embedding_bound(seen: LoopWork) -> Iterator[Finding]:
         limits=access.limits,
         certainty=weigh_names(kernels, CERTAINTY),
     )
-    others = [each for each, ns in times[1:] if ns]
+    others = [each for each, _ in times[1:]]
     yield claim.conclude(_write(claim, access, others), {"largest_kernel": shorten(kernels["name"][0])})
 
 
@@ -117,10 +132,15 @@ def _mark(typed: pl.DataFrame) -> Bools:
 def _divide(kernels: pl.DataFrame) -> list[tuple[_Access, float]]:
     """Return the kinds of access with their time, the one with most time first."""
     name = pl.col("name")
-    tables, adds = name.str.contains(TABLES), name.str.contains(ADDS)
-    chosen = ((OF_TABLES, tables), (ADDING, ~tables & adds), (READING, ~tables & ~adds))
-    times = [(access, float(kernels.filter(which)["time_ns"].sum())) for access, which in chosen]
-    return sorted(times, key=lambda each: -each[1])
+    number = (
+        pl.when(name.str.contains(TABLES)).then(0)
+        .when(name.str.contains(GRADIENT)).then(1)
+        .when(name.str.contains(ADDS) & ~name.str.contains(GATHERS)).then(2)
+        .otherwise(3)
+    )  # fmt: skip
+    sums = kernels.group_by(number.alias("access")).agg(pl.col("time_ns").sum()).sort("time_ns", "access")
+    kinds = (OF_TABLES, DENSE_GRADIENT, ADDING, READING)
+    return [(kinds[access], ns) for access, ns in sums.reverse().iter_rows()]
 
 
 def _write(claim: WorkClaim, access: _Access, others: Sequence[_Access]) -> FindingTexts:
@@ -131,8 +151,9 @@ def _write(claim: WorkClaim, access: _Access, others: Sequence[_Access]) -> Find
     return FindingTexts(
         title=f"{write_share(claim.work_share)} is {access.what}",
         summary=(
-            f"{count:.0f} kernels {write_per(seen)} take {format_ms(claim.taken_ns)}; the largest, "
-            f"{shorten(first['name'])}, takes {format_ms(first['time_ns'])}. At most {format_ms(claim.saved_ns)} "
+            f"{counted(count, 'kernel')} {write_per(seen)} {verb(count, 'takes', 'take')} "
+            f"{format_ms(claim.taken_ns)}; the largest, {shorten(first['name'])}, takes "
+            f"{format_ms(first['time_ns'])}. At most {format_ms(claim.saved_ns)} "
             f"({format_percent(seen.share(claim.saved_ns))} of the time) could be saved, {'; '.join(assumptions)}."
         ),
         advice=advise(seen.trace, access.advice, **access.special),

@@ -43,9 +43,14 @@ def _list_half_products(seen: LoopWork) -> pl.DataFrame:
     return keep_kernels(seen, roofline.groups.filter(pl.col("product_dtype") == "float16"))
 
 
+def _write_part(fallback: LibraryFallback) -> str:
+    """Return which part of its time a fallback could save, in words."""
+    return "all" if fallback.saved_ratio == 1 else format_percent(fallback.saved_ratio)
+
+
 def _conclude(seen: LoopWork, fallback: LibraryFallback, kernels: pl.DataFrame) -> Finding:
     """Return the finding on the kernels of one fallback."""
-    saved_ns = float(kernels["time_ns"].sum())
+    saved_ns = fallback.saved_ratio * float(kernels["time_ns"].sum())
     claim = WorkClaim(
         same_launches=True, rule="fallback-kernels", seen=seen, kernels=kernels, saved_ns=saved_ns, certainty=CERTAINTY
     )
@@ -53,8 +58,9 @@ def _conclude(seen: LoopWork, fallback: LibraryFallback, kernels: pl.DataFrame) 
         title=f"{format_percent(claim.work_share)} of the computing time is {fallback.what}, a fallback",
         summary=(
             f"{describe_kernels(seen, kernels)}. The library runs it where it has no other kernel for the shape, type "
-            f"or layout. At most all of it could be saved, {format_ms(saved_ns)} of {name_whole(seen)} "
-            f"({format_percent(seen.share(saved_ns))}); how much another kernel takes shows only when it runs."
+            f"or layout. At most {_write_part(fallback)} of it could be saved, {format_ms(saved_ns)} of "
+            f"{name_whole(seen)} ({format_percent(seen.share(saved_ns))}); how much another kernel takes shows only "
+            "when it runs."
         ),
         advice=fallback.advice,
     )

@@ -42,7 +42,7 @@ KEEP_IN = {
     "jax": "Give the convolution its dimensions as NHWC and HWIO, or those that XLA chooses in the compiled module.",
     "tensorflow": "data_format='channels_last' for all convolutions of the model.",
 }
-COPY = "Avoid copies that only order elements anew."
+COPY = "Avoid copies that only reorder elements."
 COPY_IN = {
     "pytorch": (
         "Leave out .contiguous() where the next operator takes strides, write into slices of one tensor instead of "
@@ -51,7 +51,7 @@ COPY_IN = {
     "jax": "Order the axes once, or let one jax.jit fuse transposes and concatenations with what uses them.",
 }
 CONVERSIONS = _Kind("conversions of memory layout around convolutions", KEEP, KEEP_IN)
-COPIES = _Kind("copies that only order elements anew", COPY, COPY_IN)
+COPIES = _Kind("copies that only reorder elements", COPY, COPY_IN)
 
 
 @rule("layout-conversions", subject="work")

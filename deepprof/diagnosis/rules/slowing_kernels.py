@@ -45,12 +45,10 @@ def _conclude(seen: LoopWork, found: SlowingKernels) -> Finding:
         certainty=CERTAINTY,
     )
     texts = FindingTexts(
-        title=(
-            f"The same kernels take {format_percent(found.growth)} longer at the end than at the start, "
-            f"{format_percent(found.even_ratio)} of their time alike"
-        ),
+        title=(f"The same kernels take {format_percent(found.growth)} longer at the end than at the start"),
         summary=(
-            f"Over {seen.iterations} iterations kernels of the same name, launch shape and place become slower. "
+            f"Over {seen.iterations} iterations kernels of the same name, launch shape and place become slower, "
+            f"those with {format_percent(found.even_ratio)} of their time by the same factor. "
             f"{format_ms(found.lost_ns)} of {name_whole(seen)} ({format_percent(seen.share(found.lost_ns))}) would be "
             "saved on average if all ran as in the first third."
         ),

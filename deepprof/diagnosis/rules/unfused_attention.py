@@ -20,11 +20,17 @@ LEAST = 0.04  # of the kernels' time: the sequence of kernels leaves no doubt, b
 OF_PRODUCTS = 0.5  # of the time of both products is at most that of writing and reading scores
 CERTAINTY = 0.85
 FUSE = "Compute attention in one fused kernel."
+MATH = "aten::_scaled_dot_product_attention_math"  # the path that writes the scores, where no fused kernel fits
+TAKE = (
+    "Let scaled_dot_product_attention take a fused kernel: it ran its math path. Fused ones need a mask without "
+    "gradient, heads of equal width, and for FlashAttention half precision; torch.nn.attention.sdpa_kernel with "
+    "SDPBackend.EFFICIENT_ATTENTION and FLASH_ATTENTION alone warns of what does not fit."
+)
 FUSE_IN = {
     "pytorch": (
         "Call torch.nn.functional.scaled_dot_product_attention with attn_mask, dropout_p and is_causal in place of the "
         "products and the softmax (Hugging Face: attn_implementation='sdpa'). In half precision it takes "
-        "FlashAttention, in float32 the memory-efficient kernel; both also need memory for no scores."
+        "FlashAttention, in float32 the memory-efficient kernel; neither writes the scores to memory."
     ),
     "jax": "Call jax.nn.dot_product_attention with implementation='cudnn', in bfloat16 or float16.",
     "tensorflow": "Use keras.layers.MultiHeadAttention with flash_attention=True, or let XLA fuse it.",
@@ -70,7 +76,7 @@ def _conclude(seen: LoopWork, between: pl.DataFrame, saved_ns: float) -> Finding
             "of the products, which write and read the scores. It sums in another order, which changes the last "
             "digits; measure the time of an iteration and the peak of memory."
         ),
-        advice=advise(seen.trace, FUSE, **FUSE_IN),
+        advice=TAKE if (seen.trace.names == MATH).any() else advise(seen.trace, FUSE, **FUSE_IN),
     )
     evidence = {
         "pairs_per_iteration": round(pairs, 2),

@@ -28,7 +28,7 @@ FUSE_IN = {
 
 @rule("unfused-dropout", subject="work")
 def unfused_dropout(seen: LoopWork) -> Iterator[Finding]:
-    """Yield `unfused-dropout` when random numbers are a tenth of the computing time in kernels of their own."""
+    """Yield `unfused-dropout` when random numbers and the masks made of them are a tenth of the computing time."""
     if not is_at_work(seen):
         return
     typed = list_typed(seen)
@@ -44,14 +44,14 @@ def unfused_dropout(seen: LoopWork) -> Iterator[Finding]:
         saved_ns=float(kernels["time_ns"].sum()),
         certainty=weigh_names(kernels, CERTAINTY),
     )
-    share = write_share(seen.work_share(drawn_ns))
+    drawn = format_percent(drawn_ns / claim.taken_ns)
     texts = FindingTexts(
-        title=f"{share} is random numbers drawn in kernels of their own, as for unfused dropout",
+        title=f"{write_share(claim.work_share)} is dropout that is not fused: random numbers, and masks made of them",
         summary=(
             f"{float(kernels['kernels'].sum()):.0f} kernels {write_per(seen)} draw random numbers and make masks of "
             f"them, most of it {name_operations(kernels)}: {format_ms(claim.taken_ns)} "
-            f"({format_percent(seen.share(claim.taken_ns))} of the time), which is the most that could be saved, if "
-            "kernels that compute anyway drew the numbers."
+            f"({format_percent(seen.share(claim.taken_ns))} of the time; {drawn} of it random numbers), "
+            "which is the most that could be saved, if kernels that compute anyway drew the numbers."
         ),
         advice=advise(seen.trace, FUSE, **FUSE_IN),
     )

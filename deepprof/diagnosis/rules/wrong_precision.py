@@ -32,6 +32,10 @@ CERTAINTY = 0.8  # it may be wanted
 NOT_RECORDED = 0.5  # of the certainty, where the device is not known
 # Products of a vector or of few values: memory limits them in every type.
 LIMITED_BY_MEMORY = r"(?i)gemv|csr|coo_|spmv|spmm|bsr|ellpack|sparse|dot_kernel|gemmk1|splitKreduce"
+# Those by how they compute: products for few tokens read weights or a cache once for each, and a convolution of each
+# channel by itself has no matrices.
+LIMITED_ALGORITHMS = r"gemv|paged|weights of a few bits|outer product|depthwise"
+EACH_CHANNEL = r"(?i)depthwise|conv2d_grouped_direct|[wd]grad2d_grouped_direct|_c1_k1_|wvSpl|LLMM1|LLGemm"
 WORDS = {"tf32": "TF32", "bfloat16": "bfloat16", "float16": "float16"}
 IN_TF32 = {
     "pytorch": (
@@ -143,7 +147,9 @@ def find_faster_type(rates: ProductRates) -> RateType | None:
 def _keep_products(seen: LoopWork, precision: str, unit: str) -> pl.DataFrame:
     """Return the kernels of products of a type on a unit, without fallbacks and what memory limits in any type."""
     products = pl.col("category").is_in(PRODUCTS) & (pl.col("precision") == precision) & (pl.col("unit") == unit)
-    return seen.work.kernels.filter(products & ~pl.col("name").str.contains(f"{LIMITED_BY_MEMORY}|{ANY}"))
+    by_name = pl.col("name").str.contains(f"{LIMITED_BY_MEMORY}|{EACH_CHANNEL}|{ANY}")
+    by_algorithm = pl.col("algorithm").str.contains(LIMITED_ALGORITHMS).fill_null(value=False)
+    return seen.work.kernels.filter(products & ~by_name & ~by_algorithm)
 
 
 def _list_operators(seen: LoopWork, rates: ProductRates) -> Iterator[_SlowProducts]:

@@ -266,3 +266,18 @@ def test_where_the_host_launches_just_in_time_little_is_saved() -> None:
     assert late.evidence["cost_ns_per_iteration"] == 787_500
     assert "just in time" in late.summary
     assert "just in time" not in ahead.summary
+
+
+@pytest.mark.parametrize("name", ["NVIDIA H100 80GB HBM3", "NVIDIA H200", "NVIDIA GH200 480GB"])
+def test_flash_attention_2_could_be_twice_as_fast_on_hopper(name: str) -> None:
+    flash = name_call(ATTEND, ("aten::attention", FLASH, 400.0))
+    found = next(each for each in examine([multiply(HALF), flash], name) if each.rule == "older-attention")
+    assert found.headroom_ns_per_iteration == pytest.approx(200 * NS, abs=100)
+    assert found.evidence["work_share_ratio"] == pytest.approx(400 * NS / (1300 * NS + REST_NS), abs=1e-4)
+    assert name in found.title
+
+
+@pytest.mark.parametrize("name", [A100, "NVIDIA B200", MI300, UNNAMED])
+def test_flash_attention_2_is_right_elsewhere(name: str) -> None:
+    flash = name_call(ATTEND, ("aten::attention", FLASH, 400.0))
+    assert "older-attention" not in {each.rule for each in examine([multiply(HALF), flash], name)}
