@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -108,16 +108,18 @@ def embedding_bound(seen: LoopWork) -> Iterator[Finding]:
     taken_ns = float(kernels["time_ns"].sum())
     if not is_large(seen, taken_ns, LEAST):
         return
-    access = _choose(kernels)
+    times = _divide(kernels)
+    access = times[0][0]
     claim = WorkClaim(
         rule="embedding-bound",
         seen=seen,
         kernels=kernels,
-        saved_ns=access.saved_ratio * taken_ns,
+        saved_ns=sum(each.saved_ratio * ns for each, ns in times),
         limits=access.limits,
         certainty=weigh_names(kernels, CERTAINTY),
     )
-    yield claim.conclude(_write(claim, access), {"largest_kernel": shorten(kernels["name"][0])})
+    others = [each for each, ns in times[1:] if ns]
+    yield claim.conclude(_write(claim, access, others), {"largest_kernel": shorten(kernels["name"][0])})
 
 
 def _mark(typed: pl.DataFrame) -> Bools:
@@ -127,8 +129,8 @@ def _mark(typed: pl.DataFrame) -> Bools:
     return own | (sorts & widen(own, NEAR))
 
 
-def _choose(kernels: pl.DataFrame) -> _Access:
-    """Return the kind of access with most of the time."""
+def _divide(kernels: pl.DataFrame) -> list[tuple[_Access, float]]:
+    """Return the kinds of access with their time, the one with most time first."""
     name = pl.col("name")
     number = (
         pl.when(name.str.contains(TABLES)).then(0)
@@ -136,13 +138,15 @@ def _choose(kernels: pl.DataFrame) -> _Access:
         .when(name.str.contains(ADDS) & ~name.str.contains(GATHERS)).then(2)
         .otherwise(3)
     )  # fmt: skip
-    times = kernels.group_by(number.alias("access")).agg(pl.col("time_ns").sum()).sort("time_ns", "access")
-    return (OF_TABLES, DENSE_GRADIENT, ADDING, READING)[times["access"][-1]]
+    times = kernels.group_by(access=number).agg(pl.col("time_ns").sum()).sort("time_ns", descending=True)
+    known = (OF_TABLES, DENSE_GRADIENT, ADDING, READING)
+    return [(known[access], time_ns) for access, time_ns in times.rows()]
 
 
-def _write(claim: WorkClaim, access: _Access) -> FindingTexts:
-    """Return the texts of the finding."""
+def _write(claim: WorkClaim, access: _Access, others: Sequence[_Access]) -> FindingTexts:
+    """Return the texts of the finding on a kind of access, beside `others` with less time."""
     seen, first = claim.seen, claim.kernels.row(0, named=True)
+    assumptions = [access.assumption, *(f"for {each.what}, {each.assumption}" for each in others)]
     count = float(claim.kernels["kernels"].sum())
     return FindingTexts(
         title=f"{write_share(claim.work_share)} is {access.what}",
@@ -150,7 +154,7 @@ def _write(claim: WorkClaim, access: _Access) -> FindingTexts:
             f"{counted(count, 'kernel')} {write_per(seen)} {verb(count, 'takes', 'take')} "
             f"{format_ms(claim.taken_ns)}; the largest, {shorten(first['name'])}, takes "
             f"{format_ms(first['time_ns'])}. At most {format_ms(claim.saved_ns)} "
-            f"({format_percent(seen.share(claim.saved_ns))} of the time) could be saved, {access.assumption}."
+            f"({format_percent(seen.share(claim.saved_ns))} of the time) could be saved, {'; '.join(assumptions)}."
         ),
         advice=advise(seen.trace, access.advice, **access.special),
     )
