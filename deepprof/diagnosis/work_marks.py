@@ -1,6 +1,6 @@
 """Which kernels a cause claims, so that no two findings count the time of the same ones.
 
-The functions mark rows of `list_typed`, none where a cause is too small to be reported.
+The functions mark rows of `LoopWork.typed`, none where a cause is too small to be reported.
 """
 
 from __future__ import annotations

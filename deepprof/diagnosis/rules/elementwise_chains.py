@@ -17,7 +17,7 @@ from deepprof.diagnosis.work_marks import mark_attention, mark_claimed
 from deepprof.diagnosis.work_words import name_operations
 from deepprof.metrics.kernels.chains import find_chains, mark_chains
 from deepprof.metrics.kernels.loop_work import LoopWork
-from deepprof.metrics.kernels.operator_runs import list_typed, sum_typed
+from deepprof.metrics.kernels.operator_runs import sum_typed
 
 # Of the computing time, that would be saved: some single operators are in every program. Attention that is written out
 # counts as it shows how the program is written, but a fused one saves its time: the rest must be worth a change, too.
@@ -40,7 +40,7 @@ def elementwise_chains(seen: LoopWork) -> Iterator[Finding]:
     """Yield `elementwise-chains` where fusing operators that follow each other would save much computing time."""
     if not is_at_work(seen):
         return
-    typed, many = list_typed(seen), max(1, seen.iterations)
+    typed, many = seen.typed, max(1, seen.iterations)
     others, attention = mark_claimed(seen, typed), mark_attention(seen, typed)
     claimed = others | attention
     chains = find_chains(typed, claimed)
