@@ -15,7 +15,8 @@ from deepprof.diagnosis.rules.unfused_attention import LEAST as LEAST_ATTENTION
 from deepprof.diagnosis.work_evidence import is_large, share_of_kernels
 from deepprof.metrics.kernels.kinds import PRODUCTS
 from deepprof.metrics.kernels.loop_work import LoopWork
-from deepprof.metrics.kernels.operator_runs import OPERATOR_LIBRARIES, number_runs, widen
+from deepprof.metrics.kernels.operator_runs import number_runs, widen
+from deepprof.metrics.kernels.typed_kernels import OPERATOR_LIBRARIES
 from deepprof.metrics.kernels.written_attention import find_written_attention
 from deepprof.metrics.operators import is_stand_in
 
