@@ -49,12 +49,12 @@ def _conclude(slower: Sequence[SlowerRank], group: RankGroup, loops: Mapping[tup
     late_ns = _find_lateness(worst, group, loops)
     saved_ns = round(lost_ns if late_ns is None else min(lost_ns, late_ns))
     share = saved_ns / max(1.0, mean_of(loop, "iteration_ns"))
-    waited = late_ns is not None
+    waited, others = late_ns is not None, "the others" if len(group.places) > 2 else "the other"
     return Finding(
         rule="slower-device",
         severity=_rate(share, group, waited=waited),
         title=(
-            f"{_name(worst.place, group)} takes {format_percent(worst.ratio - 1)} longer than the others for the same "
+            f"{_name(worst.place, group)} takes {format_percent(worst.ratio - 1)} longer than {others} for the same "
             f"kernels, {format_percent(worst.even_ratio)} of their time alike"
         ),
         summary=" ".join(_summarize(slower, group, (lost_ns, late_ns, share))),
@@ -99,16 +99,23 @@ def _summarize(
     worst, (lost_ns, late_ns, share) = slower[0], times
     yield (
         f"{counted(worst.kinds, 'kernel')} of the same name, grid and block, {format_percent(worst.compared_ratio)} of "
-        f"its time, take {worst.ratio:.2f} times as long as on the other {counted(len(group.places) - 1, 'rank')} "
-        "(median). Equal kernels do equal work, so that the device is slower."
+        f"its kernels' time, take {worst.ratio:.2f} times as long as on {_name_others(group)}. "
+        "Equal kernels do equal work, so that the device is slower."
     )
     yield f"At their speed its computing would be {format_ms(lost_ns)} shorter per iteration."
     if late_ns is not None:
-        yield f"The others wait {format_ms(late_ns)} for it; at most {format_percent(share)} of an iteration is saved."
+        waits = "The others wait" if len(group.places) > 2 else "The other one waits"
+        yield f"{waits} {format_ms(late_ns)} for it; at most {format_percent(share)} of an iteration is saved."
     elif not group.waits.is_empty():
-        yield "The others do not wait for it at collectives."
+        yield "No rank waits for it at collectives for long."
     if len(slower) > 1:
         yield f"Slower as well: {_list_ranks(slower[1:], group)}."
+
+
+def _name_others(group: RankGroup) -> str:
+    """Return the ranks that one is compared with, in words."""
+    count = len(group.places) - 1
+    return "the other rank" if count == 1 else f"{count} other ranks (median)"
 
 
 def _list_ranks(slower: Sequence[SlowerRank], group: RankGroup) -> str:
