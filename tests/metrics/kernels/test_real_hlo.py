@@ -33,7 +33,6 @@ def test_the_archive_of_maxtext_has_products_of_bf16_and_the_embedding_as_a_scat
     scatter = kinds.filter(pl.col("name") == "input_scatter_fusion")
     assert scatter.select("category", "sure").rows() == [("embedding_index", True)]
     assert kinds.filter(pl.col("category") == "unknown").is_empty()
-    assert unknown["ns"].sum() < 0.001 * kinds["ns"].sum()
 
 
 @pytest.mark.traces
