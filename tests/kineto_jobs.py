@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
 LAUNCH_US = 5.0  # of the host per kernel
 GAP_US = 1.0  # of the device between kernels
+PROCESS, THREAD = 4242, 1
 READ_US = 40.0  # of the host between iterations
 
 Event = dict[str, object]
@@ -30,7 +31,6 @@ class TimedKernel:
     stream: int = 7
     grid: Sequence[int] = (1024, 1, 1)
     device: int = 0
-    annotation: str = ""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,6 @@ class KinetoJob:
     steps: bool = True
     rank: int | None = None
     ranks: int = 1
-    events: list[Event] = field(default_factory=list)
 
     def write(self, path: Path) -> Path:
         """Write the recording and return its path."""
@@ -104,34 +103,34 @@ class _Writing:
             factor = self.job.slow[index] if self.job.slow else 1.0
             yield from self._iterate(factor)
             if self.job.steps:
-                yield _complete("user_annotation", f"ProfilerStep#{index}", begin, self.host - begin, 1, {})
+                yield _complete("user_annotation", f"ProfilerStep#{index}", begin, self.host - begin, {})
 
     def _iterate(self, factor: float) -> Iterable[Event]:
         for kernel in self.job.kernels:
             yield from self._launch(kernel, factor)
         begin = self.host
         self.host = max([self.host, *self.free.values()]) + 5
-        args = {"correlation": next(self.numbers)}
-        yield _complete("cuda_runtime", "cudaStreamSynchronize", begin, self.host - begin, 1, args)
+        args: Event = {"correlation": next(self.numbers)}
+        yield _complete("cuda_runtime", "cudaStreamSynchronize", begin, self.host - begin, args)
         self.host += self.job.wait_us
 
     def _launch(self, kernel: TimedKernel, factor: float) -> Iterable[Event]:
         number, begin = next(self.numbers), self.host
-        for depth, name in enumerate(kernel.operators.split("/") if kernel.operators else ()):
-            name, args = _split_number(name)
+        for depth, operator in enumerate(kernel.operators.split("/") if kernel.operators else ()):
+            name, args = _split_number(operator)
             args |= {"External id": number}
             if kernel.dims is not None:
                 args |= {"Input Dims": kernel.dims, "Input type": list(kernel.types)}
-            yield _complete("cpu_op", name, begin + 0.1 * depth, LAUNCH_US - 0.2 * depth - 0.5, 1, args)
+            yield _complete("cpu_op", name, begin + 0.1 * depth, LAUNCH_US - 0.2 * depth - 0.5, args)
         joint: Event = {"correlation": number, "External id": number}
-        yield _complete("cuda_runtime", "cudaLaunchKernel", begin + 1.5, 2.0, 1, joint)
+        yield _complete("cuda_runtime", "cudaLaunchKernel", begin + 1.5, 2.0, joint)
         self.host += LAUNCH_US
         key = (kernel.device, kernel.stream)
         start = max(self.host, self.free.get(key, 0.0) + GAP_US)
         self.free[key] = start + kernel.us * factor
         place: Event = {"device": kernel.device, "context": 1, "stream": kernel.stream, "grid": list(kernel.grid)}
-        event = _complete("kernel", kernel.name, start, kernel.us * factor, kernel.stream, joint | place)
-        yield event | {"pid": kernel.device}
+        event = _complete("kernel", kernel.name, start, kernel.us * factor, joint | place)
+        yield event | {"pid": kernel.device, "tid": kernel.stream}
 
 
 def _split_number(name: str) -> tuple[str, Event]:
@@ -142,14 +141,6 @@ def _split_number(name: str) -> tuple[str, Event]:
     return name, {"Sequence number": int(sequence.rstrip("!")), "Fwd thread id": int(sequence.endswith("!"))}
 
 
-def _complete(category: str, name: str, start_us: float, us: float, thread: int, args: Event) -> Event:
-    return {
-        "ph": "X",
-        "cat": category,
-        "name": name,
-        "pid": 4242,
-        "tid": thread,
-        "ts": start_us,
-        "dur": us,
-        "args": args,
-    }
+def _complete(category: str, name: str, start_us: float, us: float, args: Event) -> Event:
+    common: Event = {"ph": "X", "pid": PROCESS, "tid": THREAD, "cat": category, "name": name}
+    return common | {"ts": start_us, "dur": us, "args": args}

@@ -19,7 +19,7 @@ KEPT, LEAST_KEPT = 2 / 3, 1 / 2
 def find_chains(typed: pl.DataFrame, claimed: Bools) -> pl.DataFrame:
     """Return the chains of operators that a compiler could fuse, in the order of time.
 
-    `typed` are kernels as `list_typed` returns them; the time of those that are `claimed` by another cause does not
+    `typed` are kernels as `LoopWork.typed` returns them; the time of those that are `claimed` by another cause does not
     count, but they do not end a chain. A row has `run` (its number), `kernels`, `different` (of them: the same
     operator on several tensors is no chain), `taken_ns`, `longest_ns` and `saved_ns`, what one kernel for all would
     save: it needs two thirds of the longest, and with several tensors of one of the operations on all of them.

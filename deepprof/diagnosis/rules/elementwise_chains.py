@@ -17,7 +17,7 @@ from deepprof.diagnosis.work_marks import mark_attention, mark_claimed
 from deepprof.diagnosis.work_words import name_operations
 from deepprof.metrics.kernels.chains import find_chains, mark_chains
 from deepprof.metrics.kernels.loop_work import LoopWork
-from deepprof.metrics.kernels.operator_runs import list_typed, sum_typed
+from deepprof.metrics.kernels.operator_runs import sum_typed
 
 # Of the computing time, that would be saved: some single operators are in every program. Attention that is written out
 # counts as it shows how the program is written, but a fused one saves its time: the rest must be worth a change, too.
@@ -40,11 +40,13 @@ def elementwise_chains(seen: LoopWork) -> Iterator[Finding]:
     """Yield `elementwise-chains` where fusing operators that follow each other would save much computing time."""
     if not is_at_work(seen):
         return
-    typed, many = list_typed(seen), max(1, seen.iterations)
+    typed, many = seen.typed, max(1, seen.iterations)
+    if not is_large(seen, _add_savings(find_chains(typed, np.zeros(typed.height, np.bool_)), many), LEAST):
+        return  # what others claim makes it less
     others, attention = mark_claimed(seen, typed), mark_attention(seen, typed)
     claimed = others | attention
     chains = find_chains(typed, claimed)
-    all_ns, saved_ns = (float(each["saved_ns"].sum()) / many for each in (find_chains(typed, others), chains))
+    all_ns, saved_ns = (_add_savings(each, many) for each in (find_chains(typed, others), chains))
     if not (is_large(seen, all_ns, LEAST) and is_large(seen, saved_ns, LEAST_REST)):
         return
     kernels = sum_typed(seen, typed.filter(mark_chains(typed, chains, claimed)))
@@ -56,6 +58,11 @@ def elementwise_chains(seen: LoopWork) -> Iterator[Finding]:
         certainty=weigh_names(kernels, CERTAINTY),
     )
     yield claim.conclude(_write(claim, chains), _describe(chains, many))
+
+
+def _add_savings(chains: pl.DataFrame, many: int) -> float:
+    """Return what all chains could save in one of so many iterations."""
+    return float(chains["saved_ns"].sum()) / many
 
 
 def _write(claim: WorkClaim, chains: pl.DataFrame) -> FindingTexts:

@@ -18,7 +18,7 @@ from deepprof.diagnosis.rule import rule
 from deepprof.diagnosis.work_claims import LIMITS, WorkClaim
 from deepprof.diagnosis.work_evidence import is_at_work, is_large, weigh_names, write_per, write_share
 from deepprof.metrics.kernels.loop_work import LoopWork
-from deepprof.metrics.kernels.operator_runs import list_typed, sum_typed, widen
+from deepprof.metrics.kernels.operator_runs import sum_typed, widen
 from deepprof.plurals import counted, verb
 
 Bools = npt.NDArray[np.bool_]
@@ -102,7 +102,7 @@ def embedding_bound(seen: LoopWork) -> Iterator[Finding]:
     """Yield `embedding-bound` when access by index is much of the computing time."""
     if not is_at_work(seen):
         return
-    typed = list_typed(seen)
+    typed = seen.typed
     marked = _mark(typed)
     kernels = sum_typed(seen, typed.filter(marked))
     taken_ns = float(kernels["time_ns"].sum())

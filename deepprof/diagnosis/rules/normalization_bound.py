@@ -16,7 +16,7 @@ from deepprof.diagnosis.work_claims import WorkClaim
 from deepprof.diagnosis.work_evidence import is_at_work, weigh_names, write_share
 from deepprof.diagnosis.work_marks import mark_batch_norm, mark_neighbours, mark_other_norm
 from deepprof.metrics.kernels.loop_work import LoopWork
-from deepprof.metrics.kernels.operator_runs import list_typed, sum_typed
+from deepprof.metrics.kernels.operator_runs import sum_typed
 from deepprof.metrics.operators import is_stand_in
 
 Bools = npt.NDArray[np.bool_]
@@ -59,7 +59,7 @@ def normalization_bound(seen: LoopWork) -> Iterator[Finding]:
     """Yield `normalization-bound` when normalization is much of the computing time in kernels of its own."""
     if not is_at_work(seen):
         return
-    typed, on_cpu = list_typed(seen), is_stand_in(seen.trace)
+    typed, on_cpu = seen.typed, is_stand_in(seen.trace)
     batch, other = mark_batch_norm(seen, typed), mark_other_norm(seen, typed)
     if batch.any() and not (on_cpu and _trains(typed.filter(batch))):
         yield _conclude(seen, typed, batch, BATCH, JOIN_IN)

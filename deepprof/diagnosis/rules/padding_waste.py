@@ -6,6 +6,7 @@ by one, `align2` in pairs, where rows do not begin at multiples of 16 bytes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -117,7 +118,7 @@ def _judge(row: Mapping[str, Any]) -> dict[str, Any]:
     if sides is None or row["bound"] == "launch":
         return nothing
     multiple = MULTIPLES.get(row["product_dtype"] or "", 1)
-    odd = _find_odd(sides, multiple)
+    odd = _find_odd(sides, multiple, singly=re.search(UNALIGNED, row["kernel"]) is not None)
     if odd is not None:
         return {"side": odd, "multiple": multiple, "waste": 0.0}
     tile = find_tile(row["kernel"])
@@ -128,10 +129,14 @@ def _judge(row: Mapping[str, Any]) -> dict[str, Any]:
     return {"side": off, "multiple": max(tile), "waste": waste}
 
 
-def _find_odd(sides: ProductSides, multiple: int) -> int | None:
-    """Return the side along which memory is read that misses a multiple: the inner one, or else the columns."""
+def _find_odd(sides: ProductSides, multiple: int, *, singly: bool) -> int | None:
+    """Return the side along which memory is read that misses a multiple: the inner one, or else the columns.
+
+    Of transposed operands memory is read along the rows: a kernel that reads elements `singly` shows it.
+    """
     small = sides.rows == 0 and sides.inner <= FEW_CHANNELS
-    return next((side for side in (sides.inner, sides.columns) if side % multiple and not small), None)
+    read = (sides.inner, sides.columns, *([sides.rows] if singly else []))
+    return next((side for side in read if side % multiple and not small), None)
 
 
 def _rate_aligned(rows: list[dict[str, Any]]) -> float:
@@ -150,7 +155,7 @@ def _estimate_lost(row: Mapping[str, Any], usual: float) -> float:
     return max(0.0, float(row["device_ns"] - grown * row["ideal_ns"] / usual))
 
 
-def _explain(worst: Mapping[str, Any], lost: str, whole: str) -> str:
+def _explain(worst: Mapping[str, Any], lost: str) -> str:
     """Return what is lost and why."""
     if worst["waste"]:
         return (
@@ -159,8 +164,7 @@ def _explain(worst: Mapping[str, Any], lost: str, whole: str) -> str:
         )
     return (
         f"{worst['side']:,} misses the multiple of {worst['multiple']} that tensor cores need for "
-        f"{worst['product_dtype']}. Padded, {whole} would take at most {lost} less, if it came as near to its roof as "
-        "the others."
+        f"{worst['product_dtype']}. Padding saves at most {lost}, if it comes as near to its roof as the others then."
     )
 
 
@@ -174,7 +178,7 @@ def _conclude(seen: LoopWork, kernels: pl.DataFrame, found: list[dict[str, Any]]
     lost = f"{format_ms(lost_ns)} of {name_whole(seen)} ({format_percent(seen.share(lost_ns))})"
     texts = FindingTexts(
         title=f"{share} of the computing time is products with odd sides: {side:,} is no multiple of {multiple}",
-        summary=f"{worst['operator']} ({shapes}){others}: " + _explain(worst, lost, name_whole(seen)),
+        summary=f"{worst['operator']} ({shapes}){others}: " + _explain(worst, lost),
         advice=IN_TILES.format(multiple=multiple, padded=padded) if worst["waste"] else PAD.format(padded=padded),
     )
     evidence = {

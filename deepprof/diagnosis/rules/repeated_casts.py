@@ -16,7 +16,7 @@ from deepprof.diagnosis.work_marks import LEAST_CASTS, mark_casts
 from deepprof.metrics.kernels.inner_casts import measure_inner_casts
 from deepprof.metrics.kernels.kinds import PRODUCTS
 from deepprof.metrics.kernels.loop_work import LoopWork
-from deepprof.metrics.kernels.operator_runs import list_typed, sum_typed
+from deepprof.metrics.kernels.operator_runs import sum_typed
 from deepprof.metrics.operators import is_stand_in
 
 CERTAINTY = 0.8  # some casts may be needed
@@ -65,7 +65,7 @@ def repeated_casts(seen: LoopWork) -> Iterator[Finding]:
 
 def _list_kernels(seen: LoopWork) -> pl.DataFrame:
     """Return the kernels that only cast, none where they take little time."""
-    typed = list_typed(seen)
+    typed = seen.typed
     return sum_typed(seen, typed.filter(mark_casts(seen, typed)))
 
 
