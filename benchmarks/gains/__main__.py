@@ -76,9 +76,9 @@ def find_bound(trace: Path, rule: str, peaks: DevicePeaks) -> float | None:
 
 
 def _describe(peaks: DevicePeaks) -> str:
-    """Return the rates of products that were measured."""
+    """Return the processor's name and the rates of products that were measured."""
     rates = {**peaks.vector_flops_per_s, **peaks.matrix_flops_per_s}
-    return ", ".join(f"{dtype} {rate / 1e9:.0f} GFLOP/s" for dtype, rate in rates.items())
+    return ", ".join([peaks.name, *(f"{dtype} {rate / 1e9:.0f} GFLOP/s" for dtype, rate in rates.items())])
 
 
 if __name__ == "__main__":

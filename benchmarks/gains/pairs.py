@@ -36,10 +36,10 @@ PAIRS = {
     "half-on-cpu": GainPair("multiply_half", "fallback-kernels", "bfloat16 for float16"),
 }
 UNMEASURED = {
-    "padding-waste": "only a GPU: on this CPU 1,021 for 1,024 columns cost nothing",
+    "padding-waste": "only a GPU: libraries of a CPU pack operands of any size",
     "small-grids": "only a GPU: operators have no grid",
     "older-attention": "only a GPU: FlashAttention has generations there",
-    "unfused-dropout": "only a GPU: on a CPU drawing the numbers takes the time, fused or not",
+    "unfused-dropout": "only a GPU so far: no pair of programs for a CPU",
     "low-efficiency": "no one change: shapes, layouts and types together",
     "fusion-candidates": "a remark, without a bound",
     "slowing-kernels": "no change of a program: clocks and neighbours slow kernels",
