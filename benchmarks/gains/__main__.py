@@ -1,4 +1,4 @@
-"""`python -m benchmarks.gains`: what findings promise at most, beside what the changes gain that they advise."""
+"""`python -m benchmarks.gains`: the most that findings promise, and what the advised changes gain."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DEADLINE_S = 1200
 # whoever allocates next waits for the kernel to clear pages.
 ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 40), "OMP_NUM_THREADS": "1"}
 EXPLAINED = """\
-# Bounds beside gains
+# Bounds and gains
 
 Written by `make gains`, in some minutes. A finding on what a device computes states what an iteration could save at
 most. Here it is compared with what is saved: small PyTorch programs with a known mistake run on this machine's CPU, on

@@ -1,4 +1,4 @@
-"""The pairs of programs by name, each with the rule that must find the mistake; this module needs no torch."""
+"""The pairs of programs by name and the rule that must find the mistake; this module needs no torch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["PAIRS", "UNMEASURED", "GainPair"]
 class GainPair:
     """A function of `benchmarks.gains.programs`, the rule that its first program deserves, and what the second changes.
 
-    The function takes whether the change is made, and returns what runs one iteration.
+    The parameter of the function is whether the change is made; it returns what runs one iteration.
     """
 
     function: str

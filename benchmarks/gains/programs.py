@@ -42,7 +42,7 @@ def train_from_numpy(changed: bool) -> Iteration:
 
 
 def attend(changed: bool) -> Iteration:
-    """Run self-attention whose scores are written to memory."""
+    """Run self-attention that writes its scores to memory."""
     heads, tokens, width = 8, 512, 64
     project, unite = nn.Linear(heads * width, 3 * heads * width), nn.Linear(heads * width, heads * width)
     inputs, mask = torch.randn(2, tokens, heads * width), torch.full((tokens, tokens), -1e9).triu(1)
@@ -84,7 +84,7 @@ def run_written_gelu(changed: bool) -> Iteration:
 
 
 def update_parameters(changed: bool) -> Iteration:
-    """Train with Adam that updates one parameter after the other by an operator for each term."""
+    """Train with Adam that updates one parameter after the other by several operators."""
     model = nn.Sequential(*(nn.Linear(768, 768) for _ in range(6)))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, foreach=False, fused=changed)
     inputs, targets = torch.randn(32, 768), torch.randn(32, 768)
@@ -92,7 +92,7 @@ def update_parameters(changed: bool) -> Iteration:
 
 
 def run_permuted_blocks(changed: bool) -> Iteration:
-    """Run blocks on images that each copy to channels last for their norm and product, and back."""
+    """Run blocks on images that copy to channels last for norm and product, and back."""
     channels = 96
     blocks = nn.ModuleList(nn.Sequential(nn.LayerNorm(channels), nn.Linear(channels, channels)) for _ in range(4))
     inputs = torch.randn(4, channels, 56, 56)
@@ -141,7 +141,7 @@ def infer_with_batch_norm(changed: bool) -> Iteration:
 
 
 def train_indexed_table(changed: bool) -> Iteration:
-    """Train a large table that is read by indexing, whose gradient is an addition at each index."""
+    """Train a large table that is read by indexing, which makes its gradient an addition by index."""
     table, project = nn.Parameter(torch.randn(50_000, 64)), nn.Linear(64, 32)
     optimizer = torch.optim.SGD([table, *project.parameters()], lr=1e-3)
     indices, targets = torch.randint(0, len(table), (20_000,)), torch.randn(20_000, 32)

@@ -1,4 +1,4 @@
-"""Bounds beside gains, and the table of them."""
+"""Bounds and gains, and the table of them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class PairResult:
 
 
 def judge(bound_ratio: float | None, gain_ratio: float) -> str:
-    """Return whether a bound holds and is of use."""
+    """Return whether the gain is below a bound, and not far below."""
     if bound_ratio is None:
         return "no finding"
     if gain_ratio > bound_ratio:

@@ -1,4 +1,4 @@
-"""Bounds beside gains: the arithmetic on given figures; what programs gain is measured by `make gains` alone."""
+"""Bounds and gains: the arithmetic on given figures; what programs gain is measured by `make gains` alone."""
 
 from __future__ import annotations
 
