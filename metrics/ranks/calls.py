@@ -17,7 +17,7 @@ from deepprof.metrics.loop import Loop
 from deepprof.metrics.ranks.collectives import collective_names
 from deepprof.metrics.spans import covered, union
 
-MOST_KINDS = 200  # rows that a rank sends; what is beyond them takes hardly any time
+MOST_KINDS = 100  # rows that a rank sends; what is beyond them takes hardly any time
 KERNEL_CALLS = TableSchema.of(
     "The calls of one kernel in one launch shape, in the usual iterations; what takes most time first.",
     {
