@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from deepprof.simulation.host_problems import LAUNCH_NS, draw_loading
-from deepprof.simulation.kernels import name_gemm
+from deepprof.simulation.kernels import name_elementwise, name_gemm
 from deepprof.simulation.machine import DEVICE_BYTES_PER_NS
 from deepprof.simulation.models import SimulatedModel, draw_model, launch_adam
 from deepprof.simulation.plan import RankPlan, SimulationRequest
@@ -36,6 +36,8 @@ RULES = {  # by the mistake it is about
     "slower": "drift",
     "floats": "wrong-precision",
     "scores": "unfused-attention",
+    "chains": "elementwise-chains",
+    "turns": "layout-conversions",
 }
 CALL_NS = 250_000  # of a cudaFree or cudaMalloc of a large block
 FREE, MALLOC = (Call(name, CALL_NS, drains=True) for name in ("cudaFree", "cudaMalloc"))
@@ -45,6 +47,19 @@ SGEMM, PRODUCT = "ampere_sgemm_128x64_nn", name_gemm("128x128", "nn")
 SOFTMAX = (
     "void (anonymous namespace)::softmax_warp_forward<c10::BFloat16, c10::BFloat16, float, 10, false, false>"
     "(c10::BFloat16*, c10::BFloat16 const*, int, int, int, bool const*, int, bool)"
+)
+TURN = (
+    "void cudnn::ops::nchwToNhwcKernel<__half, __half, float, false, true, (cudnnKernelDataType_t)2>"
+    "(cudnn::ops::nchw2nhwc_params_t<float>, __half const*, __half*)"
+)
+CHAIN = tuple(  # operators on the same tensor, one after the other
+    (f"aten::{op}", name_elementwise(f"at::native::{functor}(at::TensorIteratorBase&)::{{lambda(float)#1}}", arrays=2))
+    for op, functor in (
+        ("pow", "(anonymous namespace)::pow_tensor_scalar_kernel_impl<float, float>"),
+        ("sin", "sin_kernel_cuda"),
+        ("sigmoid", "sigmoid_kernel_cuda"),
+        ("abs", "abs_kernel_cuda"),
+    )
 )
 
 
@@ -64,7 +79,8 @@ class Mistakes:
     `often` and `rarely`: batches are late in half of the iterations, or in one of eight. `growth`: a graph that the
     host walks, longer every time. `slower`: kernels take longer from half of the capture on. These four are means
     over all iterations. `floats`: products run in float32 on ordinary units, and so much longer. `scores`: attention
-    writes its scores, whose softmax takes that long, where the model has attention.
+    writes its scores, whose softmax takes that long, where the model has attention. `chains`: as many single operators
+    as products, four in a row. `turns`: a conversion of layout in front of each product.
     """
 
     data: float = 0.0
@@ -82,6 +98,8 @@ class Mistakes:
     slower: float = 0.0
     floats: float = 0.0
     scores: float = 0.0
+    chains: float = 0.0
+    turns: float = 0.0
 
     def plan(self, request: SimulationRequest) -> RankPlan:
         """Return the program."""
@@ -102,7 +120,9 @@ class Mistakes:
         pace = (1 + self.launches) * whole / (LAUNCH_NS * len(training.model.launches)) if self.launches else 1.0
         wide = self.find_products(model, whole)
         return RankPlan(
-            build=lambda i: self.slow_down(self.write_out(training.build(i), *wide), i, request.iterations),
+            build=lambda i: self.slow_down(
+                self.surround(self.write_out(training.build(i), *wide), model), i, request.iterations
+            ),
             pace=max(1.0, pace),
         )
 
@@ -125,6 +145,20 @@ class Mistakes:
                 yield from (product, replace(step, op="aten::softmax", kernel=SOFTMAX, ns=max(1, softmax_ns)), product)
             else:
                 yield step
+
+    def surround(self, steps: Iterable[Step], model: SimulatedModel) -> Iterator[Step]:
+        """Yield the steps, with conversions in front of products and chains behind some, if these are mistakes."""
+        products = max(1, sum(is_product(each.kernel) for each in model.launches))
+        turn_ns, chain_ns = (round(share * model.device_ns / products) for share in (self.turns, self.chains))
+        count = 0
+        for step in steps:
+            is_one = isinstance(step, Launch) and (is_product(step.kernel) or step.kernel == SGEMM)
+            if is_one and turn_ns:
+                yield replace(step, op="aten::conv2d", kernel=TURN, ns=turn_ns)
+            yield step
+            count += is_one
+            if is_one and chain_ns and count % len(CHAIN) == 0:
+                yield from (replace(step, op=op, kernel=kernel, ns=chain_ns) for op, kernel in CHAIN)
 
     def delay(self, random: Random, iterations: int, whole_ns: int) -> Callable[[int, int], tuple[Step, ...]]:
         """Return what waits for the batch of iteration n, at least so long; some batches are late."""

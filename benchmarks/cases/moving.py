@@ -47,8 +47,8 @@ ADDED = (
 LOOKUP = "split_embedding_codegen_forward_unweighted_kernel<float, float, float, long, 5ul>(float const*)"
 UPDATE = "split_embedding_backward_codegen_rowwise_adagrad_unweighted_kernel_cta_per_row_1<float, float, float, 5ul>()"
 LOG_SOFTMAX, LOG_SOFTMAX_BACKWARD = (
-    f"void {A}(anonymous namespace)::cunn_SoftMax{way}<4, float, float, float, {A}(anonymous namespace)::"
-    f"LogSoftMax{way}Epilogue>(float*, float const*, int)"
+    f"void {A}(anonymous namespace)::cunn_SoftMax{way}<4, float, float, float, "
+    f"{A}(anonymous namespace)::LogSoftMax{way}Epilogue>(float*, float const*, int)"
     for way in ("Forward", "Backward")
 )
 IGEMM = "igemm_fwd_gtcx3_nhwc_bf16_bx0_ex1_bt128x64x32_wt32x32x8_ws1x1_wr1x2_ta1x16x1x1_1x2x4x32_tb1x8x1x1_1x4x1x64"

@@ -29,10 +29,10 @@ PAIRS = {
     "permuted-blocks": GainPair("run_permuted_blocks", "layout-conversions", "channels_last, no conversion"),
     "cast-weights": GainPair("infer_with_casts", "repeated-casts", "parameters in bfloat16"),
     "batch-norm": GainPair("infer_with_batch_norm", "normalization-bound", "batch norm folded into the convolution"),
-    "dense-embedding": GainPair("train_embedding", "embedding-bound", "sparse=True"),
+    "indexed-table": GainPair("train_indexed_table", "embedding-bound", "index_select for [ ]"),
     "written-loss": GainPair("train_written_loss", "unfused-loss", "cross_entropy"),
     "written-norm": GainPair("run_written_norm", "elementwise-chains", "layer_norm"),
-    "checkpointed": GainPair("train_checkpointed", "recomputed-forward", "no checkpoint"),
+    "checkpointed": GainPair("train_checkpointed", "recomputed-forward", "every second block checkpointed"),
     "half-on-cpu": GainPair("multiply_half", "fallback-kernels", "bfloat16 for float16"),
 }
 UNMEASURED = {

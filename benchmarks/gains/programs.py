@@ -109,24 +109,27 @@ def run_permuted_blocks(changed: bool) -> Iteration:
 
 
 def infer_with_casts(changed: bool) -> Iteration:
-    """Run large layers on few rows under autocast, which casts their weights every time."""
-    model = nn.Sequential(*(nn.Linear(1536, 1536) for _ in range(6)))
-    inputs = torch.randn(64, 1536)
+    """Run large layers on few rows under autocast, which casts their weights every time; sums stay in float32."""
+    layers = nn.ModuleList(nn.Linear(1024, 1024) for _ in range(8))
+    inputs = torch.randn(128, 1024)
     if changed:
-        model = model.bfloat16()
+        layers = layers.bfloat16()
 
     def run() -> Tensor:
+        outputs = inputs
         with nullcontext() if changed else torch.autocast("cpu", torch.bfloat16):
-            return model(inputs.bfloat16() if changed else inputs)
+            for layer in layers:
+                outputs = outputs + layer(outputs.bfloat16() if changed else outputs)
+        return outputs
 
     return _without_gradients(run)
 
 
 def infer_with_batch_norm(changed: bool) -> Iteration:
     """Run convolutions of one pixel with batch norm and ReLU of their own."""
-    layers = [(nn.Conv2d(32, 32, 1, bias=False), nn.BatchNorm2d(32)) for _ in range(4)]
+    layers = [(nn.Conv2d(64, 64, 1, bias=False), nn.BatchNorm2d(64)) for _ in range(4)]
     parts = [(_fold(*layer) if changed else nn.Sequential(*layer)).eval() for layer in layers]
-    inputs = torch.randn(4, 32, 112, 112)
+    inputs = torch.randn(4, 64, 56, 56)
 
     def run() -> Tensor:
         outputs = inputs
@@ -137,12 +140,17 @@ def infer_with_batch_norm(changed: bool) -> Iteration:
     return _without_gradients(run)
 
 
-def train_embedding(changed: bool) -> Iteration:
-    """Train a large embedding with gradients for all of its rows."""
-    table, project = nn.Embedding(40_000, 128, sparse=changed), nn.Linear(128, 128)
-    optimizer = torch.optim.SGD([*table.parameters(), *project.parameters()], lr=1e-3)
-    indices, targets = torch.randint(0, 40_000, (4096,)), torch.randn(4096, 128)
-    return lambda: _descend(functional.mse_loss(project(table(indices)), targets), optimizer)
+def train_indexed_table(changed: bool) -> Iteration:
+    """Train a large table that is read by indexing, whose gradient is an addition at each index."""
+    table, project = nn.Parameter(torch.randn(50_000, 64)), nn.Linear(64, 32)
+    optimizer = torch.optim.SGD([table, *project.parameters()], lr=1e-3)
+    indices, targets = torch.randint(0, len(table), (20_000,)), torch.randn(20_000, 32)
+
+    def iterate() -> None:
+        rows = table.index_select(0, indices) if changed else table[indices]
+        _descend(functional.mse_loss(project(rows), targets), optimizer)
+
+    return iterate
 
 
 def train_written_loss(changed: bool) -> Iteration:
@@ -174,15 +182,16 @@ def run_written_norm(changed: bool) -> Iteration:
 
 
 def train_checkpointed(changed: bool) -> Iteration:
-    """Train blocks that run a second time in the backward pass."""
-    blocks = nn.ModuleList(_feed_forward(384, 1536) for _ in range(3))
+    """Train blocks that run a second time in the backward pass; only every second one after the change."""
+    blocks = nn.ModuleList(_feed_forward(384, 1536) for _ in range(4))
     optimizer = torch.optim.SGD(blocks.parameters(), lr=1e-3)
-    inputs, targets = torch.randn(512, 384), torch.randn(512, 384)
+    inputs, targets = torch.randn(256, 384), torch.randn(256, 384)
 
     def iterate() -> None:
         outputs = inputs
-        for block in blocks:
-            outputs = block(outputs) if changed else checkpoint(block, outputs, use_reentrant=False)
+        for number, block in enumerate(blocks):
+            kept = changed and number % 2
+            outputs = block(outputs) if kept else checkpoint(block, outputs, use_reentrant=False)
         _descend(functional.mse_loss(outputs, targets), optimizer)
 
     return iterate

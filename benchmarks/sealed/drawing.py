@@ -30,11 +30,13 @@ STRONG = {  # shares of the computing time, well above what the rules ask for
     "slower": (0.15, 0.35),
     "floats": (0.5, 1.5),
     "scores": (0.3, 0.9),
+    "chains": (0.6, 1.5),
+    "turns": (0.3, 0.9),
 }
 WEAK = ("data", "logs", "copies", "memory", "wires", "moves")  # what can be so small that it is not worth a word
 WEAKNESS = 0.02
 SERIES = ("rarely", "growth", "slower")  # what needs many iterations
-NAMED = ("floats", "scores")  # what only the names of PyTorch's kernels show
+NAMED = ("floats", "scores", "chains", "turns")  # what only the names of PyTorch's kernels show
 ITERATIONS, LONG = (12, 26), (24, 40)
 ATTEMPTS = 30
 

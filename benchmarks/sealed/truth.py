@@ -25,6 +25,8 @@ LIMITS = {  # shares of an iteration that are worth a word, as docs/diagnosis.md
     "drift": 0.1,
     "wrong-precision": 0.05,
     "unfused-attention": 0.05,
+    "elementwise-chains": 0.15,
+    "layout-conversions": 0.08,
 }
 ABOVE, BELOW = 1.7, 0.6  # times the limit: between them it is a matter of taste
 AS_GOOD = 1.5  # times as large: two mistakes of about one size

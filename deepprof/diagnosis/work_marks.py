@@ -1,6 +1,6 @@
 """Which kernels a cause claims, so that no two findings count the time of the same ones.
 
-Each function marks rows of `list_typed`; it marks none where its cause takes too little time to be reported.
+The functions mark rows of `LoopWork.typed`, none where a cause is too small to be reported.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from deepprof.diagnosis.rules.unfused_attention import LEAST as LEAST_ATTENTION
 from deepprof.diagnosis.work_evidence import is_large, share_of_kernels
 from deepprof.metrics.kernels.kinds import PRODUCTS
 from deepprof.metrics.kernels.loop_work import LoopWork
-from deepprof.metrics.kernels.runs import number_runs, widen
+from deepprof.metrics.kernels.operator_runs import number_runs, widen
 from deepprof.metrics.kernels.written_attention import find_written_attention
 from deepprof.metrics.operators import is_stand_in
 
@@ -24,7 +24,7 @@ Mark = Callable[[LoopWork, pl.DataFrame], Bools]
 
 # Shares of the computing time from which on a cause is reported.
 LEAST_OPTIMIZER = 0.15  # three fifths of it could be saved
-LEAST_BATCH_NORM = 0.08  # fused with the convolution before or the function behind it, it takes next to nothing
+LEAST_BATCH_NORM = 0.08  # fused with the convolution before or the function behind it, it costs next to nothing
 LEAST_OTHER_NORM = 0.2  # layer and group norm are one kernel each already: only their neighbours could join them
 LEAST_CASTS = 0.1
 LEAST_CONVERSIONS = 0.08  # convolutions in the layout that their kernels want need none
@@ -40,7 +40,6 @@ FEWEST_PARAMETERS = 8  # fewer may be a model's own addcmul
 FEWEST_OTHERS = 2  # operations in one run with a cast: it belongs to a chain
 FUSING = r"^(?:Triton|XLA)"  # libraries whose kernels are fused already
 BATCH_NORM = r"(?i)batch_?norm|\bbn_|BnFwd|BnBwd|batchnorm"
-COMPILED = r"^(?:Triton|XLA)"  # libraries of kernels that a compiler has made of several operators
 BY_CHANNELS_LAST = r"(?i)nhwc|channels_last"
 CONVERSION = "conversion of layout"  # the algorithm of transposes that cuDNN and MIOpen put around convolutions
 TRANSPOSE = r"(?i)transpose"  # around a convolution it is a conversion
@@ -72,7 +71,7 @@ def _mark_looped(typed: pl.DataFrame, own: Bools) -> Bools:
 def mark_batch_norm(seen: LoopWork, typed: pl.DataFrame) -> Bools:
     """Mark batch normalization that is neither compiled nor in channels-last layout."""
     name = typed["name"].fill_null("")
-    compiled = typed["library"].fill_null("").str.contains(COMPILED)
+    compiled = typed["library"].fill_null("").str.contains(FUSING)
     of_batch = (typed["category"] == "normalization") & name.str.contains(BATCH_NORM) & ~compiled
     return _if_large(seen, typed, (of_batch & ~name.str.contains(BY_CHANNELS_LAST)).to_numpy(), LEAST_BATCH_NORM)
 
@@ -85,7 +84,7 @@ def mark_other_norm(seen: LoopWork, typed: pl.DataFrame) -> Bools:
     return _if_large(seen, typed, (other & eager).to_numpy(), LEAST_OTHER_NORM)
 
 
-def mark_beside_norm(typed: pl.DataFrame, norms: Bools) -> Bools:
+def mark_neighbours(typed: pl.DataFrame, norms: Bools) -> Bools:
     """Mark the operators on each element directly before and behind these kernels, such as ReLU and additions."""
     pointwise = (typed["of_operator"] & (typed["category"] == "elementwise")).to_numpy()
     runs = number_runs(typed, pointwise | norms)
@@ -93,9 +92,9 @@ def mark_beside_norm(typed: pl.DataFrame, norms: Bools) -> Bools:
 
 
 def mark_casts(seen: LoopWork, typed: pl.DataFrame) -> Bools:
-    """Mark casts where products are computed: those outside of chains, or all that take longer than the products.
+    """Mark casts where products are computed: those outside of chains, or all if they are longer than the products.
 
-    A cast within a chain of operators goes away with the chain. On a CPU the operator alone does not tell whether it
+    A cast within a chain of operators goes away with the chain. On a CPU the operator alone does not show whether it
     casts, copies or does nothing.
     """
     casts = (typed["category"] == "cast").to_numpy()
@@ -122,7 +121,7 @@ def mark_conversions(seen: LoopWork, typed: pl.DataFrame) -> Bools:
 
 
 def _list_conversions(typed: pl.DataFrame) -> Bools:
-    """Mark conversions of layout for convolutions, however little time they take."""
+    """Mark conversions of layout for convolutions, even the shortest."""
     name, layout = typed["name"].fill_null(""), typed["category"] == "layout"
     named = (layout & (typed["algorithm"] == CONVERSION).fill_null(value=False)).to_numpy()
     turned = (layout & name.str.contains(TRANSPOSE)).to_numpy()
@@ -194,10 +193,10 @@ def mark_claimed(seen: LoopWork, typed: pl.DataFrame) -> Bools:
     for mark in MARKS:
         found |= mark(seen, typed)
     norms = mark_batch_norm(seen, typed) | mark_other_norm(seen, typed)
-    return found | mark_beside_norm(typed, norms)
+    return found | mark_neighbours(typed, norms)
 
 
 def _if_large(seen: LoopWork, typed: pl.DataFrame, marked: Bools, least: float) -> Bools:
-    """Return the marks where their kernels take so much of the computing time, else none."""
+    """Return the marks if their kernels are at least this share of the computing time, else none."""
     ns = float(typed["part_ns"].to_numpy()[marked].sum()) / max(1, seen.iterations)
     return marked if marked.any() and is_large(seen, ns, least) else np.zeros(len(marked), np.bool_)

@@ -9,6 +9,8 @@ import numpy.typing as npt
 import polars as pl
 
 from deepprof.collectors.trace import Trace
+from deepprof.metrics.contexts.launches import LaunchSites
+from deepprof.metrics.contexts.slices import HostSlices
 from deepprof.metrics.kernels.deciding import decide
 from deepprof.metrics.kernels.hlo import refine_kinds
 from deepprof.metrics.kernels.launching import find_launch_operators
@@ -30,10 +32,13 @@ class KernelKinds:
     of_events: Int64s
 
 
-def find_kernel_kinds(trace: Trace, recorded: Trace | None = None) -> KernelKinds:
+def find_kernel_kinds(
+    trace: Trace, recorded: Trace | None = None, placed: tuple[HostSlices, LaunchSites] | None = None
+) -> KernelKinds:
     """Return what the kernels of a trace compute, by their names and by the operators that launched them.
 
-    `recorded` is the trace as it was read, if operators were made its kernels since (CPU fallback).
+    `recorded` is the trace as it was read, if operators were made its kernels since (CPU fallback). `placed` are the
+    slices of its host and where kernels were launched, if they are known already.
     """
     is_kernel = (trace.device_events["activity"] == "kernel").to_numpy()
     kernels = trace.device_events.filter(pl.Series(is_kernel))
@@ -42,7 +47,7 @@ def find_kernel_kinds(trace: Trace, recorded: Trace | None = None) -> KernelKind
     of_name = np.full(len(trace.names), -1, np.int64)
     of_name[ranked.to_numpy()] = np.arange(len(ranked))
     number = of_name[kernels["name_id"].to_numpy()]
-    launched = find_launch_operators(trace, recorded)
+    launched = find_launch_operators(trace, recorded, placed)
     table, rows = decide(names, classify_names(names), number, None if launched is None else launched.filter(is_kernel))
     of_events = np.full(len(is_kernel), -1, np.int64)
     of_events[is_kernel] = rows

@@ -9,9 +9,9 @@ import numpy as np
 import polars as pl
 
 from deepprof.metrics.kernels.loop_work import LoopWork
-from deepprof.metrics.names import are_named
+from deepprof.metrics.names import rows_named
 
-COPY = r"^aten::copy_$"
+COPY, CAST = r"^aten::copy_$", r"^aten::to$"
 TYPES = r'^\["([^"]+)", ?"([^"]+)"'  # of destination and source, of which recorders write the name
 
 
@@ -37,14 +37,22 @@ def measure_inner_casts(seen: LoopWork) -> pl.DataFrame:
 
 
 def _list_casts(seen: LoopWork) -> pl.DataFrame:
-    """Return `start_ns` and `ns` of all copies of the host between tensors of two types."""
+    """Return `start_ns` and `ns` of all copies of the host between tensors of two types, with what allocates for them.
+
+    `aten::to` allocates the tensor that it copies to.
+    """
     trace = seen.trace
     types = trace.operands.select(
         "event", to=pl.col("dtypes").str.extract(TYPES, 1), of=pl.col("dtypes").str.extract(TYPES, 2)
     )
     events = types.filter(pl.col("to") != pl.col("of"))["event"]
-    copies = trace.host_events.with_row_index("event").filter(
-        pl.col("event").is_in(events.implode()), pl.col("end_ns").is_not_null()
+    host = trace.host_events.with_row_index("event").drop_nulls("end_ns")
+    copies = rows_named(host, trace.names, COPY).filter(pl.col("event").is_in(events.implode())).sort("start_ns")
+    around = rows_named(host, trace.names, CAST).select(to_ns="start_ns", to_end_ns="end_ns").sort("to_ns")
+    joined = copies.join_asof(around, left_on="start_ns", right_on="to_ns", strategy="backward")
+    is_inside = (pl.col("to_end_ns") >= pl.col("end_ns")).fill_null(value=False)
+    begin, end = (
+        pl.when(is_inside).then(inner).otherwise(outer)
+        for inner, outer in (("to_ns", "start_ns"), ("to_end_ns", "end_ns"))
     )
-    copies = copies.filter(pl.Series(are_named(trace.names, copies["name_id"], COPY), dtype=pl.Boolean))
-    return copies.select("start_ns", ns=pl.col("end_ns") - pl.col("start_ns")).sort("start_ns")
+    return joined.select(start_ns=begin, ns=end - begin).sort("start_ns")

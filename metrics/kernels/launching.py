@@ -9,7 +9,7 @@ import numpy.typing as npt
 import polars as pl
 
 from deepprof.collectors.trace import Trace
-from deepprof.metrics.contexts.launches import find_sites
+from deepprof.metrics.contexts.launches import LaunchSites, find_sites
 from deepprof.metrics.contexts.slices import HostSlices, read_slices
 from deepprof.metrics.cost.call_links import find_nearest
 from deepprof.metrics.kernels.launch_rules import OperatorRule, read_rules
@@ -49,16 +49,21 @@ class LaunchOperators:
         return replace(self, **arrays, dtypes=self.dtypes.filter(pl.Series(wanted)))
 
 
-def find_launch_operators(trace: Trace, recorded: Trace | None = None) -> LaunchOperators | None:
+def find_launch_operators(
+    trace: Trace, recorded: Trace | None = None, placed: tuple[HostSlices, LaunchSites] | None = None
+) -> LaunchOperators | None:
     """Return by which operators device events were launched; None where none are recorded.
 
     `recorded` is the trace as it was read, if operators were made its kernels since (CPU fallback). Kernels of compiled
-    programs were launched by none: the operation of JAX that the program has for them takes that place.
+    programs were launched by none: the operation of JAX that the program has for them takes that place. `placed` are
+    the slices of its host and where device events were launched, if they are known already.
     """
     source = recorded or trace
     found = None
     if (source.host_events["category"] == "op").any():
-        found = _find_on_host(trace, source)
+        slices = read_slices(source) if placed is None else placed[0]
+        sites = find_sites(trace, slices) if placed is None else placed[1]
+        found = _find_on_host(source, slices, sites.row)
     return found if trace.event_stacks.is_empty() else _add_scopes(trace, found)
 
 
@@ -87,16 +92,14 @@ def _add_scopes(trace: Trace, found: LaunchOperators | None) -> LaunchOperators:
     )
 
 
-def _find_on_host(trace: Trace, source: Trace) -> LaunchOperators:
-    """Return by which operators on the host device events were launched."""
-    slices = read_slices(source)
+def _find_on_host(source: Trace, slices: HostSlices, row: Int64s) -> LaunchOperators:
+    """Return by which operators on the host device events were launched, those of each at a `row` of the slices."""
     is_operator = (slices.rows["kind"] == "operator").to_numpy()
     used, numbers = np.unique(slices.rows["name_id"].to_numpy()[is_operator], return_inverse=True)
     place = np.full(len(is_operator), -1, np.int64)
     place[is_operator] = numbers
     names = source.names.gather(used).str.slice(0, LONGEST_OPERATOR)
     dtypes, operands = _read_types(source, slices)
-    row = find_sites(trace, slices).row
     deciding = is_operator & _are_meant(names, read_rules().rules, place, operands)
     kinds = classify_names(names, list_operator_tables())
     telling = is_operator & _look_up((kinds["category"] != "unknown").to_numpy(), place)

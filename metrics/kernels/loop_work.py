@@ -14,6 +14,7 @@ from deepprof.metrics.contexts.per_loop import LoopContexts
 from deepprof.metrics.cost.roofs import DevicePeaks
 from deepprof.metrics.kernels.classify import KernelKinds
 from deepprof.metrics.kernels.computed_work import Work, list_kernels, measure_work
+from deepprof.metrics.kernels.typed_kernels import list_typed
 from deepprof.metrics.loop import Loop
 
 Int64s = npt.NDArray[np.int64]
@@ -50,6 +51,11 @@ class LoopWork:
     def kernels(self) -> pl.DataFrame:
         """The kernels of the usual iterations in the order of time, as `list_kernels` returns them."""
         return list_kernels(self.trace, self.kinds, self.loop.device, _windows_of(self.loop))
+
+    @cached_property
+    def typed(self) -> pl.DataFrame:
+        """The same kernels with their kinds, stream by stream, as `list_typed` returns them."""
+        return list_typed(self.trace, self.kinds, self.kernels)
 
     @property
     def iterations(self) -> int:

@@ -17,7 +17,7 @@ from deepprof.diagnosis.work_marks import mark_attention, mark_claimed
 from deepprof.diagnosis.work_words import name_operations
 from deepprof.metrics.kernels.chains import find_chains, mark_chains
 from deepprof.metrics.kernels.loop_work import LoopWork
-from deepprof.metrics.kernels.runs import list_typed, sum_typed
+from deepprof.metrics.kernels.operator_runs import sum_typed
 
 # Of the computing time, that would be saved: some single operators are in every program. Attention that is written out
 # counts as it shows how the program is written, but a fused one saves its time: the rest must be worth a change, too.
@@ -40,7 +40,7 @@ def elementwise_chains(seen: LoopWork) -> Iterator[Finding]:
     """Yield `elementwise-chains` where fusing operators that follow each other would save much computing time."""
     if not is_at_work(seen):
         return
-    typed, many = list_typed(seen), max(1, seen.iterations)
+    typed, many = seen.typed, max(1, seen.iterations)
     others, attention = mark_claimed(seen, typed), mark_attention(seen, typed)
     claimed = others | attention
     chains = find_chains(typed, claimed)
@@ -52,7 +52,7 @@ def elementwise_chains(seen: LoopWork) -> Iterator[Finding]:
         rule="elementwise-chains",
         seen=seen,
         kernels=kernels,
-        saved_ns=saved_ns,
+        saved_ns=float(chains["most_ns"].sum()) / many,
         certainty=weigh_names(kernels, CERTAINTY),
     )
     yield claim.conclude(_write(claim, chains), _describe(chains, many))
@@ -68,8 +68,8 @@ def _write(claim: WorkClaim, chains: pl.DataFrame) -> FindingTexts:
             f"{count:.0f} kernels {write_per(seen)} do one operation, cast or copy each, and {mean:.1f} of them follow "
             f"each other on average: {format_ms(claim.taken_ns)}, most of it {name_operations(claim.kernels)}. One "
             f"kernel in place of each chain would need {format_ms(claim.saved_ns)} less "
-            f"({format_percent(seen.share(claim.saved_ns))} of the time) at most, if it takes two thirds of the "
-            "longest of them: it reads one tensor and writes one."
+            f"({format_percent(seen.share(claim.saved_ns))} of the time) at most, if it takes half of the longest "
+            "of them: it reads one tensor and writes one."
         ),
         advice=advise(seen.trace, FUSE, **FUSE_IN),
     )

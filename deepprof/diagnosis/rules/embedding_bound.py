@@ -1,9 +1,9 @@
-"""Reading rows of tables by index, or adding to them, takes much of the computing time."""
+"""Reading rows of tables by index, or adding to them, is much of the computing time."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,15 +18,15 @@ from deepprof.diagnosis.rule import rule
 from deepprof.diagnosis.work_claims import LIMITS, WorkClaim
 from deepprof.diagnosis.work_evidence import is_at_work, is_large, weigh_names, write_per, write_share
 from deepprof.metrics.kernels.loop_work import LoopWork
-from deepprof.metrics.kernels.runs import list_typed, sum_typed, widen
+from deepprof.metrics.kernels.operator_runs import sum_typed, widen
 from deepprof.plurals import counted, verb
 
 Bools = npt.NDArray[np.bool_]
 
-LEAST = 0.15  # of the computing time: a lookup of tokens takes a percent of it
+LEAST = 0.15  # of the computing time: a lookup of tokens is a percent of it
 REMARK = SeverityLimits(warning=math.inf, critical=math.inf)  # the rows must be read
 CERTAINTY = 0.6  # how the rows are spread decides what can be saved
-BESIDE = 2  # kernels between a sort of indices and what it is for
+NEAR = 2  # kernels between a sort of indices and what it is for
 TABLES = r"(?i)split_embedding|fbgemm|permute_pooled_embs|embedding_bag|EmbeddingBag"
 GRADIENT = r"(?i)compute_grad_weight|sum_and_scatter|krn_partials|embedding_(?:dense_)?backward|EmbeddingGrad"
 GATHERS = r"scatter_gather_internal_kernel<(?:false|\(bool\)0)"  # ATen's kernel for both, told that it gathers
@@ -99,36 +99,38 @@ READING = _Access(
 
 @rule("embedding-bound", subject="work")
 def embedding_bound(seen: LoopWork) -> Iterator[Finding]:
-    """Yield `embedding-bound` when access by index takes much of the computing time."""
+    """Yield `embedding-bound` when access by index is much of the computing time."""
     if not is_at_work(seen):
         return
-    typed = list_typed(seen)
+    typed = seen.typed
     marked = _mark(typed)
     kernels = sum_typed(seen, typed.filter(marked))
     taken_ns = float(kernels["time_ns"].sum())
     if not is_large(seen, taken_ns, LEAST):
         return
-    access = _choose(kernels)
+    times = _divide(kernels)
+    access = times[0][0]
     claim = WorkClaim(
         rule="embedding-bound",
         seen=seen,
         kernels=kernels,
-        saved_ns=access.saved_ratio * taken_ns,
+        saved_ns=sum(each.saved_ratio * ns for each, ns in times),
         limits=access.limits,
         certainty=weigh_names(kernels, CERTAINTY),
     )
-    yield claim.conclude(_write(claim, access), {"largest_kernel": shorten(kernels["name"][0])})
+    others = [each for each, ns in times[1:] if ns]
+    yield claim.conclude(_write(claim, access, others), {"largest_kernel": shorten(kernels["name"][0])})
 
 
 def _mark(typed: pl.DataFrame) -> Bools:
     """Mark the kernels that access rows by index, and the sorts of indices directly before or behind them."""
     own = (typed["category"] == "embedding_index").to_numpy()
     sorts: Bools = (typed["category"] == "sort_scan_topk").to_numpy()
-    return own | (sorts & widen(own, BESIDE))
+    return own | (sorts & widen(own, NEAR))
 
 
-def _choose(kernels: pl.DataFrame) -> _Access:
-    """Return the kind of access that takes most of the time."""
+def _divide(kernels: pl.DataFrame) -> list[tuple[_Access, float]]:
+    """Return the kinds of access with their time, the one with most time first."""
     name = pl.col("name")
     number = (
         pl.when(name.str.contains(TABLES)).then(0)
@@ -136,13 +138,15 @@ def _choose(kernels: pl.DataFrame) -> _Access:
         .when(name.str.contains(ADDS) & ~name.str.contains(GATHERS)).then(2)
         .otherwise(3)
     )  # fmt: skip
-    times = kernels.group_by(number.alias("access")).agg(pl.col("time_ns").sum()).sort("time_ns", "access")
-    return (OF_TABLES, DENSE_GRADIENT, ADDING, READING)[times["access"][-1]]
+    times = kernels.group_by(access=number).agg(pl.col("time_ns").sum()).sort("time_ns", descending=True)
+    known = (OF_TABLES, DENSE_GRADIENT, ADDING, READING)
+    return [(known[access], time_ns) for access, time_ns in times.rows()]
 
 
-def _write(claim: WorkClaim, access: _Access) -> FindingTexts:
-    """Return the texts of the finding."""
+def _write(claim: WorkClaim, access: _Access, others: Sequence[_Access]) -> FindingTexts:
+    """Return the texts of the finding on a kind of access, beside `others` with less time."""
     seen, first = claim.seen, claim.kernels.row(0, named=True)
+    assumptions = [access.assumption, *(f"for {each.what}, {each.assumption}" for each in others)]
     count = float(claim.kernels["kernels"].sum())
     return FindingTexts(
         title=f"{write_share(claim.work_share)} is {access.what}",
@@ -150,7 +154,7 @@ def _write(claim: WorkClaim, access: _Access) -> FindingTexts:
             f"{counted(count, 'kernel')} {write_per(seen)} {verb(count, 'takes', 'take')} "
             f"{format_ms(claim.taken_ns)}; the largest, {shorten(first['name'])}, takes "
             f"{format_ms(first['time_ns'])}. At most {format_ms(claim.saved_ns)} "
-            f"({format_percent(seen.share(claim.saved_ns))} of the time) could be saved, {access.assumption}."
+            f"({format_percent(seen.share(claim.saved_ns))} of the time) could be saved, {'; '.join(assumptions)}."
         ),
         advice=advise(seen.trace, access.advice, **access.special),
     )

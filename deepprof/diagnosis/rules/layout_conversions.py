@@ -1,4 +1,4 @@
-"""Kernels that only turn tensors from one memory layout into another take much of the computing time.
+"""Kernels that only turn tensors from one memory layout into another are much of the computing time.
 
 Libraries put them around convolutions whose tensors do not have the layout that the fastest kernels want (DeepContext,
 section 6); programs copy with `.contiguous()` and `cat`.
@@ -21,7 +21,7 @@ from deepprof.diagnosis.work_claims import WorkClaim
 from deepprof.diagnosis.work_evidence import is_at_work, weigh_names, write_per, write_share
 from deepprof.diagnosis.work_marks import mark_conversions, mark_copies
 from deepprof.metrics.kernels.loop_work import LoopWork
-from deepprof.metrics.kernels.runs import list_typed, sum_typed
+from deepprof.metrics.kernels.operator_runs import sum_typed
 
 Bools = npt.NDArray[np.bool_]
 
@@ -56,10 +56,10 @@ COPIES = _Kind("copies that only reorder elements", COPY, COPY_IN)
 
 @rule("layout-conversions", subject="work")
 def layout_conversions(seen: LoopWork) -> Iterator[Finding]:
-    """Yield `layout-conversions` when conversions of layout, or other copies, take much of the computing time."""
+    """Yield `layout-conversions` when conversions of layout, or other copies, are much of the computing time."""
     if not is_at_work(seen):
         return
-    typed = list_typed(seen)
+    typed = seen.typed
     conversions, copies = mark_conversions(seen, typed), mark_copies(seen, typed)
     if conversions.any():
         yield _conclude(seen, typed, conversions, CONVERSIONS)

@@ -1,4 +1,4 @@
-"""Normalization, and functions of each element around it, take much of the computing time in kernels of their own."""
+"""Normalization, and functions of each element around it, are much of the computing time in kernels of their own."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from deepprof.diagnosis.judgement import FindingTexts, format_ms, format_percent
 from deepprof.diagnosis.rule import rule
 from deepprof.diagnosis.work_claims import WorkClaim
 from deepprof.diagnosis.work_evidence import is_at_work, weigh_names, write_share
-from deepprof.diagnosis.work_marks import mark_batch_norm, mark_beside_norm, mark_other_norm
+from deepprof.diagnosis.work_marks import mark_batch_norm, mark_neighbours, mark_other_norm
 from deepprof.metrics.kernels.loop_work import LoopWork
-from deepprof.metrics.kernels.runs import list_typed, sum_typed
+from deepprof.metrics.kernels.operator_runs import sum_typed
 from deepprof.metrics.operators import is_stand_in
 
 Bools = npt.NDArray[np.bool_]
@@ -56,10 +56,10 @@ OTHER_IN = {
 
 @rule("normalization-bound", subject="work")
 def normalization_bound(seen: LoopWork) -> Iterator[Finding]:
-    """Yield `normalization-bound` when normalization takes much of the computing time in kernels of its own."""
+    """Yield `normalization-bound` when normalization is much of the computing time in kernels of its own."""
     if not is_at_work(seen):
         return
-    typed, on_cpu = list_typed(seen), is_stand_in(seen.trace)
+    typed, on_cpu = seen.typed, is_stand_in(seen.trace)
     batch, other = mark_batch_norm(seen, typed), mark_other_norm(seen, typed)
     if batch.any() and not (on_cpu and _trains(typed.filter(batch))):
         yield _conclude(seen, typed, batch, BATCH, JOIN_IN)
@@ -73,13 +73,13 @@ def _trains(norms: pl.DataFrame) -> bool:
 
 
 def _conclude(seen: LoopWork, typed: pl.DataFrame, norms: Bools, what: str, special: dict[str, str]) -> Finding:
-    """Return the finding on these kernels and those beside them."""
-    beside = mark_beside_norm(typed, norms)
-    kernels, others = sum_typed(seen, typed.filter(norms)), sum_typed(seen, typed.filter(beside))
-    beside_ns = float(others["time_ns"].sum())
+    """Return the finding on these kernels and those around them."""
+    around = mark_neighbours(typed, norms)
+    kernels, others = sum_typed(seen, typed.filter(norms)), sum_typed(seen, typed.filter(around))
+    around_ns = float(others["time_ns"].sum())
     trains = what != BATCH or _trains(kernels)
     norm_ns = float(kernels["time_ns"].sum())
-    saved_ns = beside_ns + (HALF if trains else 1.0) * norm_ns
+    saved_ns = around_ns + (HALF if trains else 1.0) * norm_ns
     claim = WorkClaim(
         rule="normalization-bound",
         seen=seen,
@@ -90,22 +90,22 @@ def _conclude(seen: LoopWork, typed: pl.DataFrame, norms: Bools, what: str, spec
     native = float(kernels.filter(pl.col("name").str.contains(NATIVE))["time_ns"].sum()) > claim.taken_ns / 2
     texts = FindingTexts(
         title=f"{write_share(claim.work_share)} is {what} in kernels of its own",
-        summary=_summarize(claim, what, beside_ns, native=native, trains=trains),
+        summary=_summarize(claim, what, around_ns, native=native, trains=trains),
         advice=advise(seen.trace, JOIN if trains else FOLD, **(special if trains else FOLD_IN)),
     )
-    evidence = {"beside_ns_per_iteration": round(beside_ns), "native_kernels": int(native), "trains": int(trains)}
+    evidence = {"neighbours_ns_per_iteration": round(around_ns), "native_kernels": int(native), "trains": int(trains)}
     return claim.conclude(texts, evidence)
 
 
-def _summarize(claim: WorkClaim, what: str, beside_ns: float, *, native: bool, trains: bool) -> str:
+def _summarize(claim: WorkClaim, what: str, around_ns: float, *, native: bool, trains: bool) -> str:
     """Return the summary: what was measured, and the bound with its assumption."""
     seen = claim.seen
     count = float(claim.kernels["kernels"].sum())
     kind = ", most of them PyTorch's own for the layout NCHW, not the library's," if native else ""
-    beside = f"; functions of each element directly around it take {format_percent(seen.work_share(beside_ns))}"
+    nearby = f"; functions of each element directly around it take {format_percent(seen.work_share(around_ns))}"
     how = "these functions join it and it moves half of the bytes" if trains else "all of it joins other kernels"
     return (
-        f"{count:.0f} kernels of {what}{kind} take {format_ms(claim.taken_ns)}{beside if beside_ns else ''}. At most "
+        f"{count:.0f} kernels of {what}{kind} take {format_ms(claim.taken_ns)}{nearby if around_ns else ''}. At most "
         f"{format_ms(claim.saved_ns)} ({format_percent(seen.share(claim.saved_ns))} of the time) could be saved, if "
         f"{how}; how much of that another layout or kernel saves must be measured."
     )

@@ -69,9 +69,13 @@ def _measure_operators(seen: LoopWork, tree: ContextTree) -> tuple[pl.DataFrame,
     begin = seen.loop.usual["start_ns"].to_numpy()
     end = begin + seen.loop.usual["iteration_ns"].to_numpy()
     outermost = again & ~np.append(again, False)[slices.parent] & (find_window(begin, end, slices.start) >= 0)
-    last = np.zeros(len(slices.end), np.int64)  # what a backward node runs again ends then; the node begins with it
+    # A backward node first runs again what it needs, up to the operator that it stops in, and then computes gradients.
+    last = np.zeros(len(slices.end), np.int64)
     np.maximum.at(last, slices.parent[outermost], slices.end[outermost])
-    taken_ns = float((last - slices.start)[last > 0].sum()) / seen.iterations
+    after = ~again & (slices.parent >= 0) & (last[slices.parent] > 0) & (slices.start >= last[slices.parent])
+    first = slices.end.copy()
+    np.minimum.at(first, slices.parent[after], slices.start[after])
+    taken_ns = float((first - slices.start)[last > 0].sum()) / seen.iterations
     around = seen.work.kernels.filter(pl.col("name").str.starts_with(ENGINE))
     return around, taken_ns
 

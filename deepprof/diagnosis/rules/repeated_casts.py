@@ -1,4 +1,4 @@
-"""Casts from one type to another take much of the computing time, as where autocast casts the weights every time."""
+"""Casts from one type to another are much of the computing time, as where autocast casts the weights every time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from deepprof.diagnosis.work_marks import LEAST_CASTS, mark_casts
 from deepprof.metrics.kernels.inner_casts import measure_inner_casts
 from deepprof.metrics.kernels.kinds import PRODUCTS
 from deepprof.metrics.kernels.loop_work import LoopWork
-from deepprof.metrics.kernels.runs import list_typed, sum_typed
+from deepprof.metrics.kernels.operator_runs import sum_typed
 from deepprof.metrics.operators import is_stand_in
 
 CERTAINTY = 0.8  # some casts may be needed
@@ -34,7 +34,7 @@ KEEP_IN = {
 
 @rule("repeated-casts", subject="work")
 def repeated_casts(seen: LoopWork) -> Iterator[Finding]:
-    """Yield `repeated-casts` when casts take a tenth of the computing time of a program that multiplies."""
+    """Yield `repeated-casts` when casts are a tenth of the computing time of a program that multiplies."""
     if not is_at_work(seen):
         return
     kernels = _list_operators(seen) if is_stand_in(seen.trace) else _list_kernels(seen)
@@ -50,9 +50,9 @@ def repeated_casts(seen: LoopWork) -> Iterator[Finding]:
     products_ns = float(seen.work.table.filter(pl.col("category").is_in(PRODUCTS))["time_ns"].sum())
     count = float(kernels["kernels"].sum())
     more = f", more than all products ({format_percent(seen.work_share(products_ns))})"
-    beside = more if claim.taken_ns > products_ns else ""
+    compared = more if claim.taken_ns > products_ns else ""
     texts = FindingTexts(
-        title=f"{write_share(claim.work_share)} is casts between types{beside}",
+        title=f"{write_share(claim.work_share)} is casts between types{compared}",
         summary=(
             f"{count:.0f} kernels {write_per(seen)} only change the type of tensors: {format_ms(claim.taken_ns)}, "
             f"{format_percent(seen.share(claim.saved_ns))} of the time, which is the most that could be saved, if none "
@@ -65,7 +65,7 @@ def repeated_casts(seen: LoopWork) -> Iterator[Finding]:
 
 def _list_kernels(seen: LoopWork) -> pl.DataFrame:
     """Return the kernels that only cast, none where they take little time."""
-    typed = list_typed(seen)
+    typed = seen.typed
     return sum_typed(seen, typed.filter(mark_casts(seen, typed)))
 
 

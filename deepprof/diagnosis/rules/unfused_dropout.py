@@ -15,7 +15,7 @@ from deepprof.diagnosis.work_evidence import is_at_work, weigh_names, write_per,
 from deepprof.diagnosis.work_marks import mark_dropout
 from deepprof.diagnosis.work_words import name_operations
 from deepprof.metrics.kernels.loop_work import LoopWork
-from deepprof.metrics.kernels.runs import list_typed, sum_typed
+from deepprof.metrics.kernels.operator_runs import sum_typed
 
 CERTAINTY = 0.6  # the numbers may be noise for something else than dropout
 FUSE = "Let one kernel draw the numbers and apply the mask."
@@ -28,10 +28,10 @@ FUSE_IN = {
 
 @rule("unfused-dropout", subject="work")
 def unfused_dropout(seen: LoopWork) -> Iterator[Finding]:
-    """Yield `unfused-dropout` when random numbers and the masks made of them take a tenth of the computing time."""
+    """Yield `unfused-dropout` when random numbers and the masks made of them are a tenth of the computing time."""
     if not is_at_work(seen):
         return
-    typed = list_typed(seen)
+    typed = seen.typed
     marked = mark_dropout(seen, typed)
     if not marked.any():
         return

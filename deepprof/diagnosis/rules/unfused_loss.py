@@ -14,7 +14,7 @@ from deepprof.diagnosis.work_claims import WorkClaim
 from deepprof.diagnosis.work_evidence import is_at_work, weigh_names, write_per, write_share
 from deepprof.diagnosis.work_marks import mark_loss, mark_written_loss
 from deepprof.metrics.kernels.loop_work import LoopWork
-from deepprof.metrics.kernels.runs import list_typed, sum_typed
+from deepprof.metrics.kernels.operator_runs import sum_typed
 
 # Log-softmax reads the logits and writes as many numbers, its backward pass reads two such tensors and writes one;
 # what computes the gradient with the loss reads them once and writes the gradient.
@@ -43,10 +43,10 @@ SOFTMAX = pl.col("category") == "softmax"
 
 @rule("unfused-loss", subject="work")
 def unfused_loss(seen: LoopWork) -> Iterator[Finding]:
-    """Yield `unfused-loss` when log-softmax and loss take a tenth of the computing time."""
+    """Yield `unfused-loss` when log-softmax and loss are much of the computing time."""
     if not is_at_work(seen):
         return
-    typed = list_typed(seen)
+    typed = seen.typed
     marked = mark_loss(seen, typed)
     if not marked.any():
         return

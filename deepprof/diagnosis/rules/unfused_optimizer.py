@@ -16,7 +16,7 @@ from deepprof.diagnosis.work_claims import WorkClaim
 from deepprof.diagnosis.work_evidence import is_at_work, weigh_names, write_per, write_share
 from deepprof.diagnosis.work_marks import FOREACH, mark_optimizer
 from deepprof.metrics.kernels.loop_work import LoopWork
-from deepprof.metrics.kernels.runs import list_typed, sum_typed
+from deepprof.metrics.kernels.operator_runs import sum_typed
 from deepprof.metrics.operators import is_stand_in
 
 Bools = npt.NDArray[np.bool_]
@@ -39,10 +39,10 @@ FUSE_IN = {
 
 @rule("unfused-optimizer", subject="work", explains={"small-kernels"})
 def unfused_optimizer(seen: LoopWork) -> Iterator[Finding]:
-    """Yield `unfused-optimizer` when an optimizer in single operators takes a tenth of the computing time."""
+    """Yield `unfused-optimizer` when an optimizer in single operators is much of the computing time."""
     if not is_at_work(seen):
         return
-    typed = list_typed(seen)
+    typed = seen.typed
     marked = mark_optimizer(seen, typed)
     if not marked.any():
         return

@@ -61,7 +61,7 @@ def test_every_rule_has_a_case() -> None:
 
 
 def saved_by(rule: str, *calls: Call) -> tuple[int, float]:
-    """Return what the finding says could be saved in an iteration, and its share of the computing time."""
+    """Return what the finding states could be saved in an iteration, and its share of the computing time."""
     found = of_rule(examine(*calls), rule)
     assert found.parts == {"compute_ns": found.headroom_ns_per_iteration}
     assert found.headroom_ns_per_iteration is not None
@@ -92,7 +92,7 @@ def test_an_optimizer_parameter_by_parameter_is_not_fused_either() -> None:
     assert "elementwise-chains" not in {each.rule for each in analysis.findings}
 
 
-def test_batch_norm_saves_half_of_itself_and_what_is_beside_it() -> None:
+def test_batch_norm_saves_half_of_itself_and_what_is_around_it() -> None:
     trained = (("aten::conv", HALF, 300.0), ("aten::bn", NCHW, 100.0), ("aten::relu", RELU, 40.0))
     backward = (("aten::conv2", HALF, 300.0), ("aten::bn2", NCHW_BACKWARD, 100.0))
     saved = saved_by("normalization-bound", name_call(CONVOLVE, *trained, *backward))

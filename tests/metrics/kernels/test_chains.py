@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from deepprof.metrics.kernels.chains import find_chains, mark_chains
-from deepprof.metrics.kernels.runs import number_runs, widen
+from deepprof.metrics.kernels.operator_runs import number_runs, widen
 
 NOBODY = np.zeros(0, np.bool_)
 

@@ -11,6 +11,7 @@ from deepprof.collectors.instructions import EVENT_INSTRUCTIONS, INSTRUCTIONS
 from deepprof.collectors.names.short import shorten
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.contexts.tree import build_tree
+from deepprof.metrics.kernels.classify import find_kernel_kinds
 from deepprof.metrics.kernels.readable_names import name_instructions
 from deepprof.metrics.top import measure_top
 from tests.tables import Row, event, make_trace, table
@@ -99,7 +100,7 @@ def test_links_to_nothing_are_passed_over() -> None:
 
 def test_the_table_of_kernels_and_the_contexts_have_these_names() -> None:
     trace = run({"name": "fusion.1", "op_name": "a/mul"}, {"name": "fusion.2", "op_name": "a/add"})
-    top = measure_top(trace, 0, np.array([0]), np.array([100]), "recording")
+    top = measure_top(trace, find_kernel_kinds(trace), 0, (np.array([0]), np.array([100])), "recording")
     assert top.kernels["name"].to_list() == ["fusion.1 [a/mul]", "fusion.2 [a/add]"]
     contexts = build_tree(trace).contexts
     assert contexts.filter(contexts["kind"] == "kernel")["name"].to_list() == ["fusion.1 [a/mul]", "fusion.2 [a/add]"]
