@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from deepprof.collectors.trace import COLLECTIVES, Trace
+from deepprof.collectors.trace import COLLECTIVES, LAUNCH_SHAPES, Trace
 from deepprof.metrics.breakdown.parts_table import with_parts
 from deepprof.metrics.breakdown.timeline import lay_out
 from deepprof.metrics.host import read_host
@@ -150,6 +150,12 @@ class RankJob:
                 for row in found
             ]
         return table(rows, COLLECTIVES)
+
+
+def with_shapes(trace: Trace) -> Trace:
+    """Return the trace with one launch shape for all kernels."""
+    rows: list[Row] = [{"event": row, "grid": 8, "block": 256} for row in range(trace.device_events.height)]
+    return replace(trace, launch_shapes=table(rows, LAUNCH_SHAPES))
 
 
 def facts_of(loops: Sequence[Loop], traces: Sequence[Trace]) -> list[RankFacts]:

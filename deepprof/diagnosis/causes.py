@@ -111,7 +111,12 @@ def _is_usually_enough(cause: Finding, symptom: Finding) -> bool:
 
 
 def _same_place(cause: Finding, symptom: Finding) -> bool:
-    """Return whether both are about one main stream; a finding on the whole job is about all of them."""
+    """Return whether both are about one main stream; a finding on the whole job is about all of them.
+
+    What makes a rank late is on that rank.
+    """
+    if symptom.rule == "straggler" and (cause.rank, cause.device) != (symptom.rank, symptom.device):
+        return False
     return cause.stream is None or _place_of(cause) == _place_of(symptom)
 
 

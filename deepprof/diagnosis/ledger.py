@@ -19,7 +19,18 @@ Book = dict[str, int]  # what is left of each part of the mean iteration
 def settle(findings: Iterable[Finding], loops: Iterable[Loop]) -> tuple[Finding, ...]:
     """Return the findings, in their order, each with the headroom that those before it leave."""
     books = [(loop, _open_book(loop)) for loop in loops]
-    return tuple(_enter(finding, books) for finding in findings)
+    told = tuple(findings)
+    whole = {each.rule: each.parts for each in told if each.stream is None and each.caused_by is None}
+    return tuple(_enter(_leave_to_cause(finding, whole), books) for finding in told)
+
+
+def _leave_to_cause(finding: Finding, whole: Mapping[str, Mapping[str, int]]) -> Finding:
+    """Return a finding on the whole job without what its cause claims, if that is on the whole job, too."""
+    claimed = whole.get(finding.caused_by or "", {})
+    if finding.stream is not None or finding.caused_by == finding.rule or not claimed.keys() & finding.parts.keys():
+        return finding
+    left = {part: max(0, ns - claimed.get(part, 0)) for part, ns in finding.parts.items()}
+    return replace(finding, parts=left, headroom_ns_per_iteration=sum(left.values()))
 
 
 def _open_book(loop: Loop) -> Book:

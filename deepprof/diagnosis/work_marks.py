@@ -16,6 +16,7 @@ from deepprof.diagnosis.work_evidence import is_large, share_of_kernels
 from deepprof.metrics.kernels.kinds import PRODUCTS
 from deepprof.metrics.kernels.loop_work import LoopWork
 from deepprof.metrics.kernels.operator_runs import number_runs, widen
+from deepprof.metrics.kernels.typed_kernels import OPERATOR_LIBRARIES
 from deepprof.metrics.kernels.written_attention import find_written_attention
 from deepprof.metrics.operators import is_stand_in
 
@@ -70,18 +71,15 @@ def _mark_looped(typed: pl.DataFrame, own: Bools) -> Bools:
 
 def mark_batch_norm(seen: LoopWork, typed: pl.DataFrame) -> Bools:
     """Mark batch normalization that is neither compiled nor in channels-last layout."""
-    name = typed["name"].fill_null("")
     compiled = typed["library"].fill_null("").str.contains(FUSING)
-    of_batch = (typed["category"] == "normalization") & name.str.contains(BATCH_NORM) & ~compiled
-    return _if_large(seen, typed, (of_batch & ~name.str.contains(BY_CHANNELS_LAST)).to_numpy(), LEAST_BATCH_NORM)
+    of_batch = ((typed["category"] == "normalization") & ~compiled).to_numpy() & _have_names(typed, BATCH_NORM)
+    return _if_large(seen, typed, of_batch & ~_have_names(typed, BY_CHANNELS_LAST), LEAST_BATCH_NORM)
 
 
 def mark_other_norm(seen: LoopWork, typed: pl.DataFrame) -> Bools:
     """Mark layer, group and other normalization that a framework's operator does in kernels of its own."""
-    name = typed["name"].fill_null("")
-    other = (typed["category"] == "normalization") & ~name.str.contains(BATCH_NORM)
-    eager = typed["library"].fill_null("").str.contains("^PyTorch ATen|^TensorFlow")
-    return _if_large(seen, typed, (other & eager).to_numpy(), LEAST_OTHER_NORM)
+    other = (typed["category"] == "normalization").to_numpy() & ~_have_names(typed, BATCH_NORM)
+    return _if_large(seen, typed, other & _have_names(typed, OPERATOR_LIBRARIES, "library"), LEAST_OTHER_NORM)
 
 
 def mark_neighbours(typed: pl.DataFrame, norms: Bools) -> Bools:
@@ -122,17 +120,17 @@ def mark_conversions(seen: LoopWork, typed: pl.DataFrame) -> Bools:
 
 def _list_conversions(typed: pl.DataFrame) -> Bools:
     """Mark conversions of layout for convolutions, even the shortest."""
-    name, layout = typed["name"].fill_null(""), typed["category"] == "layout"
+    layout = typed["category"] == "layout"
     named = (layout & (typed["algorithm"] == CONVERSION).fill_null(value=False)).to_numpy()
-    turned = (layout & name.str.contains(TRANSPOSE)).to_numpy()
+    turned = layout.to_numpy() & _have_names(typed, TRANSPOSE)
     near = widen((typed["category"] == "convolution").to_numpy(), AROUND)
     return named | (turned & near)
 
 
 def mark_copies(seen: LoopWork, typed: pl.DataFrame) -> Bools:
     """Mark other kernels that only order elements anew, but for those in chains, which a compiler would fuse."""
-    moves = typed["of_operator"] | typed["name"].fill_null("").str.contains(TRANSPOSE)  # XLA's slices are part of loops
-    layout = ((typed["category"] == "layout") & moves).to_numpy()
+    moves = typed["of_operator"].to_numpy() | _have_names(typed, TRANSPOSE)  # XLA's slices are part of loops
+    layout = (typed["category"] == "layout").to_numpy() & moves
     runs = number_runs(typed, typed["of_operator"].to_numpy())
     with_others = np.isin(runs, runs[typed["of_operator"].to_numpy() & ~layout])
     return _if_large(seen, typed, layout & ~with_others & ~_list_conversions(typed), LEAST_COPIES)
@@ -154,11 +152,10 @@ def mark_dropout(seen: LoopWork, typed: pl.DataFrame) -> Bools:
 
 def mark_loss(seen: LoopWork, typed: pl.DataFrame) -> Bools:
     """Mark log-softmax and losses in kernels of their own, and all of a loss that is written out."""
-    of_loss = (typed["category"] == "loss") | (
-        (typed["category"] == "softmax") & typed["name"].fill_null("").str.contains(LOG_SOFTMAX)
-    )
-    alone = ~typed["library"].fill_null("").str.contains(FUSING)
-    return _if_large(seen, typed, (of_loss & alone).to_numpy() | mark_written_loss(typed), LEAST_LOSS)
+    log_softmax = (typed["category"] == "softmax").to_numpy() & _have_names(typed, LOG_SOFTMAX)
+    of_loss = (typed["category"] == "loss").to_numpy() | log_softmax
+    alone = of_loss & ~_have_names(typed, FUSING, "library")
+    return _if_large(seen, typed, alone | mark_written_loss(typed), LEAST_LOSS)
 
 
 def mark_written_loss(typed: pl.DataFrame) -> Bools:
@@ -194,6 +191,13 @@ def mark_claimed(seen: LoopWork, typed: pl.DataFrame) -> Bools:
         found |= mark(seen, typed)
     norms = mark_batch_norm(seen, typed) | mark_other_norm(seen, typed)
     return found | mark_neighbours(typed, norms)
+
+
+def _have_names(typed: pl.DataFrame, pattern: str, column: str = "name") -> Bools:
+    """Return which rows have a name like this; names are searched once for all kernels of a kind."""
+    _, first, rows = np.unique(typed["kind"].to_numpy(), return_index=True, return_inverse=True)
+    found: Bools = typed[column].gather(first).fill_null("").str.contains(pattern).to_numpy()
+    return found[rows]
 
 
 def _if_large(seen: LoopWork, typed: pl.DataFrame, marked: Bools, least: float) -> Bools:

@@ -59,7 +59,7 @@ PLACES = 4  # of repeated findings
 MODELS = 4  # names of devices
 STYLES = {"critical": "bold red", "warning": "bold yellow", "info": "bold blue"}
 ICONS = {"critical": "✖", "warning": "▲", "info": "●"}
-OF_NO_CODE = {"shared-device", "straggler"}  # rules whose findings are about another process or machine
+OF_NO_CODE = {"shared-device", "slower-device", "straggler"}  # what is found is another process or machine
 
 
 def print_report(

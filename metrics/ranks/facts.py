@@ -6,14 +6,15 @@ wait for another one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import polars as pl
 
-from deepprof.collectors.trace import Trace
+from deepprof.collectors.trace import Trace, empty_table
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.names import with_names
+from deepprof.metrics.ranks.calls import KERNEL_CALLS, list_calls
 from deepprof.metrics.ranks.collectives import Passes, collective_names, read_passes
 from deepprof.metrics.spans import NOTHING, Spans, intersect, union
 from deepprof.metrics.streams import is_collective
@@ -25,12 +26,14 @@ KERNEL_TIMES = pl.Schema({"name": pl.String(), "count": pl.UInt32(), "mean_ns": 
 class PlaceFacts:
     """The longest loop of a rank's device: its collectives, when it computes during them, and its kernels' times.
 
-    `kernels` has the schema `KERNEL_TIMES`. Without collectives nothing can be compared, and the rest is empty.
+    `kernels` has the schema `KERNEL_TIMES`. Without collectives no waiting can be compared, and these are empty.
+    `calls` has the schema `KERNEL_CALLS`, with no rows on a device that other ranks use: they make its kernels slower.
     """
 
     passes: Passes
     computing: Spans
     kernels: pl.DataFrame
+    calls: pl.DataFrame = field(default_factory=lambda: empty_table(KERNEL_CALLS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +46,11 @@ class RankFacts:
     places: Mapping[int, PlaceFacts]
 
 
-def gather_facts(loops: Iterable[Loop], trace: Trace) -> RankFacts:
-    """Return the facts of the rank of `trace`; `loops` may be those of the whole job."""
+def gather_facts(loops: Iterable[Loop], trace: Trace, shared: Collection[int] = ()) -> RankFacts:
+    """Return the facts of the rank of `trace`; `loops` may be those of the whole job.
+
+    `shared` are the devices that other ranks use, too.
+    """
     number = trace.rank or 0
     chosen = longest_loops(loop for loop in loops if loop.rank == number)
     device = trace.device_events["device"].min()
@@ -52,7 +58,7 @@ def gather_facts(loops: Iterable[Loop], trace: Trace) -> RankFacts:
         number,
         trace.world_size,
         None if device is None else int(str(device)),
-        {place: _describe_place(loop, trace) for (_, place), loop in chosen.items()},
+        {place: _describe_place(loop, trace, shared=place in shared) for (_, place), loop in chosen.items()},
     )
 
 
@@ -64,12 +70,13 @@ def longest_loops(loops: Iterable[Loop]) -> dict[tuple[int, int], Loop]:
     return dict(sorted(chosen.items()))
 
 
-def _describe_place(loop: Loop, trace: Trace) -> PlaceFacts:
+def _describe_place(loop: Loop, trace: Trace, *, shared: bool) -> PlaceFacts:
     """Return the facts of the place of `loop`."""
     passes = read_passes(loop, trace)
+    calls = empty_table(KERNEL_CALLS) if shared else list_calls(loop, trace)
     if not passes.names:
-        return PlaceFacts(passes, NOTHING, pl.DataFrame(schema=KERNEL_TIMES))
-    return PlaceFacts(passes, computing_spans(trace, loop.device, passes), mean_times(loop, trace))
+        return PlaceFacts(passes, NOTHING, pl.DataFrame(schema=KERNEL_TIMES), calls)
+    return PlaceFacts(passes, computing_spans(trace, loop.device, passes), mean_times(loop, trace), calls)
 
 
 def computing_spans(trace: Trace, device: int, passes: Passes) -> Spans:

@@ -41,10 +41,12 @@ def elementwise_chains(seen: LoopWork) -> Iterator[Finding]:
     if not is_at_work(seen):
         return
     typed, many = seen.typed, max(1, seen.iterations)
+    if not is_large(seen, _add_savings(find_chains(typed, np.zeros(typed.height, np.bool_)), many), LEAST):
+        return  # what others claim makes it less
     others, attention = mark_claimed(seen, typed), mark_attention(seen, typed)
     claimed = others | attention
     chains = find_chains(typed, claimed)
-    all_ns, saved_ns = (float(each["saved_ns"].sum()) / many for each in (find_chains(typed, others), chains))
+    all_ns, saved_ns = (_add_savings(each, many) for each in (find_chains(typed, others), chains))
     if not (is_large(seen, all_ns, LEAST) and is_large(seen, saved_ns, LEAST_REST)):
         return
     kernels = sum_typed(seen, typed.filter(mark_chains(typed, chains, claimed)))
@@ -56,6 +58,11 @@ def elementwise_chains(seen: LoopWork) -> Iterator[Finding]:
         certainty=weigh_names(kernels, CERTAINTY),
     )
     yield claim.conclude(_write(claim, chains), _describe(chains, many))
+
+
+def _add_savings(chains: pl.DataFrame, many: int) -> float:
+    """Return what all chains could save in one of so many iterations."""
+    return float(chains["saved_ns"].sum()) / many
 
 
 def _write(claim: WorkClaim, chains: pl.DataFrame) -> FindingTexts:

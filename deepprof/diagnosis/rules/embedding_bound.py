@@ -118,7 +118,7 @@ def embedding_bound(seen: LoopWork) -> Iterator[Finding]:
         limits=access.limits,
         certainty=weigh_names(kernels, CERTAINTY),
     )
-    others = [each for each, ns in times[1:] if ns]
+    others = [each for each, _ in times[1:]]
     yield claim.conclude(_write(claim, access, others), {"largest_kernel": shorten(kernels["name"][0])})
 
 
@@ -138,9 +138,9 @@ def _divide(kernels: pl.DataFrame) -> list[tuple[_Access, float]]:
         .when(name.str.contains(ADDS) & ~name.str.contains(GATHERS)).then(2)
         .otherwise(3)
     )  # fmt: skip
-    times = kernels.group_by(access=number).agg(pl.col("time_ns").sum()).sort("time_ns", descending=True)
-    known = (OF_TABLES, DENSE_GRADIENT, ADDING, READING)
-    return [(known[access], time_ns) for access, time_ns in times.rows()]
+    sums = kernels.group_by(number.alias("access")).agg(pl.col("time_ns").sum()).sort("time_ns", "access")
+    kinds = (OF_TABLES, DENSE_GRADIENT, ADDING, READING)
+    return [(kinds[access], ns) for access, ns in sums.reverse().iter_rows()]
 
 
 def _write(claim: WorkClaim, access: _Access, others: Sequence[_Access]) -> FindingTexts:

@@ -106,7 +106,7 @@ def list_jumps(finding: Finding, analysis: Analysis, number: int | None) -> list
         if loop.typical is not None:
             typical = f"{place}&iteration={loop.typical}"
             jumps.append(Jump(title="in a typical iteration", fragment=f"timeline?{typical}"))
-    if finding.rule in {"straggler", "communication-bound"}:
+    if finding.rule in {"straggler", "slower-device", "communication-bound"}:
         jumps.append(Jump(title="rank by rank", fragment="ranks"))
     if (finding.location or {}).get("file"):
         rank = f"rank={finding.rank or 0}&"

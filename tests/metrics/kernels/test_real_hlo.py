@@ -32,9 +32,7 @@ def test_the_archive_of_maxtext_has_products_of_bf16_and_the_embedding_as_a_scat
     assert found == [("matmul", "bf16", "tensor_core", "cuBLAS", True)]
     scatter = kinds.filter(pl.col("name") == "input_scatter_fusion")
     assert scatter.select("category", "sure").rows() == [("embedding_index", True)]
-    unknown = kinds.filter(pl.col("category") == "unknown")
-    assert set(unknown["name"].str.extract(r"^([a-z-]+)")) == {"partition-id"}
-    assert unknown["ns"].sum() < 0.001 * kinds["ns"].sum()
+    assert kinds.filter(pl.col("category") == "unknown").is_empty()
 
 
 @pytest.mark.traces
