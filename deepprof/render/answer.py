@@ -81,6 +81,7 @@ def _describe_work(analysis: Analysis, headline: Finding | None) -> Iterator[str
         and float(finding.evidence.get("busy_ratio") or 0) >= LEADS
         and matches(about, (finding.rank or 0, finding.device or 0, finding.stream or 0))
     ]
+    found.sort(key=lambda each: -float(each.evidence.get("kernel_ns_per_iteration") or 0))
     if found:
         begin = "Also" if headline is not None and headline.rule in on_work else "While it computes"
         yield f"{begin}: {'; '.join(_within_sentence(each.title) for each in found[:MOST_ON_WORK])}."
