@@ -57,7 +57,7 @@ def merge(parts: Sequence[RankPart], question: AnalysisOptions, traces: Sequence
         missing=tuple(f"rank {number}{place}: no iteration found: {why}" for number, place, why in reasons if loops),
         timelines={(part.rank, device): each for part in parts for device, each in part.timelines.items()},
         breakdown=pl.concat(part.breakdown for part in parts),
-        recorded_work=pl.concat(part.work for part in parts),
+        work_of_recordings=tuple(part.work for part in parts),
         ranks=compared,
         stretches=tuple(stretch for part in parts for stretch in part.stretches),
         trees={part.rank: part.tree for part in parts if part.tree is not None},

@@ -157,7 +157,7 @@ class Analysis:
     missing: tuple[str, ...] = ()
     timelines: Mapping[tuple[int, int], Timeline] = field(default_factory=dict)  # by rank and device
     breakdown: pl.DataFrame = field(default_factory=lambda: empty_table(BREAKDOWN))  # where each device's span goes
-    recorded_work: pl.DataFrame = field(default_factory=lambda: empty_table(PLACED_WORK))  # of whole recordings
+    work_of_recordings: tuple[pl.DataFrame, ...] = ()  # PLACED_WORK without loops, by rank
     ranks: RankComparison | None = None  # for a job of several ranks or devices
     sharing: tuple[SharedDevice, ...] = ()  # devices that several of the ranks have work on
     stretches: tuple[WorkWithoutLoop, ...] = ()  # one per device without a loop
@@ -355,12 +355,12 @@ class Analysis:
             ({"loop": k, "rank": loop.rank, "device": loop.device}, loop.work) for k, loop in enumerate(self.loops)
         )
         of_loops = _put_in_places(PLACED_WORK, ((place, each.table) for place, each in known if each is not None))
-        return pl.concat([of_loops, self.recorded_work])
+        return pl.concat([of_loops, *self.work_of_recordings])
 
     @property
     def matrix_unit_ratio(self) -> float | None:
         """The share of the products' time on matrix units in all recordings; None without products of known unit."""
-        return find_matrix_unit_ratio(self.recorded_work)
+        return find_matrix_unit_ratio(self.work.filter(pl.col("loop").is_null()))
 
     @cached_property
     def metrics(self) -> pl.DataFrame:

@@ -53,7 +53,7 @@ class WorkRow(LoopWorkRow, frozen=True, kw_only=True):
 
 def describe_recorded_work(analysis: Analysis) -> list[WorkRow]:
     """Return what each device computes in the whole recording."""
-    groups = analysis.recorded_work.partition_by("rank", "device", maintain_order=True)
+    groups = analysis.work.filter(pl.col("loop").is_null()).partition_by("rank", "device", maintain_order=True)
     places = [group.select("rank", "device").row(0, named=True) for group in groups]
     return [
         msgspec.convert(msgspec.structs.asdict(row) | place | {"kernels": round(row.kernels)}, WorkRow)
@@ -105,7 +105,7 @@ class ComputedTime:
 
 def print_recorded_work(analysis: Analysis, page: TextPage, words: Wording) -> None:
     """Print what all devices compute in the whole recording."""
-    sums = analysis.recorded_work.group_by(KINDS).agg(pl.col("time_ns").sum())
+    sums = analysis.work.filter(pl.col("loop").is_null()).group_by(KINDS).agg(pl.col("time_ns").sum())
     exposed = float(analysis.breakdown["exposed_communication_ns"].sum())
     computes = "devices compute" if analysis.breakdown.height > 1 else "device computes"
     print_work(ComputedTime(sums, exposed), page, words, computes)

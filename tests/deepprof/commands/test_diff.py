@@ -269,6 +269,11 @@ Where the time went, per mean iteration
   all other parts  300 µs   300 µs        0 ns
   together         900 µs  1.08 ms     +177 µs
 
+What the device computes, per mean iteration
+                          A       B  difference
+  not known by name  600 µs  777 µs     +177 µs
+  together           600 µs  777 µs     +177 µs
+
 Kernels of the main stream that changed (~ replaced, + added, - removed)
                                 A        B  difference
     1 \u00d7 gamma              150 µs   300 µs     +150 µs

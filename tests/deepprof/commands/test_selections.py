@@ -40,7 +40,7 @@ def test_the_commands_are_those_that_analyse() -> None:
 def test_every_command_that_analyses_a_job_analyses_the_part(
     kind: type[Command], recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def reach(_: object, args: argparse.Namespace) -> None:
+    def reach(_: object, args: argparse.Namespace, *_more: object) -> None:
         raise SelectedError(inputs.find_selection(args))
 
     monkeypatch.setattr(inputs, "analyze_selected", reach)

@@ -168,7 +168,7 @@ def test_json_has_integers_that_add_up_and_shares_that_sum_to_one() -> None:
         pl.lit(1, pl.UInt16).alias("device"),
         pl.all(),
     )
-    analysis = build_analysis(recorded_work=places.cast(dict(PLACED_WORK)), loops=())
+    analysis = build_analysis(work_of_recordings=(places.cast(dict(PLACED_WORK)),), loops=())
     rows = read(analysis)["work"]
     assert [(row["rank"], row["device"], row["category"], row["time_ns"], row["kernels"]) for row in rows] == [
         (3, 1, "softmax", 4, 1),
@@ -251,7 +251,8 @@ def test_without_a_loop_the_recordings_of_all_devices_are_added_up() -> None:
     work = pl.DataFrame(rows, schema=dict(PLACED_WORK))
     text = io.StringIO()
     print_report(
-        build_analysis(loops=(), findings=(), breakdown=breakdown, recorded_work=work), Console(file=text, width=80)
+        build_analysis(loops=(), findings=(), breakdown=breakdown, work_of_recordings=(work,)),
+        Console(file=text, width=80),
     )
     assert "  the devices compute only matrix products, float16 on matrix units\n" in text.getvalue()
 
