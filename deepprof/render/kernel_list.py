@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from deepprof.collectors.names.short import shorten
+from deepprof.collectors.names.functors import shorten_with_function
 from deepprof.plurals import counted
 from deepprof.render.rows import TextRow, draw_rows
 from deepprof.render.units import ABSENT, format_duration, format_ratio
@@ -44,12 +45,21 @@ def print_kernels(kernels: pl.DataFrame, console: Console, most: int) -> None:
         page.line(NOTHING)
         return
     rows = kernels.head(most).to_dicts()
-    short = [shorten(row["name"]) for row in rows]
-    labels = [row["name"] if short.count(name) > 1 else name for row, name in zip(rows, short, strict=True)]
-    shown = [TextRow(label, _list_values(row)) for row, label in zip(rows, labels, strict=True)]
+    shown = [TextRow(label, _list_values(row)) for row, label in zip(rows, _label(rows), strict=True)]
     draw_rows(page, HEADER, shown, indent=0, min_label_chars=MIN_NAME_CHARS)
     if kernels.height > most:
         page.line(f"{counted(kernels.height - most, 'more kernel')}; --top {kernels.height} shows all", "dim")
+
+
+def _label(rows: list[dict[str, Any]]) -> list[str]:
+    """Return short names of kernels; where several have one, with the operator that launched each, or in full."""
+    short = [shorten_with_function(row["name"]) for row in rows]
+    operated = [f"{name} [{row['operator']}]" for name, row in zip(short, rows, strict=True)]
+    once = Counter(short), Counter(operated)
+    return [
+        name if once[0][name] == 1 else launched if once[1][launched] == 1 and row["operator"] else row["name"]
+        for name, launched, row in zip(short, operated, rows, strict=True)
+    ]
 
 
 def _list_values(row: dict[str, Any]) -> tuple[str, ...]:
