@@ -67,7 +67,7 @@ class Diagnose:
         content = _render_json(analysis, limit) if args.format == "json" else _render_text(analysis, limit, args)
         deliver(content, args)
         if args.fail_on and not analysis.loops:
-            say("--fail-on: no iteration was found, so that most rules had nothing to look at")
+            say("--fail-on: no iteration was found, so that rules on iterations had nothing to examine")
         return FAILED if args.fail_on and _fails(analysis, args.fail_on) else 0
 
 
