@@ -47,7 +47,7 @@ def find_rates(seen: LoopWork) -> ProductRates | None:
         seen.device_name,
         seen.peaks,
         None if properties.is_empty() else properties[0],
-        seen.work.kernels["name"],
+        seen.work.kernels["name"].drop_nulls(),  # launches of whole graphs have none
     )
 
 

@@ -42,7 +42,9 @@ def older_attention(seen: LoopWork) -> Iterator[Finding]:
     taken_ns = float(kernels["time_ns"].sum())
     if is_large(seen, taken_ns, LEAST):
         saved_ns = taken_ns * (1 - 1 / TIMES)
-        yield _conclude(WorkClaim(rule="older-attention", seen=seen, kernels=kernels, saved_ns=saved_ns))
+        yield _conclude(
+            WorkClaim(rule="older-attention", seen=seen, kernels=kernels, saved_ns=saved_ns, certainty=CERTAINTY)
+        )
 
 
 def _conclude(claim: WorkClaim) -> Finding:

@@ -57,7 +57,7 @@ def recorded(trace: Trace, spans: list[tuple[int, int]]) -> Trace:
         "annotations": trace.annotations.filter(within("start_ns", spans)),
         **{table: getattr(trace, table).filter(within("time_ns", spans)) for table in POINTS},
     }
-    empty = {table: getattr(trace, table).clear() for table in ("collectives", "operands")}
+    empty = {table: getattr(trace, table).clear() for table in ("collectives", "operands", "launch_shapes")}
     breaks = tuple(begin for begin, _ in spans[1:])
     return replace(trace, accounting=account_part(trace.accounting, rows), breaks_ns=breaks, **rows, **empty)
 
