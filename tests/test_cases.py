@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.accuracy.tables import Table, read_rows, worse
-from benchmarks.cases import contexts, hard, peaks, real, sharing, simulated, twins, working
+from benchmarks.cases import contexts, hard, moving, peaks, real, sharing, simulated, twins, working
 from benchmarks.cases.__main__ import SOURCES
 from benchmarks.cases.case import HEALTHY, SURE, Case, Verdict, examine, judge_analysis
 from benchmarks.cases.scoring import COLUMNS, confusion, summary
@@ -42,7 +42,7 @@ def assert_no_worse(cases: list[Case]) -> None:
 
 @pytest.mark.parametrize("section", slow_unless(lambda section: section not in LARGE, SECTIONS))
 def test_no_section_of_simulated_jobs_gets_worse(section: str) -> None:
-    sources = (simulated, hard, sharing, twins, contexts, peaks, working)
+    sources = (simulated, hard, sharing, twins, contexts, peaks, working, moving)
     every = [case for source in sources for case in source.cases()]
     assert_no_worse([case for case in every if case.section == section])
 
