@@ -27,9 +27,11 @@ def rows_named(rows: pl.DataFrame, names: pl.Series, pattern: str) -> pl.DataFra
 
 def are_named(names: pl.Series, name_ids: pl.Series, pattern: str) -> npt.NDArray[np.bool_]:
     """Return which of the names, given by their ids, contain `pattern`; every name is matched once."""
-    ids, found = name_ids.unique().to_numpy(), np.zeros(len(names), np.bool_)
-    found[ids] = names.gather(ids).str.contains(pattern).fill_null(value=False).to_numpy()
-    named: npt.NDArray[np.bool_] = found[name_ids.to_numpy()]
+    numbers, found = name_ids.to_numpy(), np.zeros(len(names), np.bool_)
+    used = np.flatnonzero(np.bincount(numbers, minlength=len(names)))
+    matched = names.gather(used).str.contains(pattern)
+    found[used] = (matched.fill_null(value=False) if matched.null_count() else matched).to_numpy()
+    named: npt.NDArray[np.bool_] = found[numbers]
     return named
 
 

@@ -61,18 +61,7 @@ def _cut_name(name: str) -> str:
 
 def is_at_work(seen: LoopWork) -> bool:
     """Return whether the device did enough work to conclude something from how it spends its time."""
-    return is_enough(seen) and seen.busy_ratio >= LEAST_BUSY and _add_recorded(seen) >= SHORTEST_WORK_NS
-
-
-def _add_recorded(seen: LoopWork) -> int:
-    """Return the lengths of all kernels that the recording has of the device, without collectives."""
-    category = seen.kinds.table["category"].cast(pl.String).to_list()
-    kind = pl.Series(seen.kinds.of_events)
-    computes = pl.Series([*(each != "communication" for each in category), True])[kind]  # -1: a graph, or no kernel
-    events = seen.trace.device_events.filter(
-        computes & (pl.col("device") == seen.loop.device) & pl.col("activity").is_in(["kernel", "graph"])
-    )
-    return int((events["end_ns"] - events["start_ns"]).sum())
+    return is_enough(seen) and seen.busy_ratio >= LEAST_BUSY and seen.recorded_ns >= SHORTEST_WORK_NS
 
 
 def is_large(seen: LoopWork, ns: float, least_share: float) -> bool:

@@ -9,7 +9,7 @@ import polars as pl
 from deepprof.metrics.kernels.kinds import KERNEL_KINDS, PRECISIONS, PRODUCTS
 from deepprof.metrics.kernels.launch_rules import OperatorRule, read_rules
 from deepprof.metrics.kernels.launching import LaunchOperators
-from deepprof.metrics.kernels.name_matching import find_first, search
+from deepprof.metrics.kernels.name_matching import find_first, search, search_each
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -67,24 +67,25 @@ def _decide_pairs(
 def _find_rules(names: pl.Series, kinds: pl.DataFrame, operators: pl.Series, operands: Int64s) -> Int64s:
     """Return the number of the rule that decides on each kernel, -1 for none."""
     found = np.full(len(names), -1, np.int64)
-    left = np.flatnonzero(operators.is_not_null().to_numpy())
-    for number, rule in enumerate(read_rules().rules):
-        some = left[_fits(rule, kinds[left], operands[left])]
-        some = some[search(operators.gather(some), [rule.operator])]
-        if rule.kernel is not None:
+    rules, category, sure = read_rules().rules, kinds["category"].to_numpy(), kinds["sure"].to_numpy()
+    named = search_each(operators.fill_null(""), [rule.operator for rule in rules])
+    is_known = operators.is_not_null().to_numpy()
+    for number, rule in enumerate(rules):
+        fits = is_known & (found < 0) & named[number] & _fits(rule, category, sure, operands)
+        some = np.flatnonzero(fits)
+        if rule.kernel is not None and len(some):
             some = some[search(names.gather(some), [rule.kernel])]
         found[some] = number
-        left = left[found[left] < 0]
     return found
 
 
-def _fits(rule: OperatorRule, kinds: pl.DataFrame, operands: Int64s) -> Bools:
+def _fits(rule: OperatorRule, category: npt.NDArray[np.object_], sure: Bools, operands: Int64s) -> Bools:
     """Return whether what names tell, and the types of operands, fit a rule."""
-    fits = np.ones(kinds.height, np.bool_)
+    fits = np.ones(len(category), np.bool_)
     if rule.kinds:
-        fits &= kinds["category"].is_in(rule.kinds).to_numpy()
+        fits &= np.isin(category, rule.kinds)
     if rule.doubtful:
-        fits &= ~kinds["sure"].to_numpy()
+        fits &= ~sure
     if rule.operands is not None:
         fits &= operands == ("equal", "different").index(rule.operands) + 1
     return fits

@@ -57,6 +57,18 @@ class LoopWork:
         """The same kernels with their kinds, stream by stream, as `list_typed` returns them."""
         return list_typed(self.trace, self.kinds, self.kernels)
 
+    @cached_property
+    def recorded_ns(self) -> int:
+        """The lengths of all kernels that the recording has of the device, without collectives."""
+        category = self.kinds.table["category"].cast(pl.String).to_list()
+        computes = np.array([*(each != "communication" for each in category), True])  # -1: a graph, or no kernel
+        events = self.trace.device_events.filter(
+            pl.Series(computes[self.kinds.of_events]),
+            pl.col("device") == self.loop.device,
+            pl.col("activity").is_in(["kernel", "graph"]),
+        )
+        return int((events["end_ns"] - events["start_ns"]).sum())
+
     @property
     def iterations(self) -> int:
         """How many iterations the means are over."""

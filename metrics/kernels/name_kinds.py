@@ -10,7 +10,7 @@ import numpy.typing as npt
 import polars as pl
 
 from deepprof.metrics.kernels.kinds import KERNEL_KINDS, PRECISIONS, PRODUCTS, UNITS
-from deepprof.metrics.kernels.name_matching import find_first, search
+from deepprof.metrics.kernels.name_matching import find_first, search_each
 from deepprof.metrics.kernels.pattern_tables import PatternTable, TypePattern, list_tables
 
 Int64s = npt.NDArray[np.int64]
@@ -77,21 +77,14 @@ def cut_names(names: pl.Series) -> pl.Series:
 
 def find_patterns(text: pl.Series, tables: tuple[PatternTable, ...]) -> FoundPatterns:
     """Return which pattern of which table is found first in each name."""
-    found = _find_none(len(text))
-    left = np.arange(len(text))
+    found = FoundPatterns(tables, np.full(len(text), -1, np.int64), np.full(len(text), -1, np.int64))
+    searched = search_each(text, [("" if table.names is None else table.names) for table in tables])
     for number, table in enumerate(tables):
-        rows = left
-        if table.names is not None:
-            rows = left[search(text.gather(left), (table.names,))]
+        rows = np.flatnonzero(searched[number] & (found.table < 0))
         chosen = find_first(text.gather(rows), [pattern.match for pattern in table.patterns])
         hit = chosen >= 0
         found.table[rows[hit]], found.pattern[rows[hit]] = number, chosen[hit]
-        left = left[found.table[left] < 0]
-    return FoundPatterns(tables, found.table, found.pattern)
-
-
-def _find_none(size: int) -> FoundPatterns:
-    return FoundPatterns((), np.full(size, -1, np.int64), np.full(size, -1, np.int64))
+    return found
 
 
 def _describe(text: pl.Series, found: FoundPatterns) -> pl.DataFrame:

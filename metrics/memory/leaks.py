@@ -60,6 +60,19 @@ def list_growth(memory: DeviceMemory) -> pl.DataFrame:
     return ordered.select(list(GROWTH)).cast(dict(GROWTH))  # type: ignore[arg-type]
 
 
+def may_grow(memory: DeviceMemory) -> bool:
+    """Return whether enough iterations leave something: without, no line is steady, and owners need not be found."""
+    if memory.loop is None:
+        return False
+    begin = _begins_of_rest(memory.loop, memory.known.trace)
+    looked_at = max(0, len(begin) - 1 - STILL_OPEN)
+    if looked_at < FEWEST_LEAVING:
+        return False
+    left = memory.paired.table.filter(pl.col("end_ns").is_null())["begin_ns"].to_numpy()
+    at = np.searchsorted(begin, left, side="right") - 1
+    return len(np.unique(at[(at >= 0) & (at < looked_at)])) >= STEADY * looked_at
+
+
 def _begins_of_rest(loop: Loop, trace: Trace) -> Int64s:
     """Return the begins of usual iterations behind the last interruption: releases in it were not recorded."""
     begin = begins(loop, trace)[1]

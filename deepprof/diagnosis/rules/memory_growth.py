@@ -18,7 +18,7 @@ from deepprof.diagnosis.memory_claims import MemoryClaim, Place, place_of, trace
 from deepprof.diagnosis.rule import rule
 from deepprof.metrics.contexts.frames import write_line
 from deepprof.metrics.memory.device_memory import DeviceMemory
-from deepprof.metrics.memory.leaks import list_growth
+from deepprof.metrics.memory.leaks import list_growth, may_grow
 from deepprof.metrics.memory.rises import LEAK_NBYTES, find_memory_growth
 
 DOUBLED, FULL = 1_000, 100_000  # iterations within which memory in use doubles, or the device is full
@@ -72,8 +72,10 @@ def memory_growth(memory: DeviceMemory) -> Iterator[Finding]:
 
 def _find_leak(memory: DeviceMemory) -> _Leak | None:
     """Return what the lines leave that leave something in nearly all iterations; None where that is little."""
+    if memory.use is None or not may_grow(memory):
+        return None
     lines = list_growth(memory).filter("is_steady")
-    if lines.is_empty() or memory.use is None:
+    if lines.is_empty():
         return None
     nbytes, most = float(lines["nbytes"].sum()), lines.row(0, named=True)
     if not _is_much(memory, nbytes):
