@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from importlib.metadata import EntryPoint, entry_points
+from functools import cache
+from importlib import metadata
+from importlib.metadata import EntryPoint, EntryPoints
 from typing import TypeVar
 
 from deepprof.collectors.errors import EndRequest, escaped
@@ -61,22 +63,39 @@ def load(
     without arguments. A name that occurs twice is loaded once. Of a plug-in the result of `fence` is returned, which
     keeps what it raises later from others. An extension that fails to load is left out, with a warning that names it.
     """
-    own = {value: EntryPoint(value.rpartition(":")[2], value, group) for value in builtins}
-    points = sorted(entry_points(group=group), key=lambda point: (point.name, point.value))
-    installed = {point.value: point for point in reversed(points) if point.value not in own}
+    own = [load_builtin(group, value, instantiate=instantiate) for value in dict.fromkeys(builtins)]
+    return [each for each in own if each is not None] + load_installed(group, builtins, fence, instantiate=instantiate)
+
+
+def load_builtin(group: str, value: str, *, instantiate: bool = True) -> object | None:
+    """Return the built-in extension that `value` names, or warn and return None: the installation is incomplete."""
+    point = EntryPoint(value.rpartition(":")[2], value, group)
+    try:
+        return _make(point) if instantiate else point.load()
+    except Exception as error:
+        warnings.warn(f"{group}: {value} does not load: {type(error).__name__}: {error}", stacklevel=3)
+        return None
+
+
+def load_installed(
+    group: str, builtins: tuple[str, ...], fence: Callable[[object, PlugIn], object], *, instantiate: bool = True
+) -> list[object]:
+    """Return the extensions of `group` that other packages install, as `load` does."""
+    points = sorted(entry_points(group), key=lambda point: (point.name, point.value))
+    installed = {point.value: point for point in reversed(points) if point.value not in builtins}
     make = _make if instantiate else EntryPoint.load
-    loaded = [_load_builtin(point, make) for point in own.values()]
-    loaded += [_load_plugin(point, make, fence) for point in reversed(installed.values())]
+    loaded = [_load_plugin(point, make, fence) for point in reversed(installed.values())]
     return [extension for extension in loaded if extension is not None]
 
 
-def _load_builtin(point: EntryPoint, make: Callable[[EntryPoint], object]) -> object | None:
-    """Return the object that `point` names, or warn and return None, as where an installation is incomplete."""
-    try:
-        return make(point)
-    except Exception as error:
-        warnings.warn(f"{point.group}: {point.value} does not load: {type(error).__name__}: {error}", stacklevel=3)
-        return None
+def entry_points(group: str) -> EntryPoints:
+    """Return the entry points of `group`; those of all packages are read once in a process."""
+    return _read_entry_points().select(group=group)
+
+
+@cache
+def _read_entry_points() -> EntryPoints:
+    return metadata.entry_points()
 
 
 def _load_plugin(

@@ -266,6 +266,6 @@ def test_our_own_bugs_are_raised(monkeypatch: pytest.MonkeyPatch, job: Path) -> 
             patched.setattr(Kineto, method, failing)
             with pytest.raises(ZeroDivisionError, match="ours"):
                 deepprof.read(job / "rank0.json.gz")
-    monkeypatch.setattr(importers, "importers", lambda: (FailingImporter(),))
+    monkeypatch.setattr(importers, "each_importer", lambda: (FailingImporter(),))
     with pytest.raises(IndexError):
         deepprof.read(job / "notes.txt")

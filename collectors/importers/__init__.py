@@ -8,7 +8,7 @@ records, and `assembly` makes the `Trace`.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -76,10 +76,27 @@ class Importer(Protocol):
         ...
 
 
-@cache
 def importers() -> tuple[Importer, ...]:
     """Return every importer, built-in ones first; each importer that does not load causes one warning."""
-    return tuple(found for found in plugins.load(GROUP, BUILTINS, FencedImporter) if isinstance(found, Importer))
+    return tuple(each_importer())
+
+
+def each_importer() -> Iterator[Importer]:
+    """Yield every importer; each is loaded when it is asked for."""
+    yield from filter(None, map(_load_builtin, BUILTINS))
+    yield from _load_installed()
+
+
+@cache
+def _load_builtin(value: str) -> Importer | None:
+    found = plugins.load_builtin(GROUP, value)
+    return found if isinstance(found, Importer) else None
+
+
+@cache
+def _load_installed() -> tuple[Importer, ...]:
+    found = plugins.load_installed(GROUP, BUILTINS, FencedImporter)
+    return tuple(each for each in found if isinstance(each, Importer))
 
 
 class FencedImporter:
@@ -176,8 +193,8 @@ def look_at(path: Path) -> bytes:
 
 
 def recognise(head: bytes, path: Path) -> Importer | None:
-    """Return the first importer that accepts `head`."""
-    return next((importer for importer in importers() if importer.accepts(head, path)), None)
+    """Return the first importer that accepts `head`; those behind it are not loaded."""
+    return next((importer for importer in each_importer() if importer.accepts(head, path)), None)
 
 
 def list_formats() -> str:

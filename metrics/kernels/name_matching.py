@@ -13,16 +13,19 @@ from deepprof.metrics.kernels.pattern_tables import write_ascii
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
+MUCH_TEXT = 256 * 1024  # bytes of names: to tell patterns apart takes longer there than to compile them twice
 AT_ONCE = 16  # patterns that are told apart by one expression: with more, long names take much longer
 
 
 def find_first(names: pl.Series, patterns: Sequence[str]) -> Int64s:
     """Return for each name the number of the first pattern that is found in it, -1 for none.
 
-    Names without any of the patterns are left out first, by one expression.
+    Of much text, names without any of the patterns are left out first, by one expression.
     """
     found = np.full(len(names), -1, np.int64)
-    rows = np.flatnonzero(search(names, patterns)) if patterns else found[:0]
+    rows = np.arange(len(names))
+    if patterns and (names.str.len_bytes().sum() or 0) > MUCH_TEXT:
+        rows = np.flatnonzero(search(names, patterns))
     for first in range(0, len(patterns), AT_ONCE):
         if not len(rows):
             break

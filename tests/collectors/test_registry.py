@@ -166,7 +166,7 @@ def test_what_an_importer_covers_is_not_read_twice(tmp_path, trace, monkeypatch)
         def covers(self, path):
             return [path.with_suffix(".b")] if path.suffix == ".a" else []
 
-    monkeypatch.setattr(importers, "importers", lambda: (Pairs(),))
+    monkeypatch.setattr(importers, "each_importer", lambda: (Pairs(),))
     for name in ("one.a", "one.b", "two.b"):
         (tmp_path / name).write_text("x")
     assert importers.find_traces(tmp_path) == [tmp_path / "one.a", tmp_path / "two.b"]
@@ -183,7 +183,7 @@ def test_a_directory_may_be_a_trace(tmp_path, monkeypatch):
             names = pl.Series([], dtype=pl.String)
             return Trace(path=path.name, format="folder", names=names, accounting=Accounting(0, 0))
 
-    monkeypatch.setattr(importers, "importers", lambda: (Folder(),))
+    monkeypatch.setattr(importers, "each_importer", lambda: (Folder(),))
     (tmp_path / "job" / "part").mkdir(parents=True)
     (tmp_path / "job" / "manifest").touch()
     assert importers.find_traces(tmp_path) == importers.find_traces(tmp_path / "job") == [tmp_path / "job"]
