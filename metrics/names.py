@@ -20,9 +20,7 @@ def with_names(rows: pl.DataFrame, names: pl.Series) -> pl.DataFrame:
 
 def rows_named(rows: pl.DataFrame, names: pl.Series, pattern: str) -> pl.DataFrame:
     """Return the rows with a `name_id` column whose name contains `pattern`; every name is matched once."""
-    ids = rows["name_id"].unique()
-    wanted = ids.filter(names.gather(ids).str.contains(pattern).fill_null(value=False))
-    return rows.filter(pl.col("name_id").is_in(wanted.implode()))
+    return rows.filter(pl.Series(are_named(names, rows["name_id"], pattern))) if rows.height else rows
 
 
 def are_named(names: pl.Series, name_ids: pl.Series, pattern: str) -> npt.NDArray[np.bool_]:
@@ -37,9 +35,9 @@ def are_named(names: pl.Series, name_ids: pl.Series, pattern: str) -> npt.NDArra
 
 def coarse_ids(names: pl.Series) -> pl.Series:
     """Return for each name id the id of the first name that is the same except for template arguments and numbers."""
-    coarse = names.fill_null("").str.replace_all(UNNAMED, "", literal=True)
+    coarse = pl.col("name").fill_null("").str.replace_all(UNNAMED, "", literal=True)
     for _ in range(DEPTH):
         coarse = coarse.str.replace_all(BRACKETS, "")
     coarse = coarse.str.replace(TAIL, "").str.replace_all(SIZES, "#")
-    table = pl.DataFrame({"coarse": coarse}).with_row_index("name_id")
+    table = names.to_frame("name").select(coarse=coarse).with_row_index("name_id")
     return table.select(pl.col("name_id").min().over("coarse"))["name_id"]

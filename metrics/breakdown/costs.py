@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
 from deepprof.metrics.breakdown.parts import PART_NAMES
@@ -46,20 +47,21 @@ def regular(loop: Loop) -> pl.DataFrame:
 
 def cost_of(loop: Loop, parts: Sequence[str]) -> Cost | None:
     """Return what `parts` cost together; None where the loop has no usual iteration, or no parts."""
-    rows, ordinary = loop.usual, regular(loop)
+    rows = loop.usual
     if rows.is_empty() or loop.parts.is_empty():
         return None
-    taken, usually = (each.select(pl.sum_horizontal(parts)).to_series() for each in (rows, ordinary))
-    mean, usual = float(taken.mean()), float(usually.mean())  # type: ignore[arg-type]
+    length_ns, taken = rows["iteration_ns"].to_numpy(), rows.select(pl.sum_horizontal(parts)).to_series().to_numpy()
+    ordinary = length_ns <= OUTLIER * np.median(length_ns)  # as `regular` has them
+    mean, usual = float(taken.mean()), float(taken[ordinary].mean())
     return Cost(
         mean_ns=mean,
-        whole_ns=float(rows["iteration_ns"].mean()),  # type: ignore[arg-type]
-        steadiness=int((usually >= usual / 2).sum()) / ordinary.height,
+        whole_ns=float(length_ns.mean()),
+        steadiness=float((taken[ordinary] >= usual / 2).mean()),
         iterations=rows.height,
         bounds=(int(rows["index"][0]), int(rows["index"][-1])),
         affected=int((taken >= max(1.0, mean / 2)).sum()),
-        most_ns=float(taken.max()),  # type: ignore[arg-type]
-        usual_share=usual / max(1.0, float(ordinary["iteration_ns"].mean())),  # type: ignore[arg-type]
+        most_ns=float(taken.max()),
+        usual_share=usual / max(1.0, float(length_ns[ordinary].mean())),
     )
 
 

@@ -81,6 +81,8 @@ def find_patterns(text: pl.Series, tables: tuple[PatternTable, ...]) -> FoundPat
     searched = search_each(text, [("" if table.names is None else table.names) for table in tables])
     for number, table in enumerate(tables):
         rows = np.flatnonzero(searched[number] & (found.table < 0))
+        if not len(rows):
+            continue
         chosen = find_first(text.gather(rows), [pattern.match for pattern in table.patterns])
         hit = chosen >= 0
         found.table[rows[hit]], found.pattern[rows[hit]] = number, chosen[hit]

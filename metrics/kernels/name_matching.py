@@ -24,7 +24,7 @@ def find_first(names: pl.Series, patterns: Sequence[str]) -> Int64s:
     """
     found = np.full(len(names), -1, np.int64)
     rows = np.arange(len(names))
-    if patterns and (names.str.len_bytes().sum() or 0) > MUCH_TEXT:
+    if len(rows) and patterns and (names.str.len_bytes().sum() or 0) > MUCH_TEXT:
         rows = np.flatnonzero(search(names, patterns))
     for first in range(0, len(patterns), AT_ONCE):
         if not len(rows):
