@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import cache
 from importlib import metadata
 from importlib.metadata import EntryPoint, EntryPoints
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from deepprof.collectors.errors import EndRequest, escaped
 
@@ -90,12 +90,13 @@ def load_installed(
 
 def entry_points(group: str) -> EntryPoints:
     """Return the entry points of `group`; those of all packages are read once in a process."""
-    return _read_entry_points().select(group=group)
+    found: EntryPoints = _read_entry_points().select(group=group)
+    return found
 
 
 @cache
-def _read_entry_points() -> EntryPoints:
-    return metadata.entry_points()
+def _read_entry_points() -> Any:
+    return metadata.entry_points()  # of Python 3.11 another class than of later ones
 
 
 def _load_plugin(
