@@ -21,6 +21,10 @@ from deepprof.metrics.top_tables import TopWork
 from deepprof.mining.nesting import NestedBlock
 from deepprof.plurals import counted
 
+STALL = 3.0  # times the median: such an iteration says nothing about the others
+MOST_STALLS = 0.1  # of the iterations: more of them are how the job runs
+FEWEST_BESIDE_STALLS = 8  # iterations: among fewer it is not known what is usual
+
 BoundarySource = Literal["annotation", "framework", "mined"]
 Single = Literal["marked step", "recording"]
 
@@ -129,6 +133,21 @@ class Loop:
         return self.iterations.join(self.parts, on="index", how="left", maintain_order="left")
 
     @cached_property
-    def usual(self) -> pl.DataFrame:
-        """The rows of `table` that figures rest on: complete, after warm-up, and followed by the next iteration."""
+    def measured(self) -> pl.DataFrame:
+        """The rows of `table` that are complete, after warm-up, and followed by the next iteration."""
         return self.table.filter(pl.col("complete") & ~pl.col("warmup") & pl.col("iteration_ns").is_not_null())
+
+    @cached_property
+    def stalls(self) -> pl.DataFrame:
+        """The few rows of `measured` that take several times as long as the others, none among few iterations."""
+        measured = self.measured
+        is_stall = pl.col("iteration_ns") >= STALL * pl.col("iteration_ns").median()
+        stalls = measured.filter(is_stall) if measured.height >= FEWEST_BESIDE_STALLS else measured.clear()
+        return stalls if stalls.height <= MOST_STALLS * measured.height else measured.clear()
+
+    @cached_property
+    def usual(self) -> pl.DataFrame:
+        """The rows of `measured` that figures rest on: without stalls, which are reported by themselves."""
+        if self.stalls.is_empty():
+            return self.measured
+        return self.measured.filter(~pl.col("index").is_in(self.stalls["index"].implode()))

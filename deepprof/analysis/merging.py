@@ -60,6 +60,7 @@ def merge(parts: Sequence[RankPart], question: AnalysisOptions, traces: Sequence
         work_of_recordings=tuple(part.work for part in parts),
         ranks=compared,
         stretches=tuple(stretch for part in parts for stretch in part.stretches),
+        steps=measured[len(loops) :],
         trees={part.rank: part.tree for part in parts if part.tree is not None},
         annotated={part.rank: part.annotation for part in parts if part.annotation is not None},
         sharing=tuple(measure_device(shared, shares) for shared in question.shared),

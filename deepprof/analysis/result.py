@@ -10,6 +10,7 @@ from typing import Literal
 
 import polars as pl
 
+from deepprof.analysis.answer import Answer, find_answer
 from deepprof.analysis.tables import (
     BREAKDOWN,
     CONTEXTS_IN_ITERATIONS,
@@ -161,6 +162,7 @@ class Analysis:
     ranks: RankComparison | None = None  # for a job of several ranks or devices
     sharing: tuple[SharedDevice, ...] = ()  # devices that several of the ranks have work on
     stretches: tuple[WorkWithoutLoop, ...] = ()  # one per device without a loop
+    steps: tuple[Loop, ...] = ()  # single marked steps, on devices without a loop
     trees: Mapping[int, ContextTree] = field(default_factory=dict)  # of the ranks whose host recorded code
     annotated: Mapping[int, TraceAnnotation] = field(default_factory=dict)  # stages and layers, by rank
     recorded: Mapping[int, Trace] = field(default_factory=dict)  # before operators became kernels, if read with details
@@ -180,6 +182,11 @@ class Analysis:
         """
         told = (f for f in self.findings if f.severity != "info" and f.caused_by is None)
         return next((finding for finding in told if finding.rule != "capture-incomplete"), None)
+
+    @cached_property
+    def answer(self) -> Answer:
+        """What the recording is, what takes most of its time, and the largest loss that can be avoided."""
+        return find_answer(self)
 
     @cached_property
     def unnamed(self) -> tuple[UnnamedPart, ...]:

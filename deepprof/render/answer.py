@@ -1,36 +1,52 @@
-"""The answer first: what an iteration takes, the largest avoidable loss, what the device computes, and what to do."""
+"""The answer first: what was recorded and what takes its time, what can be avoided and how, and how sure that is."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING
 
-import polars as pl
-
+from deepprof.analysis.answer import matches
 from deepprof.diagnosis.engine import rules_on_work
 from deepprof.diagnosis.work_claims import LEADS
 from deepprof.metrics.contexts.frames import write_line
-from deepprof.metrics.kernels.kinds import PRODUCTS
-from deepprof.render.units import format_duration, format_ratio
+from deepprof.plurals import counted
+from deepprof.render.units import format_confidence, format_duration, format_ratio
 from deepprof.render.wording import wording_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from deepprof.analysis import Analysis, Loop
+    from deepprof.analysis.answer import Answer
     from deepprof.diagnosis.finding import Finding
     from deepprof.render.page import TextPage
     from deepprof.render.wording import Wording
 
 SENTENCE = re.compile(r"(?<=[A-Za-z)\]0-9]\.)\s+(?=[A-Z])")
 UNEVEN = 1.25  # ratio of mean to median above which both are printed
+LARGE = 0.2  # of the time: a second part of that size is named, too
+WHOLE = 0.8  # of a device's busy time: iterations that cover less are said to
+FEW = 5  # iterations, below which more should be recorded
 # Keys of a location, the most informative first.
 PLACES = ("range", "operator", "call", "frame", "kernel")
 MOST_ON_WORK = 3  # findings on computing in one line
+KINDS = {
+    "training loop": "A training loop of {count}, {time} each",
+    "loop": "A loop of {count}, {time} each",
+    "marked step": "One marked step, and no iteration that repeats, of {time}",
+    "start-up": "The start of a program, without an iteration that repeats, of {time}",
+    "benchmark": "A benchmark that runs few kernels again and again, of {time}",
+    "recording": "A recording without an iteration that repeats, of {time}",
+}
+RECORD_MORE = {
+    "loop": "record ten iterations or more",
+    "marked step": "record five steps or more",
+    "": "record three iterations or more, marked as steps (profiler.step(), an NVTX range)",
+}
 
 
 def print_answer(analysis: Analysis, page: TextPage) -> None:
-    """Print two or three lines for a user who reads no further."""
+    """Print three lines for a user who reads no further."""
     page.skip()
     for number, line in enumerate(describe_answer(analysis)):
         page.line(line, "bold" if number == 0 else "", hang=2)
@@ -38,119 +54,109 @@ def print_answer(analysis: Analysis, page: TextPage) -> None:
 
 def describe_answer(analysis: Analysis) -> Iterator[str]:
     """Yield the lines of the answer."""
-    headline = analysis.headline
-    loop = choose_loop(analysis)
-    if loop is not None:
-        yield _describe_time(loop)
-    else:
-        yield _describe_recorded(analysis)
-    if headline is None:
-        yield from _describe_masked(analysis) or [_describe_health(analysis, loop)]
-    else:
-        yield f"The largest avoidable loss: {_describe_loss(headline, analysis)}"
-    yield from _describe_work(analysis, headline)
-    if headline is not None:
-        yield f"What to do: {SENTENCE.split(headline.advice)[0]}"
+    answer = analysis.answer
+    yield _describe_recorded(answer, analysis)
+    if answer.kind == "no work":
+        return
+    yield _describe_loss(answer, analysis)
+    if sure := _describe_certainty(answer, analysis):
+        yield sure
 
 
-def _describe_recorded(analysis: Analysis) -> str:
-    """Return how long a single marked step takes, or how long the devices were busy without iterations."""
-    step = next((each.top for each in analysis.stretches if each.top.over == "marked step"), None)
-    if step is not None:
-        return f"No iteration was found to repeat; the marked step takes {format_duration(step.mean_ns)}."
-    summary = analysis.summary
-    if not summary.span_ns:
-        return "No iteration was found, and no work of a device was recorded."
-    busy = f"of {format_duration(summary.span_ns)} the device is busy {format_ratio(summary.busy_ratio)}"
-    rows = analysis.work.filter(pl.col("loop").is_null() & (pl.col("category") != "unknown"))
-    products = float(rows.filter(pl.col("category").is_in(PRODUCTS))["time_ns"].sum())
-    share = f"; {format_ratio(products / summary.busy_ns)} of that are products of matrices" if products else ""
-    return f"No iteration was found; {busy}{share}."
+def _describe_recorded(answer: Answer, analysis: Analysis) -> str:
+    """Return what was recorded, the largest parts of its time, and what a busy device computes."""
+    words = wording_of(analysis)
+    if answer.kind == "no work":
+        return f"No work of a device was recorded: {words.speak(analysis.no_loop_reason or '')}."
+    shares = " and ".join(_write_share(part, answer, words) for part in _list_large(answer))
+    head = f"{_describe_kind(answer)}{f', of which {words.actor} {shares}' if shares else ''}."
+    return " ".join([head, *_describe_stall(answer), *_describe_work(analysis, answer.loss)])
 
 
-def _describe_work(analysis: Analysis, headline: Finding | None) -> Iterator[str]:
-    """Yield a line on the findings on what a busy device computes that are not the headline, if there are any."""
-    about = (None,) * 3 if headline is None else (headline.rank, headline.device, headline.stream)
+def _list_large(answer: Answer) -> list[str]:
+    """Return the one or two parts that take most of the time."""
+    parts = list(answer.parts)[:2]
+    return [part for part in parts if part == parts[0] or answer.parts[part] >= LARGE]
+
+
+def _write_share(part: str, answer: Answer, words: Wording) -> str:
+    """Return a part and its share as a sentence has them."""
+    return words.shares[part].format(share=format_ratio(answer.parts[part]))
+
+
+def _describe_kind(answer: Answer) -> str:
+    """Return what was recorded, and how long an iteration or all of it takes."""
+    loop = answer.loop
+    if loop is None:
+        return KINDS[answer.kind].format(time=format_duration(answer.whole_ns))
+    if not answer.whole_ns:
+        return f"A loop of {counted(loop.iterations.height, 'iteration')}, none of them measured whole"
+    return KINDS[answer.kind].format(count=counted(loop.iterations.height, "iteration"), time=_describe_time(loop))
+
+
+def _describe_time(loop: Loop) -> str:
+    """Return the median of an iteration's time, with the mean where that is far from it."""
+    times = loop.usual["iteration_ns"]
+    median, mean = float(times.median() or 0), float(times.mean() or 0)  # type: ignore[arg-type]
+    spread = f" (the median; {format_duration(mean)} on average)" if mean > UNEVEN * median else ""
+    return format_duration(median) + spread
+
+
+def _describe_stall(answer: Answer) -> Iterator[str]:
+    """Yield a sentence on the iterations that take several times as long as the others."""
+    loop = answer.loop
+    if loop is None or loop.stalls.is_empty():
+        return
+    times, whole = loop.stalls["iteration_ns"], float(loop.measured["iteration_ns"].sum())
+    first, count = loop.stalls["index"][0], loop.stalls.height
+    which = f"Iteration {first} is a stall of" if count == 1 else f"{counted(count, 'iteration')} are stalls of up to"
+    share = format_ratio(float(times.sum()) / whole)
+    yield f"{which} {format_duration(float(times.max() or 0))}, {share} of the time of all."  # type: ignore[arg-type]
+
+
+def _describe_work(analysis: Analysis, loss: Finding | None) -> Iterator[str]:
+    """Yield a sentence of the findings on what a busy device computes that are not the loss, if there are any."""
+    about = (None,) * 3 if loss is None else (loss.rank, loss.device, loss.stream)
     on_work = rules_on_work()
     found = [
         finding
         for finding in analysis.findings
         if finding.rule in on_work
-        and finding is not headline
+        and finding is not loss
         and finding.caused_by is None
         and float(finding.evidence.get("busy_ratio") or 0) >= LEADS
         and matches(about, (finding.rank or 0, finding.device or 0, finding.stream or 0))
     ]
     found.sort(key=lambda each: -float(each.evidence.get("kernel_ns_per_iteration") or 0))
     if found:
-        begin = "Also" if headline is not None and headline.rule in on_work else "While it computes"
-        yield f"{begin}: {'; '.join(_within_sentence(each.title) for each in found[:MOST_ON_WORK])}."
+        titles = "; ".join(_within_sentence(each.title) for each in found[:MOST_ON_WORK])
+        yield f"{titles[:1].upper()}{titles[1:]}."
 
 
-def choose_loop(analysis: Analysis) -> Loop | None:
-    """Return the loop that the headline is about, or else the one that takes most of the time."""
-    headline = analysis.headline
-    about = _find_meant(headline, analysis.loops) if headline is not None and headline.stream is not None else []
-    return max(about or analysis.loops, key=_time_of, default=None)
+def _describe_loss(answer: Answer, analysis: Analysis) -> str:
+    """Return the largest avoidable loss and what to do, or that there is none."""
+    loss = answer.loss
+    if loss is None:
+        return _describe_masked(analysis) or _describe_none(answer, analysis)
+    place = describe_location(loss.location or {}, wording_of(analysis))
+    what = f"{_within_sentence(loss.title)}{_describe_cost(answer)}{f', in {place}' if place else ''}"
+    return f"The largest avoidable loss: {what}. What to do: {SENTENCE.split(loss.advice)[0]}"
 
 
-def _find_meant(finding: Finding, loops: Iterable[Loop]) -> list[Loop]:
-    """Return the loops that a finding may be about: of several on one stream, those with its mean iteration time."""
-    wanted, spoken = (finding.rank, finding.device, finding.stream), finding.evidence.get("iteration_ns")
-    there = [loop for loop in loops if matches(wanted, (loop.rank, loop.device, loop.stream))]
-    exact = [loop for loop in there if round(find_mean(loop) or 0) == spoken]
-    return exact if len(there) > 1 and exact else there
-
-
-def matches(wanted: Iterable[int | None], place: Iterable[int]) -> bool:
-    """Return whether `place` is as wanted, where None is any."""
-    return all(want in {None, have} for want, have in zip(wanted, place, strict=True))
-
-
-def _time_of(loop: Loop) -> int:
-    """Return how long the loop's iterations take together."""
-    return int(loop.iterations["operation_ns"].sum())
-
-
-def find_mean(loop: Loop) -> float | None:
-    """Return the mean time of the iterations that the table of parts is about, in ns; None where none is complete."""
-    usual = loop.usual["iteration_ns"]
-    return float(usual.mean()) if len(usual) else None  # type: ignore[arg-type]
-
-
-def _describe_time(loop: Loop) -> str:
-    """Return how long an iteration takes, and over how many that was measured."""
-    mean, spread = find_mean(loop), loop.metrics.iteration_ns
-    if mean is None:
-        return "An iteration was found; no complete one was measured."
-    middle = f", {format_duration(spread.median)} in the middle" if spread and mean > UNEVEN * spread.median else ""
-    return f"An iteration takes {format_duration(mean)} (mean of {loop.usual.height}{middle})."
-
-
-def _describe_loss(headline: Finding, analysis: Analysis) -> str:
-    """Return the headline's title with its cost and its place."""
-    cost, mean = headline.headroom_ns_per_iteration, find_time(headline, analysis)
-    share = f" ({format_ratio(cost / mean)})" if cost and mean else ""
-    costs = f", up to {format_duration(cost)}{share}" if cost else _describe_share(headline)
-    place = describe_location(headline.location or {}, wording_of(analysis))
-    return f"{_within_sentence(headline.title)}{costs}{f', in {place}' if place else ''}."
-
-
-def _describe_share(headline: Finding) -> str:
-    """Return which share of a recording without iterations could be saved, empty where that is not known."""
-    share = headline.evidence.get("share_ratio")
-    return f", up to {format_ratio(float(share))} of the recording" if headline.iterations is None and share else ""
+def _describe_cost(answer: Answer) -> str:
+    """Return what the loss costs and its share of the time that the answer is about."""
+    loss, share = answer.loss, answer.loss_ratio
+    cost = None if loss is None else loss.headroom_ns_per_iteration
+    if loss is not None and loss.rule == "slow-iterations":
+        return f", {format_ratio(share)} of the time of all iterations"
+    if cost:
+        return f", up to {format_duration(cost)}" + (f" ({format_ratio(share)})" if share else "")
+    return f", up to {format_ratio(share)} of the recording" if share else ""
 
 
 def _within_sentence(title: str) -> str:
     """Return a title as it is written within a sentence."""
     return title[:1].lower() + title[1:]
-
-
-def find_time(finding: Finding, analysis: Analysis) -> float | None:
-    """Return the mean iteration time of the loop that a finding is about; None where several fit."""
-    meant = _find_meant(finding, analysis.loops)
-    return find_mean(meant[0]) if len(meant) == 1 else None
 
 
 def describe_location(location: Mapping[str, int | str], words: Wording) -> str:
@@ -161,26 +167,48 @@ def describe_location(location: Mapping[str, int | str], words: Wording) -> str:
     return "" if known is None else f"{words.work if known == 'kernel' else known} {location[known]}"
 
 
-def _describe_masked(analysis: Analysis) -> list[str]:
-    """Return the lines on a large cost that hides another one, so that removing only one of the two saves nothing."""
-    large = [each for each in analysis.findings if "shorter_ns_per_iteration" in each.evidence]
-    if not large:
-        return []
-    share = float(large[0].evidence["share_ratio"] or 0)
-    title = _within_sentence(large[0].title)
-    return [
-        f"No loss can be avoided by itself: {title} ({format_ratio(share)}), but the host launches what follows "
-        "just in time.",
-        f"What to do: both. Launch less (graphs, fused kernels). {SENTENCE.split(large[0].advice)[0]}",
-    ]
+def _describe_masked(analysis: Analysis) -> str:
+    """Return a large cost that hides another one, so that removing only one of the two saves nothing; or nothing."""
+    large = next((each for each in analysis.findings if "shorter_ns_per_iteration" in each.evidence), None)
+    if large is None:
+        return ""
+    share = format_ratio(float(large.evidence["share_ratio"] or 0))
+    return (
+        f"No loss can be avoided by itself: {_within_sentence(large.title)} ({share}), but the host launches what "
+        f"follows just in time. What to do: both. Launch less (graphs, fused kernels). "
+        f"{SENTENCE.split(large.advice)[0]}"
+    )
 
 
-def _describe_health(analysis: Analysis, loop: Loop | None) -> str:
-    """Return the line for a trace in which nothing is wrong, or that does not show it."""
+def _describe_none(answer: Answer, analysis: Analysis) -> str:
+    """Return the line where no loss is named: the cause is not known, or all losses are small."""
     if analysis.unnamed:
-        return "No cause is certain; what no finding explains is listed below, with the reason."
-    if loop is None or loop.parts.is_empty():
-        return "No cause of lost time was found; the tables show where the time goes."
-    means = loop.usual.select(pl.col("compute_ns", "iteration_ns").mean()).row(0)
-    share = (means[0] or 0) / (means[1] or 1)
-    return f"No loss is above its limit: for {format_ratio(share)} of it {wording_of(analysis).computes}."
+        words, part = wording_of(analysis), analysis.unnamed[0]
+        share = words.shares[part.part].format(share=format_ratio(part.share))
+        what = "" if part.part in _list_large(answer) else f": {words.actor} {share} of it"
+        return f"The cause of the largest loss is not known{what}; {part.why}."
+    if answer.loop is None:
+        return "No loss with a known cause takes a tenth of it."
+    return "No loss is above its limit: there is little to gain beside faster computing."
+
+
+def _describe_certainty(answer: Answer, analysis: Analysis) -> str:
+    """Return how sure the answer is, and what would make it surer."""
+    known = []
+    if answer.loop is not None:
+        known.append(f"{format_confidence(answer.loop.confidence)} that these are the iterations")
+    if answer.loss is not None:
+        known.append(f"{format_confidence(answer.loss.confidence)} that this is the loss")
+    more = _advise_recording(answer, analysis)
+    sure = f"Confidence: {', '.join(known)}." if known else ""
+    return " ".join(filter(None, [sure, f"To be surer, {more}." if more else ""]))
+
+
+def _advise_recording(answer: Answer, analysis: Analysis) -> str:
+    """Return what to record for a surer answer, empty where nothing is missing."""
+    loop = answer.loop
+    if loop is None:
+        return RECORD_MORE.get(answer.kind, RECORD_MORE[""])
+    if loop.usual.height < FEW:
+        return RECORD_MORE["loop"]
+    return ""

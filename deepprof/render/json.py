@@ -15,6 +15,7 @@ import msgspec
 from deepprof.metrics.breakdown.costs import mean_parts
 from deepprof.metrics.breakdown.parts import PART_NAMES
 from deepprof.render.anatomy import AnatomyBlock, describe_anatomy
+from deepprof.render.answer import describe_answer
 from deepprof.render.computed import LoopWorkRow, WorkRow, describe_loop_work, describe_recorded_work
 from deepprof.render.ranks import RankBlock, SkewBlock, describe_ranks, describe_skews, list_missing
 from deepprof.render.sharing import SharedDeviceBlock, describe_sharing
@@ -183,6 +184,22 @@ class _UnnamedBlock(msgspec.Struct, frozen=True, kw_only=True):
     why: str
 
 
+class _HeadlineBlock(msgspec.Struct, frozen=True, kw_only=True):
+    """What the first lines of the report say.
+
+    `kind` is what was recorded, `part` what takes most of its time, `part_share` its share; `cause` is the rule of the
+    largest avoidable loss, `share` and `confidence` its own. Null: there is none, or it is not known.
+    """
+
+    kind: str
+    part: str | None
+    part_share: float | None
+    cause: str | None
+    share: float | None
+    confidence: float | None
+    text: list[str]
+
+
 class _ReportBlock(msgspec.Struct, frozen=True, kw_only=True):
     """The whole report."""
 
@@ -191,6 +208,7 @@ class _ReportBlock(msgspec.Struct, frozen=True, kw_only=True):
     trace: _TraceBlock
     loops: list[_LoopBlock]
     no_loop_reason: str | None
+    headline: _HeadlineBlock
     work: list[WorkRow]
     top_work: list[TopWorkBlock]
     ranks: list[RankBlock]
@@ -216,6 +234,7 @@ def report(analysis: Analysis, *, limit: int | None = MAX_FINDINGS) -> _ReportBl
         trace=_describe_traces(analysis),
         loops=[_describe_loop(loop) for loop in analysis.loops],
         no_loop_reason=analysis.no_loop_reason,
+        headline=_describe_headline(analysis),
         work=describe_recorded_work(analysis),
         top_work=describe_top(analysis),
         ranks=describe_ranks(analysis),
@@ -225,6 +244,21 @@ def report(analysis: Analysis, *, limit: int | None = MAX_FINDINGS) -> _ReportBl
         findings=[_describe_finding(finding) for finding in analysis.findings[:limit]],
         unnamed=[_describe_unnamed(left) for left in analysis.unnamed],
         unexamined=[readable(sentence) for sentence in analysis.unexamined],
+    )
+
+
+def _describe_headline(analysis: Analysis) -> _HeadlineBlock:
+    """Return the answer."""
+    answer = analysis.answer
+    part, share = next(iter(answer.parts.items()), (None, None))
+    return _HeadlineBlock(
+        kind=answer.kind,
+        part=part,
+        part_share=_round_share(share),
+        cause=None if answer.loss is None else answer.loss.rule,
+        share=_round_share(answer.loss_ratio),
+        confidence=answer.confidence,
+        text=[readable(line) for line in describe_answer(analysis)],
     )
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
+from deepprof.analysis.answer import choose_loop, find_mean, find_time
 from deepprof.diagnosis.finding import MAX_FINDINGS
 from deepprof.metrics.breakdown.costs import mean_parts
 from deepprof.metrics.breakdown.parts import PART_NAMES
 from deepprof.plurals import counted, verb
 from deepprof.render.anatomy import print_anatomy
-from deepprof.render.answer import choose_loop, describe_location, find_mean, find_time, print_answer
+from deepprof.render.answer import describe_location, print_answer
 from deepprof.render.computed import print_loop_work, print_recorded_work
 from deepprof.render.origin import LOOPS, print_origin
 from deepprof.render.page import TextPage

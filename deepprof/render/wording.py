@@ -47,12 +47,48 @@ CPU_PARTS: Mapping[str, str] = MappingProxyType(
     }
 )
 
+# How sentences state the shares of parts; their subject is the device, or the program.
+GPU_SHARES: Mapping[str, str] = MappingProxyType(
+    {
+        "compute_ns": "computes {share}",
+        "exposed_communication_ns": "only communicates {share}",
+        "exposed_htod_ns": "only copies from the host {share}",
+        "exposed_dtoh_ns": "only copies to the host {share}",
+        "exposed_dtod_ns": "only copies within its memory {share}",
+        "exposed_ptop_ns": "only copies from and to other devices {share}",
+        "exposed_copy_ns": "only copies {share}",
+        "exposed_memset_ns": "only sets memory {share}",
+        "idle_input_ns": "waits for data {share}",
+        "idle_launch_ns": "waits for launches {share}",
+        "idle_sync_ns": "has nothing queued after the host waited for it {share}",
+        "idle_allocator_ns": "waits for memory to be allocated or freed {share}",
+        "idle_first_use_ns": "waits while code is loaded for its first use {share}",
+        "idle_host_ns": "waits for other work of the host {share}",
+        "idle_dependency_ns": "waits with work that needs another stream {share}",
+        "idle_startup_ns": "needs to begin queued work {share}",
+        "idle_shared_ns": "works for another process {share}",
+        "idle_unknown_ns": "is idle for a reason that was not recorded {share}",
+    }
+)
+CPU_SHARES: Mapping[str, str] = MappingProxyType(
+    dict(GPU_SHARES)
+    | {
+        "compute_ns": "runs operators {share}",
+        "exposed_communication_ns": "communicates {share}",
+        "idle_input_ns": "loads data {share}",
+        "idle_launch_ns": "is between operators {share}",
+        "idle_sync_ns": "waits {share}",
+        "idle_host_ns": "does other work {share}",
+        "idle_unknown_ns": "does what was not recorded {share}",
+    }
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Wording:
     """The nouns of a report.
 
-    `work` is what repeats, `lane` what it runs on, `whole` the time that is shown where there is no loop, `computes`
+    `shares` are parts as sentences have them, with `actor` as the subject. `work` is what repeats, `lane` what it runs on, `whole` the time that is shown where there is no loop, `computes`
     what happens where nothing is lost, `mined` the source of iterations without ranges.
     """
 
@@ -63,6 +99,8 @@ class Wording:
     computes: str
     mined: str
     parts: Mapping[str, str]
+    shares: Mapping[str, str]
+    actor: str
 
     def count(self, number: int) -> str:
         """Return `12 kernels` or `12 operators`."""
@@ -86,6 +124,8 @@ GPU = Wording(
     computes="the device computes",
     mined="the kernels and their launches",
     parts=GPU_PARTS,
+    shares=GPU_SHARES,
+    actor="the device",
 )
 CPU = Wording(
     on_cpu=True,
@@ -95,6 +135,8 @@ CPU = Wording(
     computes="operators compute",
     mined="the order of the operators",
     parts=CPU_PARTS,
+    shares=CPU_SHARES,
+    actor="the program",
 )
 
 

@@ -65,7 +65,7 @@ class Outliers:
 
 def find_outliers(loop: Loop) -> Outliers | None:
     """Return the iterations that are clearly slower than those around them, None where too few were recorded."""
-    usual = loop.usual
+    usual = loop.measured
     if usual.height < MIN_OUTLIER_ITERATIONS:
         return None
     times = usual["iteration_ns"].to_numpy().astype(np.float64)
@@ -148,7 +148,7 @@ def split_cycles(loop: Loop, outliers: Outliers) -> tuple[Outliers, Outliers, in
     none: npt.NDArray[np.bool_] = np.zeros(outliers.rows.height, bool)
     for cycle in loop.cycles:
         every = int(cycle["every"])
-        inside = _on_beat(loop.usual["index"].to_numpy(), outliers.rows["index"].to_numpy(), every)
+        inside = _on_beat(loop.measured["index"].to_numpy(), outliers.rows["index"].to_numpy(), every)
         if inside is not None:
             return outliers.among(~inside), outliers.among(inside), every
     return outliers, outliers.among(none), None

@@ -18,7 +18,7 @@ CRITICAL = 0.3  # of the time of all iterations together
 COMMON_CAUSE_SHARE = 0.5  # least share of the additional time for a cause to be the common one
 NAMED = 6  # slow iterations that the summary lists
 SEEN = {1: 0.5, 2: 0.75}  # confidence that so many slow iterations are typical of the job; more: 0.9
-CHANCE = 1  # a single slow iteration is reported as info
+CHANCE = 1  # a single slow iteration is a remark, unless it takes as much of the time as a critical loss
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,8 @@ def _share_of(cause: _SlowCause, outliers: Outliers) -> float:
 
 def severity(outliers: Outliers, cause: _SlowCause) -> Severity:
     """Return how bad the loss is; the profiler's own cost is not the job's fault."""
-    if cause is RECORDER or outliers.rows.height <= CHANCE or outliers.share < WARNING:
+    least = CRITICAL if outliers.rows.height <= CHANCE else WARNING
+    if cause is RECORDER or outliers.share < least:
         return "info"
     return "critical" if outliers.share >= CRITICAL else "warning"
 
@@ -177,7 +178,7 @@ def _describe(loop: Loop, trace: Trace, outliers: Outliers, known: _SlowCause | 
         **loop.place,
         iterations=(int(rows["index"][0]), int(rows["index"][-1])),
         location=place,
-        parts=_claim_parts(outliers),
+        parts=_claim_parts(loop, outliers),
     )
 
 
@@ -200,14 +201,15 @@ def _describe_cycle(loop: Loop, outliers: Outliers, every: int) -> Finding:
         confidence=round(loop.confidence * 0.9, 3),
         **loop.place,
         iterations=(int(outliers.rows["index"][0]), int(outliers.rows["index"][-1])),
-        parts=_claim_parts(outliers),
+        parts=_claim_parts(loop, outliers),
     )
 
 
-def _claim_parts(outliers: Outliers) -> dict[str, int]:
-    """Return the additional time by part, per iteration; together at most that time."""
-    grown = {part: float(outliers.rows[part].clip(lower_bound=0).sum()) for part in PART_NAMES}
-    scale = min(1.0, outliers.extra_ns / max(1.0, sum(grown.values()))) / max(1, outliers.iterations)
+def _claim_parts(loop: Loop, outliers: Outliers) -> dict[str, int]:
+    """Return the additional time by part, per usual iteration, of which stalls are none; together at most that time."""
+    usual = outliers.among(outliers.rows["index"].is_in(loop.usual["index"].implode()).to_numpy())
+    grown = {part: float(usual.rows[part].clip(lower_bound=0).sum()) for part in PART_NAMES}
+    scale = min(1.0, usual.extra_ns / max(1.0, sum(grown.values()))) / max(1, loop.usual.height)
     return {part: round(ns * scale) for part, ns in grown.items() if round(ns * scale)}
 
 

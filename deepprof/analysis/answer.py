@@ -1,0 +1,172 @@
+"""What a recording is, what takes most of its time, and the largest loss that can be avoided: the report's answer.
+
+Every recording gets one. Shares are of a usual iteration, of a marked step, or of the time that the devices' recordings
+span; a stall is an iteration far from the usual ones, and its share is that of all iterations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import polars as pl
+
+from deepprof.diagnosis.finding import Finding
+from deepprof.metrics.breakdown.costs import mean_parts
+from deepprof.metrics.breakdown.parts import PART_NAMES
+from deepprof.metrics.loop import Loop
+
+if TYPE_CHECKING:
+    from deepprof.analysis.result import Analysis, WorkWithoutLoop
+
+Kind = Literal["training loop", "loop", "marked step", "start-up", "benchmark", "single pass", "recording", "no work"]
+
+TRAINING = ("backward", "optimizer")  # stages, and the category of kernels, that only training has
+STARTING = ("idle_first_use_ns", "idle_allocator_ns")  # what the first calls of a process wait for
+LEAST_STARTING = 0.3  # of a recording
+FEW_KERNELS = 2  # names of kernels that a benchmark runs again and again
+MOST_CALLS = 0.8  # of all kernels are of these
+LEAST_CALLS = 10
+LEAST_WITHOUT_LOOP = 0.1  # of a recording: a smaller loss is not named as that of a recording without iterations
+OF_RECORDING = "capture-incomplete"  # concerns the recording, not the job
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Answer:
+    """The answer to what was recorded and what to do.
+
+    `whole_ns` is the mean usual iteration, the marked step or the devices' span; `parts` are the shares of it, by part
+    of the time, the largest first. `loss` is the finding on the largest avoidable loss, and `loss_ratio` its share;
+    None where there is none. `loop` is the loop that this is about, None without one.
+    """
+
+    kind: Kind
+    whole_ns: float
+    parts: Mapping[str, float]
+    loss: Finding | None
+    loss_ratio: float | None
+    loop: Loop | None
+
+    @property
+    def confidence(self) -> float | None:
+        """The confidence in the loss, or else in the iterations; None where the figures are all that is said."""
+        if self.loss is not None:
+            return self.loss.confidence
+        return None if self.loop is None else self.loop.confidence
+
+
+def find_answer(analysis: Analysis) -> Answer:
+    """Return the answer of an analysis."""
+    loop, loss = choose_loop(analysis), find_loss(analysis)
+    if loop is not None:
+        parts, whole_ns = mean_parts(loop), find_mean(loop) or 0.0
+        kind: Kind = "training loop" if _trains(analysis, loop) else "loop"
+    else:
+        kind, parts = _measure_without_loop(analysis)
+        whole_ns = sum(parts.values())
+    return Answer(
+        kind=kind,
+        whole_ns=whole_ns,
+        parts=_share(parts),
+        loss=loss,
+        loss_ratio=None if loss is None else _find_share(loss, analysis),
+        loop=loop,
+    )
+
+
+def find_loss(analysis: Analysis) -> Finding | None:
+    """Return the finding on the largest avoidable loss; of a recording without loops also one that is a remark there.
+
+    Without iterations it is not known whether the job always loses that, only that this recording did.
+    """
+    if analysis.headline is not None or analysis.loops:
+        return analysis.headline
+    causes = (each for each in analysis.findings if each.caused_by is None and each.rule != OF_RECORDING)
+    return next((each for each in causes if _share_of(each) >= LEAST_WITHOUT_LOOP), None)
+
+
+def _share_of(finding: Finding) -> float:
+    """Return the share that a finding states itself."""
+    return float(finding.evidence.get("share_ratio") or 0.0)
+
+
+def _find_share(finding: Finding, analysis: Analysis) -> float | None:
+    """Return the share of a loss in an iteration, or in what it is a loss of; None where it is not known."""
+    if finding.rule == "slow-iterations" or finding.headroom_ns_per_iteration is None:
+        return _share_of(finding) or None
+    mean = find_time(finding, analysis)
+    return min(1.0, finding.headroom_ns_per_iteration / mean) if mean else _share_of(finding) or None
+
+
+def _share(parts: Mapping[str, float]) -> dict[str, float]:
+    """Return the parts as shares of their sum, the largest first."""
+    whole = sum(parts.values())
+    known = {part: ns / whole for part, ns in parts.items() if ns > 0 and whole > 0}
+    return dict(sorted(known.items(), key=lambda each: -each[1]))
+
+
+def _trains(analysis: Analysis, loop: Loop) -> bool:
+    """Return whether iterations compute gradients or update a model."""
+    kinds = set() if loop.work is None else set(loop.work.table["category"].cast(pl.String))
+    stages = set() if loop.anatomy is None else set(loop.anatomy.stages["stage"].cast(pl.String))
+    return bool((kinds | stages) & set(TRAINING))
+
+
+def _measure_without_loop(analysis: Analysis) -> tuple[Kind, Mapping[str, float]]:
+    """Return what was recorded where no iteration repeats, and the time of each part."""
+    step = next((each for each in analysis.steps if each.single == "marked step"), None)
+    if step is not None:
+        return "marked step", mean_parts(step)
+    totals = {name: float(analysis.breakdown[name].sum()) for name in PART_NAMES}
+    whole = sum(totals.values())
+    if not whole:
+        return "no work", {}
+    if sum(totals[part] for part in STARTING) >= LEAST_STARTING * whole:
+        return "start-up", totals
+    longest = max(analysis.stretches, key=lambda each: each.top.mean_ns, default=None)
+    return ("benchmark" if longest is not None and _repeats_few(longest) else "recording"), totals
+
+
+def _repeats_few(stretch: WorkWithoutLoop) -> bool:
+    """Return whether nearly all kernels are calls of one or two."""
+    calls = np.sort(stretch.top.kernels["calls"].to_numpy())[::-1]
+    return bool(calls.sum() >= LEAST_CALLS and calls[:FEW_KERNELS].sum() >= MOST_CALLS * calls.sum())
+
+
+def choose_loop(analysis: Analysis) -> Loop | None:
+    """Return the loop that the headline is about, or else the one that takes most of the time."""
+    headline = analysis.headline
+    about = find_meant(headline, analysis.loops) if headline is not None and headline.stream is not None else []
+    return max(about or analysis.loops, key=_time_of, default=None)
+
+
+def find_meant(finding: Finding, loops: Iterable[Loop]) -> list[Loop]:
+    """Return the loops that a finding may be about: of several on one stream, those with its mean iteration time."""
+    wanted, spoken = (finding.rank, finding.device, finding.stream), finding.evidence.get("iteration_ns")
+    there = [loop for loop in loops if matches(wanted, (loop.rank, loop.device, loop.stream))]
+    exact = [loop for loop in there if round(find_mean(loop) or 0) == spoken]
+    return exact if len(there) > 1 and exact else there
+
+
+def matches(wanted: Iterable[int | None], place: Iterable[int]) -> bool:
+    """Return whether `place` is as wanted, where None is any."""
+    return all(want in {None, have} for want, have in zip(wanted, place, strict=True))
+
+
+def _time_of(loop: Loop) -> int:
+    """Return how long the loop's iterations take together."""
+    return int(loop.iterations["operation_ns"].sum())
+
+
+def find_mean(loop: Loop) -> float | None:
+    """Return the mean time of the iterations that the table of parts is about, in ns; None where none is complete."""
+    usual = loop.usual["iteration_ns"]
+    return float(usual.mean()) if len(usual) else None  # type: ignore[arg-type]
+
+
+def find_time(finding: Finding, analysis: Analysis) -> float | None:
+    """Return the mean time of the loop, or the time of the step, that a finding is about; None where several fit."""
+    meant = find_meant(finding, analysis.loops or analysis.steps)
+    return find_mean(meant[0]) if len(meant) == 1 else None
