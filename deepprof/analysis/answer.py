@@ -60,15 +60,10 @@ class Answer:
 def find_answer(analysis: Analysis) -> Answer:
     """Return the answer of an analysis."""
     loop, loss = choose_loop(analysis), find_loss(analysis)
-    if loop is not None:
-        parts, whole_ns = mean_parts(loop), find_mean(loop) or 0.0
-        kind: Kind = "training loop" if _trains(analysis, loop) else "loop"
-    else:
-        kind, parts = _measure_without_loop(analysis)
-        whole_ns = sum(parts.values())
+    kind, parts = _measure_without_loop(analysis) if loop is None else _measure_loop(loop)
     return Answer(
         kind=kind,
-        whole_ns=whole_ns,
+        whole_ns=sum(parts.values()) if loop is None else find_mean(loop) or 0.0,
         parts=_share(parts),
         loss=loss,
         loss_ratio=None if loss is None else _find_share(loss, analysis),
@@ -107,11 +102,11 @@ def _share(parts: Mapping[str, float]) -> dict[str, float]:
     return dict(sorted(known.items(), key=lambda each: -each[1]))
 
 
-def _trains(analysis: Analysis, loop: Loop) -> bool:
-    """Return whether iterations compute gradients or update a model."""
+def _measure_loop(loop: Loop) -> tuple[Kind, Mapping[str, float]]:
+    """Return whether iterations compute gradients or update a model, and the mean time of each part of one."""
     kinds = set() if loop.work is None else set(loop.work.table["category"].cast(pl.String))
     stages = set() if loop.anatomy is None else set(loop.anatomy.stages["stage"].cast(pl.String))
-    return bool((kinds | stages) & set(TRAINING))
+    return "training loop" if (kinds | stages) & set(TRAINING) else "loop", mean_parts(loop)
 
 
 def _measure_without_loop(analysis: Analysis) -> tuple[Kind, Mapping[str, float]]:

@@ -88,15 +88,14 @@ CPU_SHARES: Mapping[str, str] = MappingProxyType(
 class Wording:
     """The nouns of a report.
 
-    `shares` are parts as sentences have them, with `actor` as the subject. `work` is what repeats, `lane` what it runs on, `whole` the time that is shown where there is no loop, `computes`
-    what happens where nothing is lost, `mined` the source of iterations without ranges.
+    `shares` are parts as sentences have them, with `actor` as the subject. `work` is what repeats, `lane` what it runs
+    on, `whole` the time that is shown where there is no loop, `mined` the source of iterations without ranges.
     """
 
     on_cpu: bool
     work: str
     lane: str
     whole: str
-    computes: str
     mined: str
     parts: Mapping[str, str]
     shares: Mapping[str, str]
@@ -121,7 +120,6 @@ GPU = Wording(
     work="kernel",
     lane="stream",
     whole="the devices' time",
-    computes="the device computes",
     mined="the kernels and their launches",
     parts=GPU_PARTS,
     shares=GPU_SHARES,
@@ -132,7 +130,6 @@ CPU = Wording(
     work="operator",
     lane="thread",
     whole="the thread's time",
-    computes="operators compute",
     mined="the order of the operators",
     parts=CPU_PARTS,
     shares=CPU_SHARES,
