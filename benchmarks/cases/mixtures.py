@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from random import Random
 
+from benchmarks.cases.planted import PLANTED, KernelMistakes
 from deepprof.simulation.host_problems import LAUNCH_NS, draw_loading
 from deepprof.simulation.kernels import name_elementwise, name_gemm
 from deepprof.simulation.machine import DEVICE_BYTES_PER_NS
@@ -38,6 +39,7 @@ RULES = {  # by the mistake it is about
     "scores": "unfused-attention",
     "chains": "elementwise-chains",
     "turns": "layout-conversions",
+    **{name: each.rule for name, each in PLANTED.items()},
 }
 CALL_NS = 250_000  # of a cudaFree or cudaMalloc of a large block
 FREE, MALLOC = (Call(name, CALL_NS, drains=True) for name in ("cudaFree", "cudaMalloc"))
@@ -69,7 +71,7 @@ def is_product(kernel: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Mistakes:
+class Mistakes(KernelMistakes):
     """How much of the device's computing time each mistake costs; 0 is none. The loss is read in every iteration.
 
     `data`: the main thread makes the batch. `logs`: Python without a name. `copies`: a large batch, pinned, on the
@@ -80,7 +82,7 @@ class Mistakes:
     host walks, longer every time. `slower`: kernels take longer from half of the capture on. These four are means
     over all iterations. `floats`: products run in float32 on ordinary units, and so much longer. `scores`: attention
     writes its scores, whose softmax takes that long, where the model has attention. `chains`: as many single operators
-    as products, four in a row. `turns`: a conversion of layout in front of each product.
+    as products, four in a row. `turns`: a conversion of layout in front of each product. The others are those of `KernelMistakes`.
     """
 
     data: float = 0.0
@@ -100,6 +102,11 @@ class Mistakes:
     scores: float = 0.0
     chains: float = 0.0
     turns: float = 0.0
+
+    def without(self, name: str) -> Mistakes:
+        """Return these mistakes without one: its work is gone, or put right where it has to be done."""
+        keeps = name in PLANTED and PLANTED[name].right
+        return replace(self, put_right=self.put_right | {name}) if keeps else replace(self, **{name: 0.0})
 
     def plan(self, request: SimulationRequest) -> RankPlan:
         """Return the program."""
@@ -121,7 +128,7 @@ class Mistakes:
         wide = self.find_products(model, whole)
         return RankPlan(
             build=lambda i: self.slow_down(
-                self.surround(self.write_out(training.build(i), *wide), model), i, request.iterations
+                self.plant(self.surround(self.write_out(training.build(i), *wide), model), model), i, request.iterations
             ),
             pace=max(1.0, pace),
         )

@@ -27,6 +27,17 @@ LIMITS = {  # shares of an iteration that are worth a word, as docs/diagnosis.md
     "unfused-attention": 0.05,
     "elementwise-chains": 0.15,
     "layout-conversions": 0.08,
+    "repeated-casts": 0.1,
+    "unfused-optimizer": 0.15,
+    "padding-waste": 0.1,
+    "embedding-bound": 0.15,
+    "normalization-bound": 0.08,
+    "unfused-dropout": 0.1,
+    "small-grids": 0.15,
+    "double-precision": 0.08,
+    "older-attention": 0.15,
+    "fallback-kernels": 0.08,
+    "unfused-loss": 0.15,
 }
 ABOVE, BELOW = 1.7, 0.6  # times the limit: between them it is a matter of taste
 AS_GOOD = 1.5  # times as large: two mistakes of about one size
