@@ -1,4 +1,4 @@
-"""Mistakes of what kernels compute, each with a size: the kernels that show it, and those of the same work put right."""
+"""Mistakes of what kernels compute, each with a size: the kernels that show it, and those of the same work done well."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from deepprof.simulation.kernels import COPY, OPTIMIZER, SORT, name_elementwise
 from deepprof.simulation.models import ADAM, SimulatedModel
 from deepprof.simulation.steps import Launch, Open, Step
 
-__all__ = ["PLANTED", "KernelMistakes", "Planted", "needs_device", "put_on_device"]
+__all__ = ["PLANTED", "KernelMistakes", "Planted", "put_on_device"]
 
 USUAL_DEVICE = "NVIDIA A100-SXM4-80GB"  # that of the simulation
 H100, GEFORCE = "NVIDIA H100 80GB HBM3", "NVIDIA GeForce RTX 3090"
@@ -41,6 +41,12 @@ BATCH_NORM_INPUT = (
     "void at::native::batch_norm_transform_input_kernel<float, float, float, true, int>("
     "at::GenericPackedTensorAccessor<float const, 3ul, at::RestrictPtrTraits, int>, "
     "at::GenericPackedTensorAccessor<float, 3ul, at::RestrictPtrTraits, int>, float)"
+)
+BATCH_NORM_BACKWARD = (
+    "void at::native::batch_norm_backward_kernel<float, float, float, int>("
+    "at::GenericPackedTensorAccessor<float const, 3ul, at::DefaultPtrTraits, int>, "
+    "at::GenericPackedTensorAccessor<float const, 3ul, at::DefaultPtrTraits, int>, "
+    "at::GenericPackedTensorAccessor<float, 3ul, at::DefaultPtrTraits, int>, bool, float)"
 )
 UNIFORM = (
     "void at::native::(anonymous namespace)::distribution_elementwise_grid_stride_kernel<float, 4, "
@@ -132,7 +138,11 @@ PLANTED: Mapping[str, Planted] = MappingProxyType(
         ),
         "norms": Planted(
             "normalization-bound",
-            (("aten::native_batch_norm", BATCH_NORM, 0.5), ("aten::native_batch_norm", BATCH_NORM_INPUT, 0.5)),
+            (
+                ("aten::native_batch_norm", BATCH_NORM, 0.3),
+                ("aten::native_batch_norm", BATCH_NORM_INPUT, 0.2),
+                ("aten::native_batch_norm_backward", BATCH_NORM_BACKWARD, 0.5),
+            ),
             (("aten::cudnn_batch_norm", convnet.NORM, 1.0),),
             kept=0.5,
         ),
@@ -222,7 +232,8 @@ class KernelMistakes:
     @property
     def device(self) -> str:
         """The name of the device, which some of the mistakes need."""
-        return next((PLANTED[name].device for name in self.planted if needs_device(name)), USUAL_DEVICE)
+        devices = (PLANTED[name].device for name in self.planted)
+        return next((device for device in devices if device != USUAL_DEVICE), USUAL_DEVICE)
 
     @property
     def blocks(self) -> dict[str, int]:
@@ -242,17 +253,18 @@ class KernelMistakes:
 
     def group(self, model: SimulatedModel) -> dict[Place | None, _Group]:
         """Return what is planted at each kind of place; mistakes take places in front of products by turns."""
-        called = {name: PLANTED[name].place for name in self.planted}
-        return {
-            place: self.share_out(place, [n for n in called if called[n] == place], model) for place in called.values()
-        }
+        names: dict[Place | None, list[str]] = {}
+        for name in self.planted:
+            names.setdefault(PLANTED[name].place, []).append(name)
+        return {place: self.share_out(called, model) for place, called in names.items()}
 
-    def share_out(self, place: Place, names: list[str], model: SimulatedModel) -> _Group:
-        """Return what the mistakes of these names plant at the places called `place`."""
-        places = max(1, count_products(model) // len(names)) if place == "products" else 1
+    def share_out(self, names: list[str], model: SimulatedModel) -> _Group:
+        """Return what the mistakes of these names plant at the one kind of place that they have."""
+        many = PLANTED[names[0]].place == "products"
+        places = max(1, count_products(model) // len(names)) if many else 1
         sizes = ((PLANTED[name], self.planted[name] * model.device_ns, name in self.put_right) for name in names)
         lots = tuple(each.list_kernels(lost_ns, places, right=right) for each, lost_ns, right in sizes)
-        return _Group(lots, places if place == "products" else None)
+        return _Group(lots, places if many else None)
 
 
 @dataclass(frozen=True)
@@ -282,11 +294,6 @@ class _Group:
 def _is_due(number: int, used: int, places: int) -> bool:
     """Return whether place `number` is one of `used` that are spread evenly over so many."""
     return number < places and (number + 1) * used // places > number * used // places
-
-
-def needs_device(name: str) -> bool:
-    """Return whether a mistake shows on one kind of device alone."""
-    return name in PLANTED and PLANTED[name].device != USUAL_DEVICE
 
 
 def count_products(model: SimulatedModel) -> int:

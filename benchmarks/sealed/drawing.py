@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
 from random import Random
 from typing import TypeVar
 
 from benchmarks.cases.mixtures import RULES, Mistakes
-from benchmarks.cases.planted import PLANTED, needs_device
+from benchmarks.cases.planted import PLANTED
 from benchmarks.cases.played import Job, NoisyMachine
 from benchmarks.sealed.truth import Truth, find_truth
 from deepprof.simulation.machine import Machine
@@ -45,6 +46,10 @@ SERIES = ("rarely", "growth", "slower")  # what needs many iterations
 NAMED = ("floats", "scores", "chains", "turns", *PLANTED)  # what only the names of PyTorch's kernels show
 WAITING = tuple(name for name in STRONG if name not in NAMED)
 FAMILIES = {WAITING: 13, NAMED: 4}  # with their weights: other frameworks' jobs have mistakes of waiting alone
+APART = (  # what cannot be together: there is one loader, and one device
+    *({"data", "often"}, {"data", "rarely"}),
+    *({"older", "doubles"}, {"floats", "doubles"}),
+)
 ITERATIONS, LONG = (12, 26), (24, 40)
 ATTEMPTS = 30
 
@@ -89,7 +94,8 @@ def draw_once(random: Random, seed: str, number: int) -> Drawn:
     job = Job(mistakes.plan, iterations, seed, machine)
     without = {name: replace(job, plan=mistakes.without(name).plan) for name in planted}
     bend = random.choice((0.0, 0.0, 0.1, 0.2))
-    truth = find_truth(job, without, {name: RULES[name] for name in planted}, missing)
+    bare = replace(job, plan=reduce(Mistakes.without, planted, mistakes).plan)
+    truth = find_truth(job, without, bare, {name: RULES[name] for name in planted}, missing)
     return Drawn(number, kind, flavour, random.random() < 0.4, missing, mistakes, job, cut, bend, truth)
 
 
@@ -113,9 +119,7 @@ def draw_names(random: Random, many: int) -> list[str]:
     while len(names) < many:
         name = random.choice(pick(random, FAMILIES))
         names += [] if name in names else [name]
-    one_loader = {"data", "often"} <= set(names) or {"data", "rarely"} <= set(names)
-    one_device = all(map(needs_device, names))
-    return names[:1] if one_loader or one_device else names
+    return names[:1] if any(pair <= set(names) for pair in APART) else names
 
 
 def pick(random: Random, weights: Mapping[T, int]) -> T:
