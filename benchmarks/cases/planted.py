@@ -1,4 +1,4 @@
-"""Mistakes of what kernels compute, each with a size: the kernels that show it, and those of the same work done well."""
+"""Mistakes of what kernels compute, each with a size: the kernels that show it, and those of the work done well."""
 
 from __future__ import annotations
 
