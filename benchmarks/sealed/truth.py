@@ -68,7 +68,7 @@ UNNAMED = {  # where nothing says that data is loaded
 
 @dataclass(frozen=True)
 class Truth:
-    """The best headline, those that are as true, and whether the loss is out of the grey zone.
+    """The best headline, those that are as true, and whether the loss is out of the grey zone and hides no other.
 
     `shares` is what the iteration would save without each mistake; `starts` are the true iterations' first kernels in
     nanoseconds since the capture's clock began, with the one after the last, `kernels` how many the usual one has.
@@ -88,9 +88,9 @@ def find_truth(job: Job, without: Mapping[str, Job], bare: Job, rules: Mapping[s
     whole = mean_ns(starts)
     shares = {name: 1 - mean_ns(play_starts(other)[0]) / whole for name, other in without.items()}
     ahead = {name: LASTS.get(name, 1) * share for name, share in shares.items()}
-    apart = sum(shares.values()) >= APART * (1 - mean_ns(play_starts(bare)[0]) / whole)
+    hidden = len(shares) > 1 and sum(shares.values()) < APART * (1 - mean_ns(play_starts(bare)[0]) / whole)
     label, also, clear = judge_shares(ahead, rules, missing)
-    return Truth(label, also, clear and apart, shares, tuple(starts), sorted(lengths)[len(lengths) // 2])
+    return Truth(label, also, clear and not hidden, shares, tuple(starts), sorted(lengths)[len(lengths) // 2])
 
 
 def judge_shares(
