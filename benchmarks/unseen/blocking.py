@@ -41,7 +41,7 @@ def long_copy_call(random: Random, disturbed: bool) -> Sketch:
 def slow_launch(random: Random, disturbed: bool) -> Sketch:
     """Draw a loop in which one launch call of each iteration takes milliseconds."""
     job, recorder = draw_blocked(random, training=random.random() < 0.7)
-    slow = total(job.model) * random.uniform(0.8, 1.6)
+    slow = total(job.model) * random.uniform(1.1, 2)
     count = random.randint(8, 25)
     job = replace(job, habit=replace(job.habit, slow_ns=slow)) if disturbed else job
     return as_loop("slow launch call", job, recorder, job.maker.loop(job.model, job.habit, count), count)
@@ -60,12 +60,13 @@ def late_hand_over(random: Random, disturbed: bool) -> Sketch:
 
 def autograd_thread(random: Random, disturbed: bool) -> Sketch:
     """Draw training whose main thread waits while autograd's thread launches; its twin's kernels are short for that."""
-    job, recorder = draw_blocked(random, training=True, flavour=random.choice(("pytorch", "amd")))
+    job = draw_job(random, (40, 120), training=True, flavour=random.choice(("pytorch", "amd")))
+    recorder = with_host(draw_recorder(random, job.maker.flavour, ("operators", "ranges", "calls")))
     if disturbed:
         mean = total(job.model) / len(job.model.kernels)
-        factor = launch_cost(job.maker) * random.uniform(0.25, 0.6) / mean
-        backward = tuple(k._replace(ns=max(1_300, round(k.ns * factor))) for k in job.model.backward * 3)
-        job = replace(job, model=replace(job.model, backward=backward))
+        short = job.model.scaled(launch_cost(job.maker) * random.uniform(0.25, 0.6) / mean)
+        forward = job.model.scaled(launch_cost(job.maker) / mean).forward
+        job = replace(job, model=replace(short, forward=forward, backward=short.backward * 3))
     count = random.randint(8, 20)
     sketch = as_loop("autograd's thread", job, recorder, job.maker.loop(job.model, job.habit, count), count)
     return replace(sketch, spoken=(OTHER_THREAD, LAUNCHING) if disturbed else ())
@@ -74,7 +75,7 @@ def autograd_thread(random: Random, disturbed: bool) -> Sketch:
 def lock_held(random: Random, disturbed: bool) -> Sketch:
     """Draw a loop whose main thread waits for a lock that another thread holds in each iteration."""
     job, recorder = draw_blocked(random, training=random.random() < 0.6)
-    held = total(job.model) * random.uniform(0.8, 1.6)
+    held = total(job.model) * random.uniform(1.1, 2)
     job = replace(job, habit=replace(job.habit, lock_ns=held)) if disturbed else job
     count = random.randint(8, 25)
     sketch = as_loop("lock", job, recorder, job.maker.loop(job.model, job.habit, count), count)

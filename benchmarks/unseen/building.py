@@ -178,7 +178,9 @@ class Maker:
         update = self.launches(model.update)
         eager = self.flavour in ("pytorch", "amd")
         steps += [Open(OPTIMIZERS[0]), *update, Close()] if update and eager else update
-        return self.delay(steps, habit)
+        delayed = self.delay(steps, habit)
+        traced = self.flavour == "xla"
+        return [Open("PjitFunction(train_step)", operator=True), *delayed, Close()] if traced else delayed
 
     def delay(self, steps: list[Step], habit: Habit) -> list[Step]:
         """Return the steps with launches whose call is slow, or that are handed over late."""

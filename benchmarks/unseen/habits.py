@@ -41,6 +41,7 @@ MISTAKES = (
     *(DATA_LOADING, HOST_WORK, LAUNCHING, SYNCHRONIZATION, BLOCKED_CALL, OTHER_THREAD),
     *(ALLOCATION, COPY_TO_DEVICE, COPY_TO_HOST, COPY_WITHIN),
 )
+SHORT = {LAUNCHING: (0.2, 0.65), SYNCHRONIZATION: (1.3, 2.5)}  # kernels, in times what a launch costs
 SHOWN: tuple[Shown, ...] = ("nothing", "nothing", "range", "operator", "frame")
 HOST_NAMES = {
     "nothing": "",
@@ -104,10 +105,12 @@ def kind_of(job: Job, recorder: Recorder) -> tuple[str, tuple[str, ...]]:
 
 def disturb(random: Random, job: Job, name: str) -> Job:
     """Return the job with a mistake that costs much."""
-    if name == LAUNCHING:
+    if name in SHORT:
         mean = total(job.model) / len(job.model.kernels)
-        short = launch_cost(job.maker) * random.uniform(0.2, 0.65)
-        return replace(job, model=job.model.scaled(short / mean), habit=replace(job.habit, input_nbytes=64))
+        short = launch_cost(job.maker) * random.uniform(*SHORT[name])
+        job = replace(job, model=job.model.scaled(short / mean), habit=replace(job.habit, input_nbytes=64))
+    if name == LAUNCHING:
+        return job
     changed = CHANGES[name](random, float(total(job.model)))
     return replace(job, habit=replace(job.habit, **changed))  # type: ignore[arg-type]
 
@@ -115,33 +118,33 @@ def disturb(random: Random, job: Job, name: str) -> Job:
 def slow_host(random: Random, ns: float) -> dict[str, object]:
     """Return work of the host beside the model, which recorders see or do not."""
     shown = random.choice(SHOWN)
-    return {"host_ns": ns * random.uniform(0.7, 2), "host_shown": shown, "host_name": HOST_NAMES[shown]}
+    return {"host_ns": ns * random.uniform(1.1, 2.2), "host_shown": shown, "host_name": HOST_NAMES[shown]}
 
 
 def load_slowly(random: Random, ns: float) -> dict[str, object]:
     """Return a loader that is too slow."""
-    return {"loader_ns": ns * random.uniform(0.7, 2)}
+    return {"loader_ns": ns * random.uniform(1.1, 2.2)}
 
 
 def read_often(random: Random, ns: float) -> dict[str, object]:
     """Return reads of values all along."""
-    return {"reads_each": random.randint(2, 6)}
+    return {"reads_each": random.randint(1, 3)}
 
 
 def block(random: Random, ns: float) -> dict[str, object]:
     """Return a launch whose call takes far too long."""
-    return {"slow_ns": ns * random.uniform(0.7, 1.5)}
+    return {"slow_ns": ns * random.uniform(1.1, 1.8)}
 
 
 def lock(random: Random, ns: float) -> dict[str, object]:
     """Return a lock that another thread holds."""
-    return {"lock_ns": ns * random.uniform(0.7, 1.5)}
+    return {"lock_ns": ns * random.uniform(1.1, 1.8)}
 
 
 def allocate(random: Random, ns: float) -> dict[str, object]:
     """Return calls that allocate memory of the device."""
     count = random.randint(2, 8)
-    return {"allocations": count, "allocation_ns": ns * random.uniform(0.7, 1.5) / count}
+    return {"allocations": count, "allocation_ns": ns * random.uniform(1.1, 1.8) / count}
 
 
 def send(random: Random, ns: float) -> dict[str, object]:

@@ -10,7 +10,7 @@ from benchmarks.unseen.building import flatten, launch_cost, total
 from benchmarks.unseen.habits import MISTAKES, Job, disturb, draw_job, draw_recorder, kind_of
 from benchmarks.unseen.names import FLAVOURS
 from benchmarks.unseen.sketch import FULL, Recorder, Sketch
-from benchmarks.unseen.steps import Close, Mark, Open, Program, Shown, Step, Sync, Work
+from benchmarks.unseen.steps import Close, Mark, Open, Program, Replay, Shown, Step, Sync, Work
 from benchmarks.unseen.vocabulary import (
     BENCHMARK,
     COPY_TO_DEVICE,
@@ -24,7 +24,17 @@ from benchmarks.unseen.vocabulary import (
     SYNCHRONIZATION,
 )
 
-__all__ = ["copies_only", "frameworks", "half_marked", "micro_batches", "one_marker", "plain", "stalled", "waiting"]
+__all__ = [
+    "copies_only",
+    "frameworks",
+    "graph_decode",
+    "half_marked",
+    "micro_batches",
+    "one_marker",
+    "plain",
+    "stalled",
+    "waiting",
+]
 
 STALLS: tuple[tuple[Shown, str], ...] = (
     ("nothing", ""),
@@ -32,6 +42,7 @@ STALLS: tuple[tuple[Shown, str], ...] = (
     ("system", "fsync"),
     ("loader", "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"),
 )
+MOST_KERNELS = 3_000
 EDGES = ("nothing", "loading", "decoder", "profiler")
 
 
@@ -78,12 +89,12 @@ def copies_only(random: Random, disturbed: bool) -> Sketch:
     job = draw_job(random, (10, 11), flavour=random.choice(("native", "pytorch")))
     recorder = draw_recorder(random, job.maker.flavour, ())
     count, nbytes = random.randint(10, 60), random.randint(2_000_000, 60_000_000)
-    pinned = random.random() < 0.6
+    pinned, back, slowness = random.random() < 0.6, random.choice((1, 2, 3)), random.uniform(0.05, 0.15)
     parts: list[list[Step]] = []
     for _ in range(count):
         first = job.maker.copy("HtoD", nbytes, pinned=pinned)
-        second = job.maker.copy("DtoH", nbytes // random.choice((1, 2, 3)), pinned=pinned)
-        pack: list[Step] = [Sync(), Work(job.maker.vary(nbytes * random.uniform(0.05, 0.15)), "pack", "range")]
+        second = job.maker.copy("DtoH", nbytes // back, pinned=pinned)
+        pack: list[Step] = [Sync(), Work(job.maker.vary(nbytes * slowness), "pack", "range")]
         parts.append([Mark(), *(pack if disturbed else []), first, second])
     sketch = as_loop("copies only", job, recorder, parts, count)
     return replace(sketch, kind=LOOP, also=(BENCHMARK,), spoken=(NOTHING, COPY_TO_DEVICE, COPY_TO_HOST))
@@ -91,7 +102,8 @@ def copies_only(random: Random, disturbed: bool) -> Sketch:
 
 def stalled(random: Random, disturbed: bool) -> Sketch:
     """Draw a loop with one long stall or three, which may have another small mistake."""
-    job = draw_job(random, (40, 120), training=True)
+    job = draw_job(random, (24, 70), training=True)
+    job = replace(job, model=job.model.scaled(random.uniform(1, 15)))
     recorder = draw_recorder(random, job.maker.flavour)
     count = random.randint(20, 60)
     if random.random() < 0.4:
@@ -118,6 +130,23 @@ def waiting(random: Random, disturbed: bool) -> Sketch:
     return as_loop("waits for results", job, recorder, parts, count)
 
 
+def graph_decode(random: Random, disturbed: bool) -> Sketch:
+    """Draw the decoding of tokens: a graph of layers, a few kernels that sample, a read; its twin's host takes long."""
+    job = draw_job(random, (7, 14), training=False, flavour=random.choice(("pytorch", "compiled", "amd")))
+    recorder = draw_recorder(random, job.maker.flavour)
+    layers, count = random.randint(4, 24), random.randint(12, 40)
+    host = total(job.model) * layers * (random.uniform(0.3, 1.2) if disturbed else 0.005)
+    sampling = job.maker.draw_model(random.randint(4, 9), 8_000, training=False).forward
+    parts: list[list[Step]] = []
+    for number in range(count):
+        replay = Replay(tuple((k.name, job.maker.vary(k.ns)) for _ in range(layers) for k in job.model.forward))
+        after = [job.maker.look(), Work(job.maker.vary(host), "scheduler.py(412): schedule", "frame")]
+        inside: list[Step] = [replay, *job.maker.launches(sampling), *after]
+        marked = job.habit.host_ns > 0
+        parts.append([Mark(), *([Open(f"execute_decode_{number}"), *inside, Close()] if marked else inside)])
+    return as_loop("graph of layers", job, recorder, parts, count)
+
+
 def frameworks(random: Random, disturbed: bool) -> Sketch:
     """Draw a loop under the names of some framework, with layers that repeat or none, and some records missing."""
     flavour = random.choice(sorted(set(FLAVOURS)))
@@ -134,7 +163,7 @@ def frameworks(random: Random, disturbed: bool) -> Sketch:
         copies = random.randint(2, 6)
         layers = replace(job.model, forward=job.model.forward * copies, backward=job.model.backward * copies)
         job = replace(job, model=layers)
-    count = random.randint(8, 24)
+    count = random.randint(6, max(7, min(24, MOST_KERNELS // len(job.model.kernels))))
     job = disturb(random, job, random.choice(MISTAKES)) if disturbed else job
     parts = job.maker.loop(job.model, job.habit, count)
     return as_loop(f"{flavour} names", job, recorder, parts, count)

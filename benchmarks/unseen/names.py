@@ -87,7 +87,7 @@ def is_eager(flavour: str) -> bool:
 def draw_kernels(random: Random, flavour: str, phase: str, count: int, mean_ns: float) -> list[Kernel]:
     """Return kernels of a phase, about `mean_ns` long; a few take most of the time, as they do."""
     sizes = [random.lognormvariate(0, 0.9) for _ in range(count)]
-    scale = mean_ns * count / sum(sizes)
+    scale = mean_ns * count / sum(sizes) if sizes else 0.0
     named = [draw_name(random, flavour, phase) for _ in range(count)]
     return [Kernel(op, name, max(1_400, round(size * scale))) for (op, name), size in zip(named, sizes, strict=True)]
 
@@ -113,6 +113,8 @@ def draw_name(random: Random, flavour: str, phase: str) -> tuple[str, str]:
 
 def draw_torch(random: Random, phase: str) -> tuple[str, str]:
     """Return an operator and a kernel of PyTorch."""
+    if random.random() < 0.03:
+        return "aten::zero_", "Memset (Device)"
     if random.random() < 0.4 and phase != "update":
         op, functor = random.choice(FUNCTORS)
         return op, ELEMENT.replace("{functor}", functor).replace("{arrays}", str(random.randint(2, 3)))

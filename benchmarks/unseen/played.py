@@ -59,7 +59,7 @@ class RangeRow:
 class Played:
     """All rows of one process; `marks` are the numbers of the device rows and the times at which iterations begin.
 
-    `late` are processes that began after the others.
+    `clocks` has the host's time before each step. `late` are processes that began after the others.
     """
 
     device: list[DeviceRow] = field(default_factory=list)
@@ -67,6 +67,7 @@ class Played:
     host: list[HostRow] = field(default_factory=list)
     ranges: list[RangeRow] = field(default_factory=list)
     marks: list[tuple[int, int]] = field(default_factory=list)
+    clocks: list[int] = field(default_factory=list)
     late: bool = False
 
     def bounds(self) -> tuple[int, int]:

@@ -44,6 +44,7 @@ GAP_NS = 900  # between two kernels of a busy stream
 QUEUE = 1_024  # launches that wait before the host has to
 LEAST_CALL_NS = 150  # of a launch that costs nothing
 CALLS = 1_000  # the first correlation
+MEMSET = "Memset (Device)"
 COPY_CAUSES = {"HtoD": COPY_TO_DEVICE, "DtoH": COPY_TO_HOST, "DtoD": COPY_WITHIN}
 WAYS = {"HtoD": "{host} -> Device", "DtoH": "Device -> {host}", "DtoD": "Device -> Device"}
 CATEGORIES = {"operator": "op", "frame": "python", "system": "other"}
@@ -60,6 +61,15 @@ def play(programs: Sequence[Program], without: frozenset[str] = frozenset()) -> 
         for player, step, arrival in zip(players, meetings, arrivals, strict=True):
             player.leave(step, arrival, max(arrivals) + took)
     return [player.played for player in players]
+
+
+def name_call(step: Launch) -> str:
+    """Return the call that launches a kernel, or sets memory."""
+    if step.kernel == MEMSET:
+        return "cudaMemsetAsync"
+    if step.kernel.startswith(("triton_", "nvjet_")):
+        return "cuLaunchKernelEx"
+    return "cudaLaunchKernelExC" if "gemm" in step.kernel else "cudaLaunchKernel"
 
 
 class Player:
@@ -80,6 +90,7 @@ class Player:
     def run(self) -> Iterator[Meet]:
         """Play the program; stop at collectives, which involve other processes."""
         for step in self.program.steps:
+            self.played.clocks.append(self.clock)
             if isinstance(step, Meet):
                 yield step
             else:
@@ -127,7 +138,8 @@ class Player:
             framework = step.shown == "loader"
             self.played.ranges.append(RangeRow(start, self.clock, step.thread, step.name, framework))
         elif step.shown != "nothing":
-            self.add_host(start, step.thread, CATEGORIES[step.shown], step.name)
+            category = "dataloader" if step.name == "IteratorGetNext" else CATEGORIES[step.shown]
+            self.add_host(start, step.thread, category, step.name)
 
     def add_host(self, start: int, thread: int, category: str, name: str) -> None:
         """Record what a thread did until now."""
@@ -142,10 +154,11 @@ class Player:
         self.external += 1
         self.clock += 0 if cheap else step.before_ns
         slow = 0 if step.slow_cause in self.without else step.slow_ns
-        self.runtime("cudaLaunchKernel", slow + (LEAST_CALL_NS if cheap else step.call_ns), step.thread)
+        self.runtime(name_call(step), slow + (LEAST_CALL_NS if cheap else step.call_ns), step.thread)
         late = 0 if LATE_SUBMISSION in self.without else step.late_ns
         begin, end = self.occupy(step.device, step.stream, step.ns, late)
-        self.add_device(DeviceRow(begin, end, step.device, step.stream, "kernel", step.kernel, self.correlation, None))
+        activity = "memset" if step.kernel == MEMSET else "kernel"
+        self.add_device(DeviceRow(begin, end, step.device, step.stream, activity, step.kernel, self.correlation, None))
         self.clock += 0 if cheap else step.after_ns
         if step.op:
             self.close_operator(start, step.thread, step.op)
@@ -184,20 +197,25 @@ class Player:
 
     def copy(self, step: Copy) -> None:
         """Copy between host and device, or within the device."""
-        if COPY_CAUSES[step.direction] in self.without:
-            return
         start = self.clock
-        self.external += 1
-        called = self.clock
-        self.clock += step.call_ns + (0 if BLOCKED_CALL in self.without else step.slow_ns)
-        begin, end = self.occupy(step.device, step.stream, step.ns)
+        slow = 0 if BLOCKED_CALL in self.without else step.slow_ns
         waits = step.blocking and SYNCHRONIZATION not in self.without
+        if COPY_CAUSES[step.direction] in self.without:
+            self.clock = max(self.clock + slow, self.done(step) if waits else 0)
+            return
+        self.external += 1
+        self.clock += step.call_ns + slow
+        begin, end = self.occupy(step.device, step.stream, step.ns)
         self.clock = max(self.clock, end) if waits or not step.pinned else self.clock
-        self.add_call(called, "cudaMemcpyAsync", MAIN)
+        self.add_call(start, "cudaMemcpyAsync", MAIN)
         self.add_device(self.describe(step, begin, end))
         if step.op:
             self.clock += 800
             self.close_operator(start, MAIN, step.op)
+
+    def done(self, step: Copy) -> int:
+        """Return when the stream of a copy has done all its work."""
+        return self.free.get((step.device or self.program.device, step.stream), 0)
 
     def describe(self, step: Copy, begin: int, end: int) -> DeviceRow:
         """Return the row of a copy."""

@@ -34,17 +34,20 @@ DEVICE_NAMES = {False: "NVIDIA H100 80GB HBM3", True: "AMD Instinct MI300X"}
 
 def keep(played: Played, recorder: Recorder) -> Played:
     """Return the rows that the recorder keeps."""
+    same = {"marks": played.marks, "clocks": played.clocks, "late": played.late}
     if not recorder.host:
-        return Played(device=played.device, marks=played.marks)
+        return Played(device=played.device, **same)  # type: ignore[arg-type]
     kept = {
         "op": recorder.operators,
+        "dataloader": recorder.operators,
         "runtime": recorder.calls,
         "python": recorder.frames,
         "other": recorder.system,
     }
     host = [row for row in played.host if kept[row.category]]
     waits = played.waits if recorder.waits else []
-    return Played(played.device, waits, host, played.ranges if recorder.ranges else [], played.marks)
+    ranges = played.ranges if recorder.ranges else []
+    return Played(played.device, waits, host, ranges, **same)  # type: ignore[arg-type]
 
 
 def write(sketch: Sketch, played: Sequence[Played]) -> tuple[Trace, ...]:

@@ -73,7 +73,7 @@ def late_start(random: Random, disturbed: bool) -> Sketch:
 def straggler(random: Random, disturbed: bool) -> Sketch:
     """Draw two ranks of which one is late in each iteration."""
     pair = draw_pair(random)
-    late = total(pair.job.model) * random.uniform(0.8, 1.8)
+    late = total(pair.job.model) * random.uniform(1.1, 2)
     programs = (Program(rank(pair)), Program(rank(pair, late if disturbed else 0), device=1))
     return together("straggler", pair, programs)
 

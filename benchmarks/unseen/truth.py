@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -39,6 +40,10 @@ LISTED = 0.001
 CLOSE = 1.5  # between the shares of two causes that may both be named
 MIDDLE = (0.25, 0.75)  # of the iterations by their length: the usual ones
 BY_CALLS = (SYNCHRONIZATION, BLOCKED_CALL, ALLOCATION, LATE_SUBMISSION, FIRST_USE)  # what only calls show
+AFTER = {  # what is left out first
+    LAUNCHING: frozenset(HOST_SIDE) - {LAUNCHING} | {LATE_RANK, STALL},
+    SYNCHRONIZATION: frozenset({LATE_SUBMISSION, BLOCKED_CALL, ALLOCATION, FIRST_USE, LATE_RANK, STALL}),
+}
 Play = Callable[[frozenset[str]], list[Played]]
 
 
@@ -144,11 +149,13 @@ def measure_causes(base: str, sketch: Sketch, played: Play) -> dict[str, float]:
 def measure_group(base: str, group: set[str], recorder: Recorder, played: Play) -> float:
     """Return what causes cost together.
 
-    Launching is what is left to gain once nothing waits: idle time after a wait is due to that one.
+    Waiting and launching are what is left to gain once nothing else holds the host back: idle time after a wait is
+    due to that one, and the time until a slow submission is not due to the wait before it.
     """
-    before = frozenset({SYNCHRONIZATION}) if group == {LAUNCHING} else frozenset()
+    before = next((others for cause, others in AFTER.items() if group == {cause}), frozenset[str]())
     base = "recording" if base == "iteration" and is_once(group, played) else base
-    whole, first, after = (length_of(base, played(each), recorder) for each in (frozenset(), before, before | group))
+    kept = [[keep(each, recorder) for each in played(without)] for without in (frozenset(), before, before | group)]
+    whole, first, after = (length_of(base, each, kept[0]) for each in kept)
     return max(0.0, (first - after) / whole)
 
 
@@ -161,14 +168,16 @@ def is_once(group: set[str], played: Play) -> bool:
 def hidden_in(sketch: Sketch) -> dict[str, str]:
     """Return under which name the recording shows each cause that it cannot show as what it is."""
     recorder = sketch.recorder
-    if not recorder.host:
-        return dict.fromkeys(HOST_SIDE, UNKNOWN)
-    hidden = {} if recorder.calls else dict.fromkeys(BY_CALLS, UNKNOWN)
+    blind = not recorder.host or not (recorder.calls or recorder.operators)
+    hidden = dict.fromkeys(HOST_SIDE if blind else () if recorder.calls else BY_CALLS, UNKNOWN)
     if not recorder.correlated:
         hidden[LATE_SUBMISSION] = UNKNOWN
     for cause in (DATA_LOADING, OTHER_THREAD):
-        if not any(is_shown(step, recorder) for step in works_of(sketch, cause)):
-            hidden[cause] = HOST_WORK
+        shown = [is_shown(step, recorder) for step in works_of(sketch, cause)]
+        if any(shown):
+            hidden.pop(cause, None)
+        elif shown or not recorder.ranges:
+            hidden.setdefault(cause, HOST_WORK)
     return hidden
 
 
@@ -190,14 +199,16 @@ def is_shown(step: Work, recorder: Recorder) -> bool:
     return recorder.host and (kept.get(step.shown, False) or bool(step.holder and recorder.frames))
 
 
-def length_of(base: str, played: Sequence[Played], recorder: Recorder) -> float:
-    """Return how long a base is."""
+def length_of(base: str, played: Sequence[Played], reference: Sequence[Played]) -> float:
+    """Return how long a base is; a recording begins at the step at which that of the `reference` does."""
     if base == "iteration":
         return period_of(played)
-    if base == "device":
+    if base == "device" or not any(each.host or each.ranges for each in reference):
         return sum(end - begin for begin, end in device_spans(played).values())
-    begin, end = bounds_of([keep(each, recorder) for each in played])
-    return end - begin
+    first, _ = bounds_of(reference)
+    places = [max(0, bisect_right(each.clocks, first) - 1) for each in reference]
+    begin = min(each.clocks[place] for each, place in zip(played, places, strict=True))
+    return bounds_of(played)[1] - begin
 
 
 def period_of(played: Sequence[Played]) -> float:
@@ -262,4 +273,5 @@ def acceptable_of(view: View, sketch: Sketch) -> frozenset[str]:
     close = {cause for cause, share in view.causes.items() if share * CLOSE >= top}
     behind = {cause for cause, name in hidden.items() if name in close}
     unseen = not all(is_shown(step, sketch.recorder) for cause in close for step in works_of(sketch, cause))
-    return frozenset(close | behind | set(sketch.spoken) | ({UNKNOWN} if unseen else set()))
+    unsure = unseen or not sketch.recorder.calls
+    return frozenset(close | behind | set(sketch.spoken) | ({UNKNOWN} if unsure else set()))
