@@ -10,7 +10,7 @@ from benchmarks.sealed.seeds import read_seed
 from benchmarks.unseen.answering import Task, answer, tell_truth
 from benchmarks.unseen.scoring import tables
 
-COUNT = 240
+COUNT = 480
 
 
 def main() -> None:

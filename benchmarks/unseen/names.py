@@ -10,7 +10,8 @@ __all__ = ["FLAVOURS", "Kernel", "draw_kernels", "is_eager"]
 
 FLAVOURS = ("pytorch", "pytorch", "compiled", "xla", "tensorflow", "native", "amd")
 EAGER = ("pytorch", "amd", "tensorflow")
-PHASES = ("forward", "backward", "update")
+HEAVY = ("gemm", "grad", "fprop", "flash", "Cijk", "nvjet", "dot", "conv2d")
+LIGHT, TRIES = 0.06, 100
 
 
 class Kernel(NamedTuple):
@@ -31,11 +32,11 @@ FUNCTORS = (
     ("aten::silu", "at::native::(anonymous namespace)::silu_kernel(at::TensorIteratorBase&)::{lambda()#1}"),
 )  # fmt: skip
 TORCH_FORWARD = (
-    ("aten::addmm", "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_execute_segment_k_off_kernel__5x_cublas"),
+    ("aten::addmm", "ampere_bf16_s16816gemm_bf16_256x128_ldg8_f2f_stages_64x3_tn"),
     ("aten::mm", "ampere_bf16_s16816gemm_bf16_128x256_ldg8_f2f_stages_64x3_tn"),
     ("aten::native_layer_norm", "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<c10::BFloat16, float>(int, float, c10::BFloat16 const*, c10::BFloat16 const*, c10::BFloat16 const*, float*, float*, c10::BFloat16*)"),
-    ("aten::_softmax", "void (anonymous namespace)::softmax_warp_forward<c10::BFloat16, c10::BFloat16, float, 10, false, false>(c10::BFloat16*, c10::BFloat16 const*, int, int, int, bool const*, int, bool)"),
-    ("aten::cudnn_convolution", "sm80_xmma_fprop_implicit_gemm_indexed_tf32f32_tf32f32_f32_nhwckrsc_nchw_tilesize128x64x32_stage3_warpsize2x2x1_g1_tensor16x8x8_kernel_cudnn"),
+    ("flash_attn::_flash_attn_forward", "void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128, 128, 4, false, false, cutlass::bfloat16_t, Flash_kernel_traits<64, 128, 128, 4, cutlass::bfloat16_t> >, false, true, false, false, true, true, false, false>(flash::Flash_fwd_params)"),
+    ("aten::cudnn_convolution", "sm80_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_tilesize128x128x32_stage4_warpsize2x2x1_g1_tensor16x8x16_kernel_cudnn"),
     ("aten::cudnn_batch_norm", "void cudnn::bn_fw_tr_1C11_kernel_NCHW<float, float, int, 512, true, 1, true>(cudnnTensorStruct, float const*, cudnnTensorStruct, float*, float const*, float const*, float, float, float*, float*, float*, float*, float, float)"),
     ("aten::max_pool2d_with_indices", "void at::native::(anonymous namespace)::max_pool_forward_nchw<float, int>(int, float const*, int, int, int, int, int, int, int, int, int, int, int, int, int, float*, long*)"),
     ("aten::embedding", "void at::native::vectorized_gather_kernel<16, long>(char*, char*, long*, int, long, long, long, long, bool)"),
@@ -46,9 +47,9 @@ TORCH_BACKWARD = (
     ("aten::mm", "ampere_bf16_s16816gemm_bf16_256x128_ldg8_f2f_stages_64x3_nn"),
     ("aten::mm", "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_64x4_nt"),
     ("aten::native_layer_norm_backward", "void at::native::(anonymous namespace)::GammaBetaBackwardCUDAKernel_32x32<c10::BFloat16, float>(long, long, c10::BFloat16 const*, c10::BFloat16 const*, float const*, float const*, c10::BFloat16*, c10::BFloat16*)"),
-    ("aten::_softmax_backward_data", "void (anonymous namespace)::softmax_warp_backward<c10::BFloat16, c10::BFloat16, float, 10, false, false>(c10::BFloat16*, c10::BFloat16 const*, c10::BFloat16 const*, int, int, int, bool const*)"),
-    ("aten::convolution_backward", "sm80_xmma_wgrad_implicit_gemm_indexed_tf32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize128x128x16_stage4_warpsize2x2x1_g1_tensor16x8x8_kernel_cudnn"),
-    ("aten::convolution_backward", "void cudnn::cnn::dgrad2d_alg1_1<float, 0, 6, 7, 5, 4, 5, false, true>(int, int, int, float const*, int, float const*, int, float*, kernel_grad_params, unsigned long long, int, float, int)"),
+    ("flash_attn::_flash_attn_backward", "void flash::flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<Flash_bwd_kernel_traits<64, 128, 128, 8, 4, 4, 4, false, false, cutlass::bfloat16_t>, false, true, false, false, true, true, false>(flash::Flash_bwd_params)"),
+    ("aten::convolution_backward", "sm80_xmma_wgrad_implicit_gemm_indexed_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_tilesize128x128x32_stage4_warpsize2x2x1_g1_tensor16x8x16_kernel_cudnn"),
+    ("aten::convolution_backward", "sm80_xmma_dgrad_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_tilesize128x64x32_stage5_warpsize2x2x1_g1_tensor16x8x16_kernel_cudnn"),
     ("aten::threshold_backward", "void at::native::vectorized_elementwise_kernel<4, at::native::(anonymous namespace)::threshold_kernel_impl<float>(at::TensorIteratorBase&, float, float)::{lambda(float, float)#1}, std::array<char*, 3ul> >()"),
     ("aten::gelu_backward", "void at::native::vectorized_elementwise_kernel<4, at::native::GeluBackwardCUDAKernelImpl(at::TensorIteratorBase&, at::native::GeluType)::{lambda()#2}, std::array<char*, 3ul> >()"),
     ("aten::embedding_dense_backward", "void at::native::(anonymous namespace)::compute_grad_weight<c10::BFloat16, long>(long const*, c10::BFloat16*, long*, long, long, long const*, long const*)"),
@@ -63,19 +64,19 @@ AMD_PRODUCTS = (
     "Cijk_Alik_Bljk_BBS_BH_Bias_HAS_SAV_UserArgs_MT{m}x{n}x64_MI16x16x1_SN_LDSB0_AFC1_AFEM1_AFEM1_ASEM1_CLR0_CADS0",
     "Cijk_Ailk_Bjlk_BBS_BH_UserArgs_MT{m}x{n}x32_MI32x32x1_SN_LDSB1_AFC0_AFEM1_AFEM1_ASEM1_CLR1_CADS0",
 )
-XLA_FORWARD = ("loop_{op}_fusion_{n}", "input_{op}_reduce_fusion_{n}", "jvp_{layer}__{op}_{n}", "gemm_fusion_dot_{n}_0", "triton_softmax_{n}_0", "wrapped_{op}_{n}")  # fmt: skip
+XLA_FORWARD = ("loop_{op}_fusion_{n}", "input_{op}_reduce_fusion_{n}", "jvp_{layer}__{op}_{n}", "gemm_fusion_dot_{n}_0", "loop_convert_fusion_{n}", "wrapped_{op}_{n}")  # fmt: skip
 XLA_BACKWARD = ("transpose_jvp_{layer}___{op}_{n}", "loop_{op}_fusion_{n}", "input_{op}_reduce_fusion_{n}", "gemm_fusion_dot_general_{n}_0")  # fmt: skip
 XLA_UPDATE = ("loop_multiply_add_fusion_{n}", "fusion.{n}", "loop_select_fusion_{n}")
 XLA_OPS = ("add", "multiply", "broadcast", "transpose", "dot_general", "convert", "select", "exponential", "reduce_sum")
 LAYERS = ("Dense_0", "Dense_1", "Conv_0", "LayerNorm_0", "Attention", "Encoder", "Mlp")
 TENSORFLOW = {
-    "forward": ("void tensorflow::functor::BiasNCHWKernel<float>(int, float const*, float const*, float*, int, int)", "volta_sgemm_128x64_tn", "void tensorflow::functor::ShuffleInTensor3Simple<unsigned int, 2, 1, 0, false>(int, unsigned int const*, tensorflow::functor::Dimension<3>, unsigned int*)", "{up}_GPU_DT_FLOAT_DT_FLOAT_kernel", "void cudnn::cnn::conv2d_grouped_direct_kernel<false, true, false, false, 0, 0, int, float, float, float>()"),
-    "backward": ("void tensorflow::BiasGradNCHW_SharedAtomics<float>(float const*, float*, int, int, int, int)", "volta_sgemm_64x64_nt", "{up}Grad_GPU_DT_FLOAT_DT_FLOAT_kernel", "void tensorflow::functor::BlockReduceKernel<float*, float*, 256, tensorflow::functor::Sum<float> >()", "volta_scudnn_128x64_stridedB_splitK_small_nn_v1"),
+    "forward": ("void tensorflow::functor::BiasNCHWKernel<Eigen::half>(int, float const*, float const*, float*, int, int)", "ampere_fp16_s16816gemm_fp16_128x64_ldg8_f2f_stages_64x4_tn", "void tensorflow::functor::ShuffleInTensor3Simple<unsigned int, 2, 1, 0, false>(int, unsigned int const*, tensorflow::functor::Dimension<3>, unsigned int*)", "{up}_GPU_DT_FLOAT_DT_FLOAT_kernel", "sm80_xmma_fprop_implicit_gemm_f16f16_f16f32_f32_nhwckrsc_nhwc_tilesize256x64x32_stage4_warpsize4x1x1_g1_tensor16x8x16_kernel_cudnn"),
+    "backward": ("void tensorflow::BiasGradNCHW_SharedAtomics<float>(float const*, float*, int, int, int, int)", "ampere_fp16_s16816gemm_fp16_64x64_ldg8_f2f_stages_64x5_nt", "{up}Grad_GPU_DT_FLOAT_DT_FLOAT_kernel", "void tensorflow::functor::BlockReduceKernel<float*, float*, 256, tensorflow::functor::Sum<float> >()", "sm80_xmma_wgrad_implicit_gemm_indexed_f16f16_f16f32_f32_nhwckrsc_nhwc_tilesize128x128x32_stage4_warpsize2x2x1_g1_tensor16x8x16_kernel_cudnn"),
     "update": ("void tensorflow::functor::ApplyAdamKernel<float>(int, float*, float*, float*, float const*, float const*, float const*, float const*, float const*, float const*, float const*, bool)", "AssignAddVariableOp_GPU_DT_INT64_kernel"),
 }  # fmt: skip
 NATIVE = ("void {op}_kernel<double, 256>(double*, double const*, double const*, int)", "{op}_step(float*, float*, int, int, int)", "void thrust::cuda_cub::core::_kernel_agent<thrust::cuda_cub::__reduce::ReduceAgent<{op}*>, int>()", "void csrMv_kernel<double, double, double, 128, 1, {n}>(cusparseCsrMvParams<double>)", "void dot_kernel<float, 128, 0, cublasDotParams<cublasGemvTensor<float const>, cublasGemvTensorStridedBatched<float> > >()")  # fmt: skip
 NATIVE_OPS = ("stencil", "advect", "project", "residual", "jacobi", "gather_cells", "pack_halo", "apply_boundary", "integrate", "bounding_box", "force", "sort_bodies")  # fmt: skip
-COMPILED = ("triton_poi_fused_{ops}_{n}", "triton_red_fused_{ops}_{n}", "triton_per_fused_{ops}_{n}", "nvjet_tst_128x{m}_64x4_1x2_h_bz_coopA_NTN")  # fmt: skip
+COMPILED = ("triton_poi_fused_{ops}_{n}", "triton_red_fused_{ops}_{n}", "triton_per_fused_{ops}_{n}", "ampere_bf16_s16816gemm_bf16_128x{m}_ldg8_f2f_stages_64x3_nn")  # fmt: skip
 COMPILED_OPS = ("add_mul", "native_layer_norm", "gelu_view", "_softmax_div", "cat_mul_neg", "silu_mul", "sum_threshold")
 
 
@@ -85,11 +86,27 @@ def is_eager(flavour: str) -> bool:
 
 
 def draw_kernels(random: Random, flavour: str, phase: str, count: int, mean_ns: float) -> list[Kernel]:
-    """Return kernels of a phase, about `mean_ns` long; a few take most of the time, as they do."""
-    sizes = [random.lognormvariate(0, 0.9) for _ in range(count)]
-    scale = mean_ns * count / sum(sizes) if sizes else 0.0
+    """Return kernels of a phase, about `mean_ns` long; products and convolutions take most of the time, as they do."""
     named = [draw_name(random, flavour, phase) for _ in range(count)]
+    if named and phase != "update":
+        named[0] = draw_heavy(random, flavour, phase)
+    sizes = [random.lognormvariate(0, 0.6) * weigh(name, flavour) for _, name in named]
+    scale = mean_ns * count / sum(sizes) if sizes else 0.0
     return [Kernel(op, name, max(1_400, round(size * scale))) for (op, name), size in zip(named, sizes, strict=True)]
+
+
+def weigh(name: str, flavour: str) -> float:
+    """Return how long a kernel takes beside others: a healthy model computes products and little else."""
+    return 1.0 if flavour == "native" or any(word in name for word in HEAVY) else LIGHT
+
+
+def draw_heavy(random: Random, flavour: str, phase: str) -> tuple[str, str]:
+    """Return an operator and a kernel that do much."""
+    for _ in range(TRIES):
+        op, name = draw_name(random, flavour, phase)
+        if weigh(name, flavour) > LIGHT:
+            break
+    return op, name
 
 
 def draw_name(random: Random, flavour: str, phase: str) -> tuple[str, str]:
@@ -113,6 +130,8 @@ def draw_name(random: Random, flavour: str, phase: str) -> tuple[str, str]:
 
 def draw_torch(random: Random, phase: str) -> tuple[str, str]:
     """Return an operator and a kernel of PyTorch."""
+    if phase == "update" and random.random() < 0.8:
+        return TORCH_UPDATE[1]
     if random.random() < 0.03:
         return "aten::zero_", "Memset (Device)"
     if random.random() < 0.4 and phase != "update":

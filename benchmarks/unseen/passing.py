@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
-from benchmarks.unseen.building import Maker, Model, flatten, total
+from benchmarks.unseen.building import Maker, Model, flatten, launch_cost, total
 from benchmarks.unseen.habits import MISTAKES, Job, disturb, draw_job, draw_recorder
 from benchmarks.unseen.names import Kernel
 from benchmarks.unseen.sketch import FULL, Recorder, Sketch
@@ -52,7 +52,13 @@ __all__ = [
 
 MISTAKES_OF_A_PASS = tuple(name for name in MISTAKES if name != "other thread")
 FIRST_CALLS = ("cuModuleLoadData", "cuLibraryLoadData", "cudaFuncGetAttributes", "cudaHostAlloc", "cudaMalloc")
-HOST_OPERATORS = ("aten::addmm", "aten::mkldnn_convolution", "aten::relu_", "aten::native_batch_norm", "aten::sum")
+HOST_OPERATORS = {  # with their usual time
+    "aten::addmm": 1_500_000,
+    "aten::mkldnn_convolution": 2_500_000,
+    "aten::relu_": 60_000,
+    "aten::native_batch_norm": 80_000,
+    "aten::sum": 40_000,
+}
 GAP_NS = 400_000  # between calls of a benchmark, at most
 
 
@@ -196,7 +202,8 @@ def kernel_benchmark(random: Random, disturbed: bool) -> Sketch:
     short = random.uniform(2_000, 12_000)
     steps: list[Step] = []
     for kernel in several:
-        sized = kernel._replace(ns=max(1_500, round(short if disturbed else kernel.ns)))
+        long = max(kernel.ns, 3 * launch_cost(job.maker))
+        sized = kernel._replace(ns=max(1_500, round(short if disturbed else long)))
         for _ in range(count // len(several)):
             steps += [job.maker.launch(sized), *([Sync("cudaDeviceSynchronize")] if disturbed else [])]
     steps = [*steps, Sync("cudaDeviceSynchronize")]
@@ -237,7 +244,8 @@ def host_only(random: Random, disturbed: bool) -> Sketch:
     """Draw a recording of the CPU alone: steps that are marked or not, or one; its twin waits for data."""
     count = random.choice((1, random.randint(4, 12)))
     marked, shown = random.random() < 0.6, "loader" if random.random() < 0.7 else "operator"
-    model = [(random.choice(HOST_OPERATORS), random.randint(40_000, 3_000_000)) for _ in range(random.randint(15, 60))]
+    names = random.choices(list(HOST_OPERATORS), k=random.randint(15, 60))
+    model = [(name, round(random.uniform(0.3, 1.7) * HOST_OPERATORS[name])) for name in names]
     maker = Maker(random, "pytorch")
     wait = sum(ns for _, ns in model) * (random.uniform(0.4, 1.5) if disturbed else 0.01)
     parts: list[list[Step]] = []

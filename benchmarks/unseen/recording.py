@@ -29,7 +29,7 @@ FIRST_PROCESS = 20_411
 BETWEEN_PROCESSES = 1_000_003  # between the numbers of one process and the next one's, where they share a file
 COPY_NAMES = {"nvprof": "[CUDA memcpy {way}]", "xplane": "Memcpy{short}"}
 SHORT = {"HtoD": "H2D", "DtoH": "D2H", "DtoD": "D2D"}
-DEVICE_NAMES = {False: "NVIDIA H100 80GB HBM3", True: "AMD Instinct MI300X"}
+DEVICE_NAMES = {False: "NVIDIA A100-SXM4-80GB", True: "AMD Instinct MI300X"}
 
 
 def keep(played: Played, recorder: Recorder) -> Played:
