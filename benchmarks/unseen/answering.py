@@ -56,7 +56,9 @@ def tell_truth(task: Task) -> str:
 def describe(drawn: Drawn) -> str:
     """Return a line about a recording and its truth."""
     truth, recorder = drawn.truth, drawn.sketch.recorder
-    lost = [name for name in ("host", "operators", "ranges", "calls", "correlated") if not getattr(recorder, name)]
+    lost = [
+        name for name in ("host", "operators", "ranges", "calls", "correlated", "sizes") if not getattr(recorder, name)
+    ]
     recorded = f"{recorder.style}{' without ' + ', '.join(lost) if lost else ''}"
     twin = "disturbed" if drawn.disturbed else "healthy"
     return f"{drawn.number} {drawn.sketch.variant}, {twin}, {recorded}: {describe_truth(truth)}"

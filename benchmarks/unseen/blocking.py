@@ -62,12 +62,12 @@ def autograd_thread(random: Random, disturbed: bool) -> Sketch:
     """Draw training whose main thread waits while autograd's thread launches; its twin's kernels are short for that."""
     job = draw_job(random, (40, 120), training=True, flavour=random.choice(("pytorch", "amd")))
     recorder = with_host(draw_recorder(random, job.maker.flavour, ("operators", "ranges", "calls")))
+    count = random.randint(8, 20)
     if disturbed:
         mean = total(job.model) / len(job.model.kernels)
         short = job.model.scaled(launch_cost(job.maker) * random.uniform(0.25, 0.6) / mean)
         forward = job.model.scaled(launch_cost(job.maker) / mean).forward
         job = replace(job, model=replace(short, forward=forward, backward=short.backward * 3))
-    count = random.randint(8, 20)
     sketch = as_loop("autograd's thread", job, recorder, job.maker.loop(job.model, job.habit, count), count)
     return replace(sketch, spoken=(OTHER_THREAD, LAUNCHING) if disturbed else ())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from random import Random
 
 from benchmarks.unseen import blocking, bursts, looping, passing, several
@@ -56,12 +57,18 @@ class Drawn:
 
 
 def draw(seed: str, number: int) -> Drawn:
-    """Return recording `number` of a block; a pair with one in the grey zone is drawn again."""
+    """Return recording `number` of a block: the healthy twins are even, the disturbed ones odd."""
+    return draw_pair(seed, number // 2)[number % 2]
+
+
+@lru_cache(maxsize=1)  # twins are asked for one after the other
+def draw_pair(seed: str, pair: int) -> tuple[Drawn, ...]:
+    """Return twins; a pair with one in the grey zone is drawn again."""
     for attempt in range(ATTEMPTS):
-        twins = [draw_once(seed, number // 2, attempt, disturbed) for disturbed in (False, True)]
+        twins = tuple(draw_once(seed, pair, attempt, disturbed) for disturbed in (False, True))
         if all(is_clear(twin) for twin in twins):
-            return twins[number % 2]
-    raise RuntimeError(f"recording {number} of block {seed} stays in the grey zone after {ATTEMPTS} attempts")
+            return twins
+    raise RuntimeError(f"pair {pair} of block {seed} stays in the grey zone after {ATTEMPTS} attempts")
 
 
 def is_clear(drawn: Drawn) -> bool:

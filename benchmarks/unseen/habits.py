@@ -35,8 +35,8 @@ RECORDERS = {
     "tensorflow": ("xplane",),
     "native": ("nsys", "nsys", "nvprof", "rocprof"),
 }
-LOSSES = ("operators", "ranges", "calls", "host", "correlated")
-LOSS = 0.3  # how often something is not recorded
+LOSSES = ("operators", "ranges", "calls", "host", "correlated", "sizes")
+LOSS = 0.35  # how often something is not recorded
 MISTAKES = (
     *(DATA_LOADING, HOST_WORK, LAUNCHING, SYNCHRONIZATION, BLOCKED_CALL, OTHER_THREAD),
     *(ALLOCATION, COPY_TO_DEVICE, COPY_TO_HOST, COPY_WITHIN),
@@ -88,6 +88,7 @@ def draw_recorder(random: Random, flavour: str, losses: tuple[str, ...] = LOSSES
         system=style == "nsys" and random.random() < 0.5,
         waits=style in ("kineto", "nsys") and random.random() < 0.4,
         whole=style in ("nvprof", "xplane", "kineto") and random.random() < 0.2,
+        device_ranges=style == "kineto" and random.random() < 0.4,
         amd=flavour == "amd" or style == "rocprof",
     )
     lost = random.choice(LOSSES) if random.random() < LOSS else ""

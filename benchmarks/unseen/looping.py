@@ -175,7 +175,8 @@ def one_marker(random: Random, disturbed: bool) -> Sketch:
     recorder = draw_recorder(random, job.maker.flavour, ("calls", "operators"))
     count = random.randint(10, 30)
     marked = {random.randrange(count)} if random.random() < 0.5 else set(random.sample(range(count), count // 2))
-    marker: Callable[[int], str | None] = lambda n: f"ProfilerStep#{n + 3}" if n in marked else None  # noqa: E731
+    again = random.choice((count, count, 5))  # numbers of steps can begin again
+    marker: Callable[[int], str | None] = lambda n: f"ProfilerStep#{n % again + 3}" if n in marked else None  # noqa: E731
     job = replace(job, habit=replace(job.habit, marker=marker))
     job = disturb(random, job, random.choice(MISTAKES)) if disturbed else job
     parts = job.maker.loop(job.model, job.habit, count)

@@ -77,7 +77,15 @@ TENSORFLOW = {
 NATIVE = ("void {op}_kernel<double, 256>(double*, double const*, double const*, int)", "{op}_step(float*, float*, int, int, int)", "void thrust::cuda_cub::core::_kernel_agent<thrust::cuda_cub::__reduce::ReduceAgent<{op}*>, int>()", "void csrMv_kernel<double, double, double, 128, 1, {n}>(cusparseCsrMvParams<double>)", "void dot_kernel<float, 128, 0, cublasDotParams<cublasGemvTensor<float const>, cublasGemvTensorStridedBatched<float> > >()")  # fmt: skip
 NATIVE_OPS = ("stencil", "advect", "project", "residual", "jacobi", "gather_cells", "pack_halo", "apply_boundary", "integrate", "bounding_box", "force", "sort_bodies")  # fmt: skip
 COMPILED = ("triton_poi_fused_{ops}_{n}", "triton_red_fused_{ops}_{n}", "triton_per_fused_{ops}_{n}", "ampere_bf16_s16816gemm_bf16_128x{m}_ldg8_f2f_stages_64x3_nn")  # fmt: skip
-COMPILED_OPS = ("add_mul", "native_layer_norm", "gelu_view", "_softmax_div", "cat_mul_neg", "silu_mul", "sum_threshold")
+COMPILED_OPS = (
+    "add_mul",
+    "native_layer_norm",
+    "gelu_view",
+    "clone_transpose",
+    "cat_mul_neg",
+    "silu_mul",
+    "sum_threshold",
+)
 
 
 def is_eager(flavour: str) -> bool:

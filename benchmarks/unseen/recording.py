@@ -9,7 +9,7 @@ import polars as pl
 
 from benchmarks.unseen.played import DeviceRow, HostRow, Played, RangeRow
 from benchmarks.unseen.sketch import Recorder, Sketch
-from benchmarks.unseen.steps import Program
+from benchmarks.unseen.steps import MAIN_STREAM, Program
 from deepprof.collectors.trace import (
     ANNOTATIONS,
     DEVICE_EVENTS,
@@ -89,7 +89,7 @@ class Writer:
         self.host += [self.on_host(row) for row in played.host]
         self.ranges += [self.as_range(row) for row in played.ranges]
         if self.recorder.device_ranges and played.device:
-            self.ranges.append(self.around(played.device))
+            self.ranges += self.on_streams(played)
 
     def time(self, at: int) -> int:
         """Return a time on the recorder's clock."""
@@ -114,7 +114,7 @@ class Writer:
             "name_id": self.name(self.copy_name(row)),
             "correlation": row.correlation + self.offset if correlated else None,
             "external_id": row.external + self.offset if known and row.external else None,
-            "nbytes": row.nbytes,
+            "nbytes": row.nbytes if self.recorder.sizes else None,
             "copy_kind": row.direction,
             "graph_node": row.node,
         }
@@ -145,11 +145,25 @@ class Writer:
         times = {"start_ns": self.time(row.start), "end_ns": self.time(row.end)}
         return {**times, "process": self.process, "thread": self.threads[row.thread]}
 
-    def around(self, rows: Sequence[DeviceRow]) -> dict[str, Any]:
-        """Return the range that XLA's profiler draws around the work of a step."""
+    def on_streams(self, played: Played) -> list[dict[str, Any]]:
+        """Return the ranges that a recorder draws around the work of the host's ones; XLA's around all work."""
+        if self.recorder.style != "kineto":
+            return [self.around("step#1", played.device) | {"stream": None, "framework": True}]
+        called = {row.correlation: row.start for row in played.host if row.correlation is not None}
+        drawn = []
+        for each in (row for row in played.ranges if not row.framework):
+            inside = [row for row in played.device if each.start <= called.get(row.correlation, -1) < each.end]
+            drawn += [self.around(each.name, [row for row in inside if row.stream == MAIN_STREAM])] if inside else []
+        return [row for row in drawn if row]
+
+    def around(self, name: str, rows: Sequence[DeviceRow]) -> dict[str, Any]:
+        """Return a range around work of one device."""
+        if not rows:
+            return {}
         begin, end = min(row.start for row in rows), max(row.end for row in rows)
-        values = {"start_ns": self.time(begin), "end_ns": self.time(end), "device": rows[0].device}
-        return {**values, "side": "device", "name_id": self.name("step#1"), "framework": True}
+        place = {"device": rows[0].device, "stream": rows[0].stream, "side": "device"}
+        times = {"start_ns": self.time(begin), "end_ns": self.time(end)}
+        return {**times, **place, "name_id": self.name(name), "framework": False}
 
     def finish(self, rank: int | None, world: int | None, numbers: Sequence[int]) -> Trace:
         """Return the trace."""

@@ -11,9 +11,10 @@ __all__ = ["FULL", "Recorder", "Sketch"]
 
 @dataclass(frozen=True)
 class Recorder:
-    """What a recorder keeps: `system` calls of the host, device rows of its `waits`, times in whole microseconds.
+    """What a recorder keeps: `system` calls of the host, device rows of its `waits`, the `sizes` of copies.
 
-    `correlated` are launches and their kernels by number; without `host` only the device was recorded.
+    `correlated` are launches and their kernels by number, `whole` times in whole microseconds, `device_ranges` are
+    drawn around the work of ranges. Without `host` only the device was recorded.
     """
 
     style: str = "kineto"
@@ -26,6 +27,7 @@ class Recorder:
     waits: bool = False
     whole: bool = False
     correlated: bool = True
+    sizes: bool = True
     device_ranges: bool = False
     amd: bool = False
 
