@@ -9,10 +9,12 @@ from random import Random
 from benchmarks.unseen.names import Kernel, draw_kernels, is_eager
 from benchmarks.unseen.steps import (
     BACKWARD,
+    COPY_STREAM,
     MAIN,
     Call,
     Close,
     Copy,
+    Join,
     Launch,
     Mark,
     Open,
@@ -70,7 +72,8 @@ def total(model: Model) -> int:
 class Habit:
     """What a program does in every iteration besides its model; times in nanoseconds, 0 for what it does not do.
 
-    `read` is how it waits for results: "", "item" (a blocking copy) or "sync"; `ranges` tells what it marks.
+    `read` is how it waits for results: "", "item" (a blocking copy) or "sync"; it may load its input `aside`, on a
+    stream for that, and mark the phases of the model (`phased`).
     """
 
     loader_ns: float = 0
@@ -91,6 +94,8 @@ class Habit:
     reads_each: int = 0
     lock_ns: float = 0
     marker: Callable[[int], str | None] | None = None
+    aside: bool = False
+    phased: bool = False
 
 
 @dataclass(frozen=True)
@@ -167,22 +172,29 @@ class Maker:
         calls = [Call("cudaMalloc", self.vary(habit.allocation_ns, 0.3), ALLOCATION) for _ in range(habit.allocations)]
         steps += calls
         if habit.input_nbytes:
-            steps.append(self.copy("HtoD", habit.input_nbytes, pinned=habit.pinned))
+            steps += self.send(habit)
         return steps
+
+    def send(self, habit: Habit) -> list[Step]:
+        """Return the copy of the input, for which the model waits."""
+        copy = self.copy("HtoD", habit.input_nbytes, pinned=habit.pinned)
+        aside = habit.aside and habit.pinned
+        return [replace(copy, stream=COPY_STREAM), Join(awaited=COPY_STREAM)] if aside else [copy]
 
     def through(self, model: Model, habit: Habit) -> list[Step]:
         """Return the passes through the model, with what delays their launches."""
-        steps = self.launches(model.forward)
-        backward = self.launches(model.backward, BACKWARD if self.flavour in ("pytorch", "amd") else MAIN)
-        steps += backward
-        update = self.launches(model.update)
         eager = self.flavour in ("pytorch", "amd")
-        steps += [Open(OPTIMIZERS[0]), *update, Close()] if update and eager else update
+        forward = self.launches(model.forward)
+        backward = self.launches(model.backward, BACKWARD if eager else MAIN)
+        update = self.launches(model.update)
+        update = [Open(OPTIMIZERS[0]), *update, Close()] if update and eager else update
+        phases = {"forward": forward, "backward": backward, "optimizer": update}
+        steps = flatten([phase(name, steps) if habit.phased else steps for name, steps in phases.items()])
         delayed = self.delay(steps, habit)
         traced = self.flavour == "xla"
         return [Open("PjitFunction(train_step)", operator=True), *delayed, Close()] if traced else delayed
 
-    def delay(self, steps: list[Step], habit: Habit) -> list[Step]:
+    def delay(self, steps: Sequence[Step], habit: Habit) -> list[Step]:
         """Return the steps with launches whose call is slow, or that are handed over late."""
         places = [number for number, step in enumerate(steps) if isinstance(step, Launch)]
         late = set(places[:: habit.late_each]) if habit.late_ns else set()
@@ -228,6 +240,11 @@ class Maker:
 def launch_cost(maker: Maker) -> float:
     """Return what a launch costs the host, in nanoseconds."""
     return maker.pace * (10_400 if is_eager(maker.flavour) else 4_100)
+
+
+def phase(name: str, steps: Sequence[Step]) -> list[Step]:
+    """Return steps inside a range."""
+    return [Open(name), *steps, Close()] if steps else []
 
 
 def flatten(parts: Sequence[Sequence[Step]]) -> tuple[Step, ...]:

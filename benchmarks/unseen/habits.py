@@ -73,6 +73,7 @@ def draw_job(
     light = total(model) * random.uniform(0, 0.03)
     habit = Habit(loader_ns=light if random.random() < 0.6 else 0, host_ns=light if random.random() < 0.3 else 0)
     nbytes = min(random.choice((4_096, 602_112, 3_211_264)), int(0.02 * total(model) * 24))
+    habit = replace(habit, aside=random.random() < 0.25, phased=random.random() < 0.2)
     return Job(maker, model, replace(habit, input_nbytes=max(64, nbytes)))
 
 

@@ -81,7 +81,8 @@ def plain(random: Random, disturbed: bool) -> Sketch:
     count = random.randint(20, max(24, 2_400 // len(job.model.kernels)))
     job = disturb(random, job, random.choice(MISTAKES)) if disturbed else job
     parts = with_edges(random, job, job.maker.loop(job.model, job.habit, count))
-    return as_loop("plain loop", job, recorder, parts, count)
+    share = random.uniform(0.1, 0.9) if random.random() < 0.4 else 0.0
+    return replace(as_loop("plain loop", job, recorder, parts, count), cut=share)
 
 
 def copies_only(random: Random, disturbed: bool) -> Sketch:
@@ -166,7 +167,8 @@ def frameworks(random: Random, disturbed: bool) -> Sketch:
     count = random.randint(6, max(7, min(24, MOST_KERNELS // len(job.model.kernels))))
     job = disturb(random, job, random.choice(MISTAKES)) if disturbed else job
     parts = job.maker.loop(job.model, job.habit, count)
-    return as_loop(f"{flavour} names", job, recorder, parts, count)
+    share = random.uniform(0.1, 0.9) if random.random() < 0.4 else 0.0
+    return replace(as_loop(f"{flavour} names", job, recorder, parts, count), cut=share)
 
 
 def one_marker(random: Random, disturbed: bool) -> Sketch:
@@ -186,6 +188,7 @@ def one_marker(random: Random, disturbed: bool) -> Sketch:
 def half_marked(random: Random, disturbed: bool) -> Sketch:
     """Draw a loop whose markers cover half a step each: one for the passes, one for the update."""
     job = draw_job(random, (40, 100), training=True, flavour="pytorch")
+    job = replace(job, habit=replace(job.habit, phased=False))
     count = random.randint(8, 24)
     job = disturb(random, job, random.choice(MISTAKES)) if disturbed else job
     parts = []

@@ -96,8 +96,8 @@ def is_eager(flavour: str) -> bool:
 def draw_kernels(random: Random, flavour: str, phase: str, count: int, mean_ns: float) -> list[Kernel]:
     """Return kernels of a phase, about `mean_ns` long; products and convolutions take most of the time, as they do."""
     named = [draw_name(random, flavour, phase) for _ in range(count)]
-    if named and phase != "update":
-        named[0] = draw_heavy(random, flavour, phase)
+    if phase != "update":
+        named[::3] = [draw_heavy(random, flavour, phase) for _ in named[::3]]
     sizes = [random.lognormvariate(0, 0.6) * weigh(name, flavour) for _, name in named]
     scale = mean_ns * count / sum(sizes) if sizes else 0.0
     return [Kernel(op, name, max(1_400, round(size * scale))) for (op, name), size in zip(named, sizes, strict=True)]

@@ -165,7 +165,8 @@ def start_up(random: Random, disturbed: bool) -> Sketch:
     """Draw the first passes of a program; its twin is warm, and measured as a single pass."""
     job = draw_deep(random, training=random.random() < 0.5, flavour=random.choice(("pytorch", "native", "compiled")))
     recorder = with_host(draw_recorder(random, job.maker.flavour, ("ranges", "operators")))
-    job = replace(job, model=job.model.scaled(random.uniform(2, 80)))
+    habit = replace(job.habit, phased=False, aside=False)
+    job = replace(job, model=job.model.scaled(random.uniform(2, 80)), habit=habit)
     steps = pass_of(job)
     if not disturbed:
         return single("warm pass", SINGLE_PASS, [*steps, Sync()], recorder)

@@ -50,9 +50,21 @@ def keep(played: Played, recorder: Recorder) -> Played:
     return Played(played.device, waits, host, ranges, **same)  # type: ignore[arg-type]
 
 
+def cut(played: Played, share: float) -> Played:
+    """Return what a recorder keeps that is started within the first iteration: what ran then had begun before."""
+    if not share:
+        return played
+    first, second = played.starts()[:2]
+    begin = first + round(share * (second - first))
+    device = [row for row in played.device if row.start >= begin]
+    waits = [row for row in played.waits if row.start >= begin]
+    host = [row for row in played.host if row.start >= begin]
+    return Played(device, waits, host, [row for row in played.ranges if row.start >= begin])
+
+
 def write(sketch: Sketch, played: Sequence[Played]) -> tuple[Trace, ...]:
     """Return the traces of a recording: one file, or one for each process."""
-    kept = [keep(each, sketch.recorder) for each in played]
+    kept = [cut(keep(each, sketch.recorder), sketch.cut) for each in played]
     if sketch.separate:
         numbered = enumerate(zip(sketch.programs, kept, strict=True))
         return tuple(make_trace(sketch, [(n, program, rows)], rank=n) for n, (program, rows) in numbered)

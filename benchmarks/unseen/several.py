@@ -11,7 +11,7 @@ from benchmarks.unseen.looping import as_loop
 from benchmarks.unseen.passing import with_host
 from benchmarks.unseen.sketch import Recorder, Sketch
 from benchmarks.unseen.steps import Copy, Join, Launch, Meet, Program, Step, Work
-from benchmarks.unseen.vocabulary import LATE_RANK
+from benchmarks.unseen.vocabulary import HOST_WORK, LATE_RANK
 
 __all__ = ["idle_device", "late_start", "slow_network", "straggler"]
 
@@ -75,7 +75,7 @@ def straggler(random: Random, disturbed: bool) -> Sketch:
     pair = draw_pair(random)
     late = total(pair.job.model) * random.uniform(1.1, 2)
     programs = (Program(rank(pair)), Program(rank(pair, late if disturbed else 0), device=1))
-    return together("straggler", pair, programs)
+    return replace(together("straggler", pair, programs), spoken=(HOST_WORK,) if disturbed else ())
 
 
 def slow_network(random: Random, disturbed: bool) -> Sketch:

@@ -41,6 +41,7 @@ class Sketch:
 
     `base` is what shares are of: an iteration, or the whole recording. `also` are other true names of its kind,
     `spoken` causes that are as true to name as the largest one. `separate` processes have a file each.
+    `cut` is the share of the first iteration that had passed when the capture began: 0 where it has all.
     """
 
     variant: str
@@ -52,3 +53,4 @@ class Sketch:
     also: tuple[str, ...] = ()
     spoken: tuple[str, ...] = ()
     separate: bool = False
+    cut: float = 0.0

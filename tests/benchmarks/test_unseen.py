@@ -101,7 +101,7 @@ def test_recordings_can_happen(block: list[Drawn]) -> None:
     for drawn in block:
         for trace in record(drawn):
             assert_streams_run_one_thing_at_a_time(trace)
-            assert_work_follows_its_launch(trace)
+            assert_work_follows_its_launch(trace, whole=not drawn.sketch.cut)
             assert_ranges_nest(trace)
 
 
@@ -111,13 +111,13 @@ def assert_streams_run_one_thing_at_a_time(trace: Trace) -> None:
         assert (rows["start_ns"] >= rows["end_ns"].shift(1, fill_value=0)).all()
 
 
-def assert_work_follows_its_launch(trace: Trace) -> None:
+def assert_work_follows_its_launch(trace: Trace, *, whole: bool) -> None:
     calls = trace.host_events.filter(pl.col("correlation").is_not_null())
     assert calls["correlation"].is_unique().all()
     work = trace.device_events.filter(pl.col("activity") != "sync")
     joined = work.join(calls.select("correlation", called="start_ns"), on="correlation")
     assert (joined["start_ns"] >= joined["called"]).all()
-    if calls.height and work["correlation"].null_count() == 0:
+    if whole and calls.height and work["correlation"].null_count() == 0:
         assert joined.height == work.height
 
 
@@ -180,7 +180,7 @@ def test_a_stall_is_a_share_of_the_recording_and_leaves_the_usual_iteration() ->
 def test_first_use_holds_the_time_before_the_first_kernel() -> None:
     for number in range(6):
         truth = find_truth(passing.start_up(Random(f"start {number}"), True))
-        assert truth.parts[WAITING] > 0.3
+        assert truth.parts[WAITING] > LEAST
         assert truth.causes[FIRST_USE] > LEAST
         assert len(truth.views) == 1
 
