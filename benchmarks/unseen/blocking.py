@@ -41,7 +41,7 @@ def long_copy_call(random: Random, disturbed: bool) -> Sketch:
 def slow_launch(random: Random, disturbed: bool) -> Sketch:
     """Draw a loop in which one launch call of each iteration takes milliseconds."""
     job, recorder = draw_blocked(random, training=random.random() < 0.7)
-    slow = total(job.model) * random.uniform(1.1, 2)
+    slow = total(job.model) * random.uniform(1.1, 3.5)
     count = random.randint(8, 25)
     job = replace(job, habit=replace(job.habit, slow_ns=slow)) if disturbed else job
     return as_loop("slow launch call", job, recorder, job.maker.loop(job.model, job.habit, count), count)
@@ -75,7 +75,7 @@ def autograd_thread(random: Random, disturbed: bool) -> Sketch:
 def lock_held(random: Random, disturbed: bool) -> Sketch:
     """Draw a loop whose main thread waits for a lock that another thread holds in each iteration."""
     job, recorder = draw_blocked(random, training=random.random() < 0.6)
-    held = total(job.model) * random.uniform(1.1, 2)
+    held = total(job.model) * random.uniform(1.1, 3.5)
     job = replace(job, habit=replace(job.habit, lock_ns=held)) if disturbed else job
     count = random.randint(8, 25)
     sketch = as_loop("lock", job, recorder, job.maker.loop(job.model, job.habit, count), count)

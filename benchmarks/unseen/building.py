@@ -25,7 +25,7 @@ from benchmarks.unseen.steps import (
 )
 from benchmarks.unseen.vocabulary import ALLOCATION, DATA_LOADING, OTHER_THREAD
 
-__all__ = ["Habit", "Maker", "Model", "flatten", "launch_cost", "total"]
+__all__ = ["LOADERS", "Habit", "Maker", "Model", "flatten", "launch_cost", "total"]
 
 LOADERS = {
     "pytorch": "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__",

@@ -39,7 +39,8 @@ FAMILIES: dict[str, tuple[Draw, ...]] = {
 ROTATION = (  # about half of what people record has no loop
     *("without a loop", "plain loop", "blocked host", "without a loop", "stall", "several devices"),
     *("without a loop", "frameworks", "chunks", "layers alone", "without a loop", "odd markers"),
-    *("waits for results", "without a loop", "blocked host", "plain loop", "several devices", "layers alone"),
+    *("waits for results", "without a loop", "frameworks", "blocked host", "plain loop", "several devices"),
+    *("without a loop", "layers alone", "frameworks"),
 )
 HARMLESS = ("idle device",)  # where the difference between twins is no loss
 ATTEMPTS = 60

@@ -120,12 +120,12 @@ def disturb(random: Random, job: Job, name: str) -> Job:
 def slow_host(random: Random, ns: float) -> dict[str, object]:
     """Return work of the host beside the model, which recorders see or do not."""
     shown = random.choice(SHOWN)
-    return {"host_ns": ns * random.uniform(1.1, 2.2), "host_shown": shown, "host_name": HOST_NAMES[shown]}
+    return {"host_ns": ns * random.uniform(1.1, 4), "host_shown": shown, "host_name": HOST_NAMES[shown]}
 
 
 def load_slowly(random: Random, ns: float) -> dict[str, object]:
     """Return a loader that is too slow."""
-    return {"loader_ns": ns * random.uniform(1.1, 2.2)}
+    return {"loader_ns": ns * random.uniform(1.1, 4)}
 
 
 def read_often(random: Random, ns: float) -> dict[str, object]:
@@ -135,37 +135,37 @@ def read_often(random: Random, ns: float) -> dict[str, object]:
 
 def block(random: Random, ns: float) -> dict[str, object]:
     """Return a launch whose call takes far too long."""
-    return {"slow_ns": ns * random.uniform(1.1, 1.8)}
+    return {"slow_ns": ns * random.uniform(1.1, 3.5)}
 
 
 def lock(random: Random, ns: float) -> dict[str, object]:
     """Return a lock that another thread holds."""
-    return {"lock_ns": ns * random.uniform(1.1, 1.8)}
+    return {"lock_ns": ns * random.uniform(1.1, 3.5)}
 
 
 def allocate(random: Random, ns: float) -> dict[str, object]:
     """Return calls that allocate memory of the device."""
     count = random.randint(2, 8)
-    return {"allocations": count, "allocation_ns": ns * random.uniform(1.1, 1.8) / count}
+    return {"allocations": count, "allocation_ns": ns * random.uniform(1.1, 3.5) / count}
 
 
 def send(random: Random, ns: float) -> dict[str, object]:
     """Return large input, from pinned memory or not."""
     pinned = random.random() < 0.4
     rate = 24.0 if pinned else 5.5
-    return {"input_nbytes": int(ns * random.uniform(0.3, 0.9) * rate), "pinned": pinned}
+    return {"input_nbytes": int(ns * random.uniform(0.3, 2.5) * rate), "pinned": pinned}
 
 
 def fetch(random: Random, ns: float) -> dict[str, object]:
     """Return large output."""
     pinned = random.random() < 0.5
     rate = 24.0 if pinned else 5.5
-    return {"output_nbytes": int(ns * random.uniform(0.3, 0.9) * rate), "pinned": pinned}
+    return {"output_nbytes": int(ns * random.uniform(0.3, 2.5) * rate), "pinned": pinned}
 
 
 def shuffle(random: Random, ns: float) -> dict[str, object]:
     """Return large copies within the device."""
-    return {"within_nbytes": int(ns * random.uniform(0.25, 0.8) * 900)}
+    return {"within_nbytes": int(ns * random.uniform(0.25, 1.5) * 900)}
 
 
 CHANGES: dict[str, Callable[[Random, float], dict[str, object]]] = {

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
-from benchmarks.unseen.building import flatten, launch_cost, total
+from benchmarks.unseen.building import LOADERS, flatten, launch_cost, total
 from benchmarks.unseen.habits import MISTAKES, Job, disturb, draw_job, draw_recorder, kind_of
 from benchmarks.unseen.names import FLAVOURS
 from benchmarks.unseen.sketch import FULL, Recorder, Sketch
@@ -40,7 +40,7 @@ STALLS: tuple[tuple[Shown, str], ...] = (
     ("nothing", ""),
     ("range", "save checkpoint"),
     ("system", "fsync"),
-    ("loader", "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"),
+    ("loader", "{loader}"),
 )
 MOST_KERNELS = 3_000
 EDGES = ("nothing", "loading", "decoder", "profiler")
@@ -86,7 +86,7 @@ def plain(random: Random, disturbed: bool) -> Sketch:
 
 
 def copies_only(random: Random, disturbed: bool) -> Sketch:
-    """Draw a loop that only copies: in and out on one stream, or each on its own where that costs less."""
+    """Draw a loop that only copies, in and out; the host of its twin prepares each copy while the device waits."""
     job = draw_job(random, (10, 11), flavour=random.choice(("native", "pytorch")))
     recorder = draw_recorder(random, job.maker.flavour, ())
     count, nbytes = random.randint(10, 60), random.randint(2_000_000, 60_000_000)
@@ -98,7 +98,8 @@ def copies_only(random: Random, disturbed: bool) -> Sketch:
         pack: list[Step] = [Sync(), Work(job.maker.vary(nbytes * slowness), "pack", "range")]
         parts.append([Mark(), *(pack if disturbed else []), first, second])
     sketch = as_loop("copies only", job, recorder, parts, count)
-    return replace(sketch, kind=LOOP, also=(BENCHMARK,), spoken=(NOTHING, COPY_TO_DEVICE, COPY_TO_HOST))
+    spoken = (COPY_TO_DEVICE, COPY_TO_HOST) if disturbed else (NOTHING, COPY_TO_DEVICE, COPY_TO_HOST)
+    return replace(sketch, kind=LOOP, also=(BENCHMARK,), spoken=spoken)
 
 
 def stalled(random: Random, disturbed: bool) -> Sketch:
@@ -112,6 +113,7 @@ def stalled(random: Random, disturbed: bool) -> Sketch:
     parts = job.maker.loop(job.model, job.habit, count)
     places = random.sample(range(3, count - 1), random.choice((1, 1, 3))) if disturbed else []
     shown, name = random.choice(STALLS)
+    name = name.format(loader=LOADERS[job.maker.flavour])
     for place in places:
         parts[place].insert(1, Work(random.randint(500_000_000, 5_000_000_000) // len(places), name, shown, STALL))
     sketch = as_loop("stall", job, recorder, parts, count)

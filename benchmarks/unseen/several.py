@@ -73,7 +73,7 @@ def late_start(random: Random, disturbed: bool) -> Sketch:
 def straggler(random: Random, disturbed: bool) -> Sketch:
     """Draw two ranks of which one is late in each iteration."""
     pair = draw_pair(random)
-    late = total(pair.job.model) * random.uniform(1.1, 2)
+    late = total(pair.job.model) * random.uniform(1.1, 3)
     programs = (Program(rank(pair)), Program(rank(pair, late if disturbed else 0), device=1))
     return replace(together("straggler", pair, programs), spoken=(HOST_WORK,) if disturbed else ())
 
@@ -81,7 +81,7 @@ def straggler(random: Random, disturbed: bool) -> Sketch:
 def slow_network(random: Random, disturbed: bool) -> Sketch:
     """Draw two ranks whose collectives take long."""
     pair = draw_pair(random)
-    longer = total(pair.job.model) * random.uniform(0.4, 1.2)
+    longer = total(pair.job.model) * random.uniform(0.4, 2.5)
     pair = replace(pair, reduce_ns=longer) if disturbed else pair
     return together("slow network", pair, (Program(rank(pair)), Program(rank(pair), device=1)))
 
