@@ -65,7 +65,7 @@ def draw_job(
 ) -> Job:
     """Return a job whose device has enough to do: kernels take longer than their launches."""
     flavour = flavour or random.choice(FLAVOURS)
-    maker = Maker(random, flavour, random.uniform(0.7, 1.4), random.choice((0.01, 0.03, 0.08)))
+    maker = Maker(random, flavour, random.uniform(0.7, 1.4), random.choice((0.01, 0.03, 0.08, 0.2)))
     trains = random.random() < 0.6 if training is None else training
     trains = trains and flavour != "native"
     mean = launch_cost(maker) * random.uniform(1.7, 6)

@@ -110,13 +110,20 @@ def marked_step(random: Random, disturbed: bool) -> Sketch:
     if not deep:
         job = draw_job(random, (100, 500), training=training, flavour=flavour)
     recorder = replace(with_host(draw_recorder(random, flavour, ("operators", "calls"))), ranges=True)
+    stray = before_step(random, job) if random.random() < 0.3 else []
     job = disturb(random, job, random.choice(MISTAKES_OF_A_PASS)) if disturbed else job
     names = {"tensorflow": "train 1", "xla": "step[train]#1"}
     name = names.get(flavour, f"ProfilerStep#{random.randint(1, 900)}")
     last: list[Step] = [job.maker.look()] if random.random() < 0.5 else [Sync("cudaDeviceSynchronize")]
-    steps = [Open(name), *pass_of(job), *last, Close()]
+    steps = [*stray, Mark(), Open(name), *pass_of(job), *last, Close()]
     on_device = flavour in ("tensorflow", "xla") and recorder.style == "xplane"
     return single("marked step", MARKED_STEP, steps, replace(recorder, device_ranges=on_device))
+
+
+def before_step(random: Random, job: Job) -> list[Step]:
+    """Return a kernel long before the marked step, with which the recording begins."""
+    alone = job.maker.launch(job.maker.draw_model(1, 20_000, training=False).forward[0])
+    return [alone, Work(random.randint(50_000_000, 500_000_000))]
 
 
 def plain_pass(random: Random, disturbed: bool) -> Sketch:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from benchmarks.unseen.steps import MAIN_STREAM
+
 __all__ = ["DeviceRow", "HostRow", "Played", "RangeRow"]
 
 
@@ -76,7 +78,13 @@ class Played:
         return min(row.start for row in rows), max(row.end for row in rows)
 
     def starts(self) -> list[int]:
-        """Return when each iteration began: its first work on the device, or the host's where it has none."""
+        """Return when each iteration began: its first work on the main stream, or the host's where there is none."""
         if not self.device:
             return [at for _, at in self.marks]
-        return [self.device[number].start for number, _ in self.marks if number < len(self.device)]
+        found = (self.first_from(number) for number, _ in self.marks)
+        return [start for start in found if start is not None]
+
+    def first_from(self, number: int) -> int | None:
+        """Return when the first work of the main stream began that was launched as that number or later."""
+        rows = (self.device[place] for place in range(number, len(self.device)))
+        return next((row.start for row in rows if row.stream == MAIN_STREAM), None)

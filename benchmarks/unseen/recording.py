@@ -160,7 +160,8 @@ class Writer:
     def on_streams(self, played: Played) -> list[dict[str, Any]]:
         """Return the ranges that a recorder draws around the work of the host's ones; XLA's around all work."""
         if self.recorder.style != "kineto":
-            return [self.around("step#1", played.device) | {"stream": None, "framework": True}]
+            inside = played.device[played.marks[0][0] :] if played.marks else played.device
+            return [self.around("step#1", inside) | {"stream": None, "framework": True}]
         called = {row.correlation: row.start for row in played.host if row.correlation is not None}
         drawn = []
         for each in (row for row in played.ranges if not row.framework):

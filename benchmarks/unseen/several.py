@@ -62,11 +62,13 @@ def together(variant: str, pair: Pair, programs: tuple[Program, ...]) -> Sketch:
 
 
 def late_start(random: Random, disturbed: bool) -> Sketch:
-    """Draw two ranks of which one starts late: the other one waits in its first collective."""
+    """Draw ranks of which one starts late: the others wait in their first collective."""
     pair = draw_pair(random)
     late = round(total(pair.job.model) * pair.count * random.uniform(0.3, 3))
-    first, second = rank(pair), rank(pair)
-    programs = (Program(first), Program(second, device=1, start_ns=late if disturbed else 0, late=True))
+    ranks = random.choice((2, 2, 3, 4))
+    others = tuple(Program(rank(pair), device=number) for number in range(ranks - 1))
+    last = Program(rank(pair), device=ranks - 1, start_ns=late if disturbed else 0, late=True)
+    programs = (*others, last)
     return together("late start", pair, programs)
 
 

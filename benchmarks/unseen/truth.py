@@ -13,7 +13,7 @@ from benchmarks.unseen.played import Played
 from benchmarks.unseen.playing import play
 from benchmarks.unseen.recording import keep
 from benchmarks.unseen.sketch import Recorder, Sketch
-from benchmarks.unseen.steps import Work
+from benchmarks.unseen.steps import Mark, Work
 from benchmarks.unseen.vocabulary import (
     ALLOCATION,
     BLOCKED_CALL,
@@ -25,6 +25,7 @@ from benchmarks.unseen.vocabulary import (
     LATE_RANK,
     LATE_SUBMISSION,
     LAUNCHING,
+    MARKED_STEP,
     NOTHING,
     OTHER_THREAD,
     STALL,
@@ -119,7 +120,9 @@ def bases_of(sketch: Sketch) -> tuple[str, ...]:
     if sketch.base == "iteration":
         more = works_of(sketch, STALL) or len(sketch.programs) > 1
         return ("iteration", "recording", "device") if more else ("iteration",)
-    return ("recording",) if sketch.kind == START_UP else ("recording", "device")
+    marked = any(isinstance(step, Mark) for step in sketch.programs[0].steps) and sketch.kind == MARKED_STEP
+    whole = ("recording",) if sketch.kind == START_UP else ("recording", "device")
+    return ("marked", *whole) if marked else whole
 
 
 def look(base: str, sketch: Sketch, played: Play) -> list[View]:
@@ -203,6 +206,8 @@ def length_of(base: str, played: Sequence[Played], reference: Sequence[Played]) 
     """Return how long a base is; a recording begins at the step at which that of the `reference` does."""
     if base == "iteration":
         return period_of(played)
+    if base == "marked":
+        return bounds_of(played)[1] - played[0].marks[0][1]
     if base == "device" or not any(each.host or each.ranges for each in reference):
         return sum(end - begin for begin, end in device_spans(played).values())
     first, _ = bounds_of(reference)
@@ -248,6 +253,8 @@ def windows_of(base: str, own: Sequence[Played], every: Sequence[Played], number
     """Return the stretches of time that a base means on one device."""
     if base == "iteration":
         return usual_iterations(own[0].starts())
+    if base == "marked":
+        return [(own[0].marks[0][1], bounds_of(own)[1])]
     return [device_spans(own)[number] if base == "device" else bounds_of(every)]
 
 

@@ -17,7 +17,7 @@ from benchmarks.unseen.played import DeviceRow
 from benchmarks.unseen.playing import play
 from benchmarks.unseen.scoring import tables
 from benchmarks.unseen.sketch import Recorder, Sketch
-from benchmarks.unseen.steps import Launch, Mark, Program, Sync, Work
+from benchmarks.unseen.steps import MAIN_STREAM, Launch, Mark, Program, Sync, Work
 from benchmarks.unseen.truth import LEAST, NEGLIGIBLE, Truth, View, find_truth
 from benchmarks.unseen.vocabulary import (
     CAUSES,
@@ -25,6 +25,7 @@ from benchmarks.unseen.vocabulary import (
     COPYING,
     DATA_LOADING,
     FIRST_USE,
+    HOST_ONLY,
     HOST_WORK,
     KINDS,
     LATE_RANK,
@@ -89,6 +90,15 @@ def test_shares_add_up_and_are_out_of_the_grey_zone(block: list[Drawn]) -> None:
         assert largest <= NEGLIGIBLE or largest >= LEAST
         assert set(view.causes) <= set(CAUSES) - {NOTHING}
         assert drawn.truth.acceptable <= set(CAUSES)
+
+
+def test_an_iteration_is_as_long_as_what_runs_in_it(block: list[Drawn]) -> None:
+    for drawn in (each for each in block if each.sketch.base == "iteration" and each.truth.kind != HOST_ONLY):
+        rows = [row for each in play(drawn.sketch.programs) for row in each.device if row.stream == MAIN_STREAM]
+        if len({row.device for row in rows}) == 1:
+            mean = sum(row.end - row.start for row in rows) / drawn.truth.loops
+            busy = drawn.truth.period_ns * (1 - drawn.truth.parts[WAITING])
+            assert mean / 2 < busy < 1.2 * mean, describe(drawn)
 
 
 def test_twins_differ_in_one_thing(block: list[Drawn]) -> None:
@@ -185,14 +195,21 @@ def test_first_use_holds_the_time_before_the_first_kernel() -> None:
         assert len(truth.views) == 1
 
 
+def test_a_marked_step_is_the_base_where_something_stands_before_it() -> None:
+    sketches = [passing.marked_step(Random(f"step {number}"), False) for number in range(20)]
+    truths = [find_truth(sketch) for sketch in sketches]
+    assert all(truth.views[0].base == "marked" and truth.parts[WAITING] < 0.3 for truth in truths)
+    assert any(truth.views[1].parts[WAITING] > 0.7 for truth in truths)
+
+
 def test_a_rank_that_starts_late_makes_the_other_one_wait() -> None:
     sketch = several.late_start(Random("late"), True)
-    first, second = play(sketch.programs)
-    met = [next(row for row in each.device if row.part == "communicating") for each in (first, second)]
-    assert met[0].end == met[1].end
-    assert met[0].end - met[0].start > 5 * (met[1].end - met[1].start)
+    met = [next(row for row in each.device if row.part == "communicating") for each in play(sketch.programs)]
+    assert len({row.end for row in met}) == 1
+    assert met[0].end - met[0].start > 5 * (met[-1].end - met[-1].start)
     assert find_truth(sketch).causes[LATE_RANK] > LEAST
-    assert len(record(Drawn(0, "several devices", True, replace(sketch, separate=True), find_truth(sketch)))) == 2
+    apart = Drawn(0, "several devices", True, replace(sketch, separate=True), find_truth(sketch))
+    assert [trace.rank for trace in record(apart)] == list(range(len(sketch.programs)))
 
 
 def test_a_call_that_blocks_is_not_the_copy_that_it_makes() -> None:
