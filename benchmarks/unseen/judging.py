@@ -40,7 +40,8 @@ class Said:
 def judge(truth: Truth, said: Said) -> str:
     """Return the verdict on what was said."""
     kind = is_kind(truth, said)
-    if not said.cause and not said.part:
+    something = truth.parts or truth.views[0].largest
+    if not said.cause and not said.part and something:
         return SILENT
     if kind and any(is_part(view, said) and is_cause(view, truth, said) for view in truth.views):
         return PLAINLY_RIGHT
@@ -57,21 +58,23 @@ def is_kind(truth: Truth, said: Said) -> bool:
 
 
 def is_part(view: View, said: Said) -> bool:
-    """Return whether the largest part is named, with its share."""
-    return is_largest(view.parts, said.part, said.part_share)
+    """Return whether the largest part is named, with its share; none where no part was recorded."""
+    if not view.parts:
+        return not said.part
+    return is_largest(view.parts, said.part) and abs(view.parts[said.part] - said.part_share) <= WITHIN
 
 
 def is_cause(view: View, truth: Truth, said: Said) -> bool:
     """Return whether the cause that costs most is named first, with its share; or none where there is none."""
     if not said.cause:
         return view.largest == NOTHING or NOTHING in truth.acceptable
-    return view.largest != NOTHING and is_largest(view.causes, said.cause, said.cause_share)
+    same = abs(view.causes.get(said.cause, 0.0) - said.cause_share) <= WITHIN
+    return view.largest != NOTHING and is_largest(view.compared, said.cause) and same
 
 
-def is_largest(shares: Mapping[str, float], name: str, share: float) -> bool:
-    """Return whether a name has the largest share, or one that cannot be told from it, and whether the share is so."""
-    most = max(shares.values(), default=0.0)
-    return name in shares and shares[name] >= most - WITHIN and abs(shares[name] - share) <= WITHIN
+def is_largest(shares: Mapping[str, float], name: str) -> bool:
+    """Return whether a name has the largest share, or one that cannot be told from it."""
+    return name in shares and shares[name] >= max(shares.values()) - WITHIN
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from benchmarks.unseen.steps import (
     Mark,
     Open,
     Program,
+    Shown,
     Step,
     Sync,
     Work,
@@ -59,7 +60,13 @@ HOST_OPERATORS = {  # with their usual time
     "aten::native_batch_norm": 80_000,
     "aten::sum": 40_000,
 }
-GAP_NS = 400_000  # between calls of a benchmark, at most
+RANGES = {
+    "aten::addmm": "head",
+    "aten::mkldnn_convolution": "backbone",
+    "aten::relu_": "nms",
+    "aten::sum": "decode",
+    "aten::native_batch_norm": "resize",
+}
 
 
 def single(variant: str, kind: str, steps: Sequence[Step], recorder: Recorder, *counts: int) -> Sketch:
@@ -249,24 +256,38 @@ def copying(maker: Maker, steps: list[Step], recorder: Recorder, count: int) -> 
 
 
 def host_only(random: Random, disturbed: bool) -> Sketch:
-    """Draw a recording of the CPU alone: steps that are marked or not, or one; its twin waits for data."""
-    count = random.choice((1, random.randint(4, 12)))
-    marked, shown = random.random() < 0.6, "loader" if random.random() < 0.7 else "operator"
-    names = random.choices(list(HOST_OPERATORS), k=random.randint(15, 60))
-    model = [(name, round(random.uniform(0.3, 1.7) * HOST_OPERATORS[name])) for name in names]
-    maker = Maker(random, "pytorch")
-    wait = sum(ns for _, ns in model) * (random.uniform(0.4, 1.5) if disturbed else 0.01)
+    """Draw a recording of the host alone: steps that are marked or not, or one; its twin waits for data.
+
+    It has the operators of the CPU, or nothing but ranges, as where a profiler could not trace the device.
+    """
+    count, plain = random.choice((1, random.randint(4, 12))), random.random() < 0.3
+    marked, maker = random.random() < 0.6, Maker(random, "native" if plain else "pytorch")
+    model = draw_host_model(random)
+    shown: Shown = "loader" if random.random() < 0.7 and not plain else "range"
+    wait = sum(ns for _, ns in model) * (random.uniform(0.4, 2.5) if disturbed else 0.01)
     parts: list[list[Step]] = []
     for number in range(count):
-        inside = [*maker.load(wait, "loader" if shown == "loader" else "range"), *on_host(maker, model)]
-        parts.append([Mark(), *([Open(f"ProfilerStep#{number}"), *inside, Close()] if marked else inside)])
-    recorder = replace(FULL, frames=random.random() < 0.3)
-    steps = (*flatten(parts), Mark())
-    base = "iteration" if count > 1 else "recording"
-    sketch = Sketch("host only", HOST_ONLY, (Program(steps),), recorder, (count, 0) if count > 1 else (0,), base)
-    return replace(sketch, also=(TRAINING_LOOP, LOOP) if count > 1 else (MARKED_STEP, SINGLE_PASS))
+        inside = [*maker.load(wait, shown), *on_host(maker, model, "range" if plain else "operator")]
+        name = f"frame {number}" if plain else f"ProfilerStep#{number}"
+        parts.append([Mark(), *([Open(name), *inside, Close()] if marked else inside)])
+    recorder = Recorder("nsys", operators=False) if plain else replace(FULL, frames=random.random() < 0.3)
+    several = count > 1
+    programs = (Program((*flatten(parts), Mark())),)
+    counts, base = ((count, 0), "iteration") if several else ((0,), "recording")
+    also = (TRAINING_LOOP, LOOP) if several else (MARKED_STEP, SINGLE_PASS)
+    return Sketch("ranges only" if plain else "host only", HOST_ONLY, programs, recorder, counts, base, also)
 
 
-def on_host(maker: Maker, model: Sequence[tuple[str, int]]) -> list[Step]:
-    """Return operators of the CPU, with a little of Python between them."""
-    return [step for name, ns in model for step in (Work(maker.vary(ns), name, "operator", NOTHING), Work(4_000))]
+def draw_host_model(random: Random) -> list[tuple[str, int]]:
+    """Return operators of the CPU with their time."""
+    names = random.choices(list(HOST_OPERATORS), k=random.randint(15, 60))
+    return [(name, round(random.uniform(0.3, 1.7) * HOST_OPERATORS[name])) for name in names]
+
+
+def on_host(maker: Maker, model: Sequence[tuple[str, int]], shown: Shown) -> list[Step]:
+    """Return operators of the CPU, with a little of Python between them; or ranges with names of the user's."""
+    return [
+        step
+        for name, ns in model
+        for step in (Work(maker.vary(ns), RANGES[name] if shown == "range" else name, shown, NOTHING), Work(4_000))
+    ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from benchmarks.unseen.parts import Windows, divide, divide_host, to_shares
@@ -50,22 +50,32 @@ Play = Callable[[frozenset[str]], list[Played]]
 
 @dataclass(frozen=True)
 class View:
-    """Shares of one base: `parts` of its time, and `causes` with what each costs that could be avoided."""
+    """Shares of one base: `parts` of its time, and `causes` with what each costs that could be avoided.
+
+    `whole` are the same causes as shares of the whole recording, by which those are compared that happen once and
+    those of every iteration; empty where the causes have one base.
+    """
 
     base: str
     parts: Mapping[str, float]
     causes: Mapping[str, float]
+    whole: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def compared(self) -> Mapping[str, float]:
+        """The causes with shares that can be compared."""
+        return self.whole or self.causes
 
     @property
     def largest(self) -> str:
         """The cause that costs most; "" where none is worth a word."""
-        named = max(self.causes, key=lambda cause: self.causes[cause], default=NOTHING)
-        return named if self.causes.get(named, 0.0) >= LEAST else NOTHING
+        named = max(self.compared, key=lambda cause: self.compared[cause], default=NOTHING)
+        return named if self.compared.get(named, 0.0) >= LEAST else NOTHING
 
     @property
     def clear(self) -> bool:
         """Whether the largest cause is outside the grey zone."""
-        return not NEGLIGIBLE < max(self.causes.values(), default=0.0) < LEAST
+        return not NEGLIGIBLE < max(self.compared.values(), default=0.0) < LEAST
 
 
 @dataclass(frozen=True)
@@ -109,10 +119,16 @@ def find_truth(sketch: Sketch) -> Truth:
         return seen[without]
 
     bases = bases_of(sketch)
-    views = tuple(view for base in bases for view in look(base, sketch, played))
+    views = compare([view for base in bases for view in look(base, sketch, played)])
     period = period_of(played(frozenset())) if sketch.base == "iteration" else 0
     acceptable = acceptable_of(views[0], sketch)
     return Truth(sketch.kind, sketch.also, sketch.counts, round(period), views, acceptable)
+
+
+def compare(views: Sequence[View]) -> tuple[View, ...]:
+    """Return the views; on an iteration with the shares of the whole recording, where there is such a view."""
+    whole = next((view.causes for view in views if view.base == "recording"), {})
+    return tuple(replace(view, whole=whole) if view.base == "iteration" else view for view in views)
 
 
 def bases_of(sketch: Sketch) -> tuple[str, ...]:
@@ -259,7 +275,9 @@ def windows_of(base: str, own: Sequence[Played], every: Sequence[Played], number
 
 
 def host_parts(base: str, played: Played) -> dict[str, float]:
-    """Return the parts of a recording without work on a device."""
+    """Return the parts of a recording without work on a device; none where it has no operators either."""
+    if not any(row.category == "op" for row in played.host):
+        return {}
     windows = usual_iterations(played.starts()) if base == "iteration" else [played.bounds()]
     return to_shares(divide_host(played.host, windows))
 
@@ -274,11 +292,16 @@ def usual_iterations(starts: Sequence[int]) -> Windows:
 def acceptable_of(view: View, sketch: Sketch) -> frozenset[str]:
     """Return the causes that may be named: close to the largest one, or the same in what was recorded."""
     hidden = hidden_in(sketch)
-    top = view.causes.get(view.largest, 0.0)
     if view.largest == NOTHING:
         return frozenset(sketch.spoken)
-    close = {cause for cause, share in view.causes.items() if share * CLOSE >= top}
+    close = find_close(view.compared) | find_close(view.causes)
     behind = {cause for cause, name in hidden.items() if name in close}
     unseen = not all(is_shown(step, sketch.recorder) for cause in close for step in works_of(sketch, cause))
     unsure = unseen or not sketch.recorder.calls
     return frozenset(close | behind | set(sketch.spoken) | ({UNKNOWN} if unsure else set()))
+
+
+def find_close(causes: Mapping[str, float]) -> set[str]:
+    """Return the causes that are about as large as the largest one."""
+    top = max(causes.values(), default=0.0)
+    return {cause for cause, share in causes.items() if share * CLOSE >= top}

@@ -82,11 +82,11 @@ def test_every_family_is_drawn_and_every_kind_can_be(block: list[Drawn]) -> None
 def test_shares_add_up_and_are_out_of_the_grey_zone(block: list[Drawn]) -> None:
     for drawn in block:
         for view in drawn.truth.views:
-            assert set(view.parts) == set(PARTS)
-            assert sum(view.parts.values()) == pytest.approx(1)
+            assert set(view.parts) == set(PARTS) or drawn.sketch.variant == "ranges only"
+            assert not view.parts or sum(view.parts.values()) == pytest.approx(1)
             assert all(0 <= share <= 1 for share in (*view.parts.values(), *view.causes.values())), describe(drawn)
         view = drawn.truth.views[0]
-        largest = max(view.causes.values(), default=0.0)
+        largest = max(view.compared.values(), default=0.0)
         assert largest <= NEGLIGIBLE or largest >= LEAST
         assert set(view.causes) <= set(CAUSES) - {NOTHING}
         assert drawn.truth.acceptable <= set(CAUSES)
@@ -266,6 +266,26 @@ def test_equal_causes_and_other_bases_are_as_right() -> None:
     truth = replace(a_truth(causes), views=(*a_truth(causes).views, other))
     assert judge(truth, a_said(part=WAITING, part_share=0.9, cause=STALL, cause_share=0.8)) == PLAINLY_RIGHT
     assert judge(truth, a_said(part=WAITING, part_share=0.9)) == WRONG
+
+
+def test_what_happens_once_is_compared_on_the_whole_recording() -> None:
+    causes, whole = {HOST_WORK: 0.76, STALL: 0.6}, {HOST_WORK: 0.3, STALL: 0.6}
+    truth = replace(a_truth(causes), views=(View("iteration", {COMPUTING: 0.6, WAITING: 0.4}, causes, whole),))
+    assert truth.views[0].largest == STALL
+    assert judge(truth, a_said(cause=STALL, cause_share=0.6)) == PLAINLY_RIGHT
+    assert judge(truth, a_said(cause=HOST_WORK, cause_share=0.76)) == WRONG
+
+
+def test_ranges_alone_have_causes_and_no_parts() -> None:
+    sketches = [passing.host_only(Random(f"ranges {number}"), True) for number in range(12)]
+    truths = [find_truth(sketch) for sketch in sketches if sketch.variant == "ranges only"]
+    assert truths
+    for truth in truths:
+        assert (dict(truth.parts), truth.views[0].largest) == ({}, DATA_LOADING)
+        share = truth.causes[DATA_LOADING]
+        said = a_said(kind=HOST_ONLY, part="", cause=DATA_LOADING, cause_share=share)
+        assert judge(truth, said) == PLAINLY_RIGHT
+        assert judge(truth, replace(said, cause=NOTHING)) == SILENT
 
 
 def test_passes_may_have_one_anothers_names() -> None:
