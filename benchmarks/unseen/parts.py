@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 
 from benchmarks.unseen.played import DeviceRow, HostRow
@@ -36,12 +37,18 @@ def divide_host(rows: Sequence[HostRow], windows: Windows) -> dict[str, int]:
 def measure(spans: Iterable[tuple[int, int]], windows: Windows) -> int:
     """Return how much of the windows the spans cover."""
     merged = merge(spans)
-    return sum(
-        max(0, min(end, last) - max(begin, first))
-        for first, last in windows
-        for begin, end in merged
-        if begin < last and end > first
-    )
+    ends = [end for _, end in merged]
+    return sum(cover(merged, bisect_right(ends, first), first, last) for first, last in windows)
+
+
+def cover(merged: Sequence[tuple[int, int]], place: int, first: int, last: int) -> int:
+    """Return how much of one window the spans from a place on cover."""
+    covered = 0
+    while place < len(merged) and merged[place][0] < last:
+        begin, end = merged[place]
+        covered += min(end, last) - max(begin, first)
+        place += 1
+    return covered
 
 
 def merge(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

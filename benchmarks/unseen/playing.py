@@ -37,7 +37,7 @@ from benchmarks.unseen.vocabulary import (
     SYNCHRONIZATION,
 )
 
-__all__ = ["play"]
+__all__ = ["COPY_CAUSES", "play"]
 
 LATENCY_NS = 3_000  # from the end of a launch to the begin of the kernel on an idle stream
 GAP_NS = 900  # between two kernels of a busy stream

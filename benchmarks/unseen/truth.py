@@ -10,14 +10,15 @@ from itertools import pairwise
 
 from benchmarks.unseen.parts import Windows, divide, divide_host, to_shares
 from benchmarks.unseen.played import Played
-from benchmarks.unseen.playing import play
+from benchmarks.unseen.playing import COPY_CAUSES, play
 from benchmarks.unseen.recording import keep
 from benchmarks.unseen.sketch import Recorder, Sketch
-from benchmarks.unseen.steps import Mark, Work
+from benchmarks.unseen.steps import Call, Copy, Launch, Mark, Meet, Sync, Work
 from benchmarks.unseen.vocabulary import (
     ALLOCATION,
     BLOCKED_CALL,
     CAUSES,
+    COMMUNICATION,
     DATA_LOADING,
     FIRST_USE,
     HOST_SIDE,
@@ -161,8 +162,24 @@ def measure_causes(base: str, sketch: Sketch, played: Play) -> dict[str, float]:
     for cause in CAUSES:
         if cause not in (NOTHING, UNKNOWN):
             groups.setdefault(hidden.get(cause, cause), set()).add(cause)
-    sizes = {name: measure_group(base, group, sketch.recorder, played) for name, group in groups.items()}
+    present = find_present(sketch)
+    real = {name: group for name, group in groups.items() if group & present}
+    sizes = {name: measure_group(base, group, sketch.recorder, played) for name, group in real.items()}
     return {name: share for name, share in sizes.items() if share > LISTED}
+
+
+def find_present(sketch: Sketch) -> set[str]:
+    """Return the causes that can cost something in the programs: what does not occur need not be left out."""
+    steps = [step for program in sketch.programs for step in program.steps]
+    copies = [step for step in steps if isinstance(step, Copy)]
+    found = {step.cause for step in steps if isinstance(step, Work | Call)} | {LAUNCHING}
+    found |= {COPY_CAUSES[step.direction] for step in copies}
+    found |= {SYNCHRONIZATION} if any(isinstance(step, Sync) for step in steps) else set()
+    found |= {SYNCHRONIZATION} if any(step.blocking for step in copies) else set()
+    found |= {BLOCKED_CALL} if any(isinstance(step, Launch | Copy) and step.slow_ns for step in steps) else set()
+    found |= {LATE_SUBMISSION} if any(isinstance(step, Launch) and step.late_ns for step in steps) else set()
+    found |= {COMMUNICATION} if any(isinstance(step, Meet) for step in steps) else set()
+    return found | ({LATE_RANK} if any(program.late for program in sketch.programs) else set())
 
 
 def measure_group(base: str, group: set[str], recorder: Recorder, played: Play) -> float:
