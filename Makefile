@@ -8,7 +8,7 @@ PAGE := demo.html
 # A thousand processes of the tests import DeepProf: compiled once, not in each.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all test-slow fuzz check lint types layers docs api bench accuracy sentences cases gains kernels sealed chaos proto protocol clean
+.PHONY: demo test test-all test-slow fuzz check lint types layers docs api bench accuracy sentences cases gains kernels sealed unseen chaos proto protocol clean
 
 # An editable installation is meant; setuptools need not warn of it each time.
 INSTALL := PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --editable
@@ -95,6 +95,9 @@ gains: .venv/test ## bounds of findings beside what the changes gain that they a
 
 sealed: .venv/test ## jobs drawn anew from the commit's hash: nobody has seen them, and no rule was mended with them
 	@$(BIN)/python -m benchmarks.sealed
+
+unseen: .venv/test ## recordings of all kinds by a second generator, which was written without the rules
+	@$(BIN)/python -m benchmarks.unseen
 
 chaos: .venv/test ## the daemon killed, its disk failing, clients that lie: what was lost, in about ten minutes
 	$(BIN)/python -m benchmarks.chaos --output docs/generated/chaos.md

@@ -46,9 +46,10 @@ their authors or from figures in them: the table says what holds, not what to ex
 - *Seen*: the cases of this page, the row *all* of the summary. Printed by `make cases`.
 - *Unseen, simulated*: `make sealed` draws 120 jobs and 201 single passes from the hash of the commit: model,
   framework's names, step markers or none, no mistake, a small one, one or two large ones, length, noise, ends cut
-  off, records that are missing. What a mistake costs is measured on the schedule with and without it, never on an
-  analysis; the largest loss is the right headline, one up to a third smaller is acceptable, and jobs whose loss is a
-  matter of taste are drawn again. Only the summary is printed, with 95 % intervals (Wilson), so that nobody can mend
+  off, records that are missing. About one mistake in four is of what kernels compute, in jobs of PyTorch. What a
+  mistake costs is measured on the schedule with and without it, never on an analysis; the largest loss is the right
+  headline, one up to a third smaller is acceptable, and jobs are drawn again whose loss is a matter of taste, or whose
+  mistakes hide each other. Only the summary is printed, with 95 % intervals (Wilson), so that nobody can mend
   a rule for a job. It fails when fewer than 95 % of the headlines are right or acceptable, more than 0.5 % wrong at a
   confidence of 0.8 or more, or more than 0.5 % of the single passes show a loop, and that by more than luck explains
   (a chance below 0.135 %, by the binomial). `python -m benchmarks.sealed --look SEED` tells all about the jobs of

@@ -31,7 +31,8 @@ class Call:
     """A function with the operators that it runs, a kernel each: name and µs of the kernel.
 
     `host_us` is what the function does besides launching, `growth_us` by how much more of that in each iteration.
-    `backward` are the µs of the backward kernel of each operator that has one. `operands` are the shapes and types of
+    `backward` are the µs of the backward kernel of each operator that has one; `again` are operators of these that run
+    again before it, as where activations are not kept. `operands` are the shapes and types of
     an operator's operands, as JSON, where they are recorded; `called` names kernels that are not named after theirs.
     """
 
@@ -40,8 +41,19 @@ class Call:
     host_us: float = 0.0
     growth_us: float = 0.0
     backward: dict[str, float] = field(default_factory=dict)
+    again: frozenset[str] = frozenset()
     operands: dict[str, tuple[str, str]] = field(default_factory=dict)
     called: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Backward:
+    """The backward node of an operator of that number, whose forward kernel runs again first for `again_us`, if any."""
+
+    node: str
+    kernel_us: float
+    sequence: int
+    again_us: float | None
 
 
 class _HandWriter:
@@ -94,7 +106,7 @@ class _HandWriter:
         """Run one iteration: the calls forward, then the backward kernels in reverse order, on another thread."""
         begun = self.now
         step = self.open("train.py(90): train_step", "python")
-        backward = list[tuple[str, float, int]]()
+        backward = list[_Backward]()
         for call in calls:
             row = self.open(call.function, "python")
             for operator, kernel_us in call.kernels:
@@ -104,16 +116,28 @@ class _HandWriter:
                 self.run(operator, kernel_us, kernel=kernel, sequence=self.sequence, forward_thread=0)
                 if operator in call.backward:
                     node = operator.removeprefix("aten::").title().replace("_", "")
-                    backward.append((f"{NODE}{node}Backward0", call.backward[operator], self.sequence))
+                    again = kernel_us if operator in call.again else None
+                    backward.append(_Backward(f"{NODE}{node}Backward0", call.backward[operator], self.sequence, again))
             self.now += call.host_us + call.growth_us * iteration
             self.close(row)
-        for node, kernel_us, sequence in reversed(backward):
-            self.run(node, kernel_us, ENGINE_THREAD, sequence=sequence, forward_thread=1)
+        for each in reversed(backward):
+            self.run_backward(each)
         self.wait()
         self.close(step)
         self.ranges.append(
             span(self.name(f"ProfilerStep#{iteration}"), self.ns(begun), self.ns(self.now), framework=True)
         )
+
+    def run_backward(self, each: _Backward) -> None:
+        """Run a backward node; what runs again in it has a number of its own, what computes the gradient has none."""
+        if each.again_us is None:
+            self.run(each.node, each.kernel_us, ENGINE_THREAD, sequence=each.sequence, forward_thread=1)
+            return
+        row = self.open(each.node, "op", ENGINE_THREAD, sequence=each.sequence, forward_thread=1)
+        self.sequence += 1
+        self.run("aten::mm", each.again_us, ENGINE_THREAD, sequence=self.sequence, forward_thread=0)
+        self.run("aten::mm", each.kernel_us, ENGINE_THREAD)
+        self.close(row)
 
     def note_operands(self, operator: str, call: Call) -> None:
         """Note the operands of an operator that is about to run, where they are recorded."""
@@ -167,6 +191,10 @@ REST = [  # no function has a third of it
     Call("model.py(50): norm", [("aten::layer_norm", 60.0), ("aten::mul", 20.0)], backward={"aten::layer_norm": 120.0}),
     Call("optimizer.py(70): update", [("aten::_fused_adamw_", 150.0)]),
 ]
+FIRST, SECOND = (
+    Call(f"model.py({line}): {name}", [("aten::mm", us)], backward={"aten::mm": us + 10})
+    for line, name, us in ((25, "first_layer", 150.0), (28, "second_layer", 120.0))
+)
 LARGE = [("aten::addmm", 200.0), ("aten::gelu", 150.0), ("aten::mul", 150.0), ("aten::bmm", 200.0)]
 SMALL = [("aten::log_softmax", 8.0), ("aten::copy_", 8.0), ("aten::nll_loss", 8.0), ("aten::mean", 8.0)]
 # RMSNorm in half precision: to float, the norm step by step, and back.
@@ -196,6 +224,12 @@ CASES: dict[str, tuple[Sequence[Call], str, str]] = {
     "a loss of small kernels": ([*REST, *[Call(LOSS, SMALL * 3)]], "fusion-candidates", LOSS),
     "a loss in one kernel": ([*REST, Call(LOSS, [("aten::fused_loss", 40.0)])], "", ""),
     "a function with half of the work": ([Call(LAYERS, LARGE), *REST], "hotspot", LAYERS),
+    "layers that run again": (
+        [*(replace(layer, again=frozenset({"aten::mm"})) for layer in (FIRST, SECOND)), *REST],
+        "recomputed-forward",
+        FIRST.function,
+    ),
+    "layers that run once": ([FIRST, SECOND, *REST], "", ""),
     "rows selected in Python": ([HOST, OTHER, *REST], "heavy-host", HOST.function),
     "rows selected by a tensor": ([OTHER, *REST], "", ""),
     "a kernel that waits for memory": ([*GATHER, *REST], "stalled-kernels", "model.py(15): gather"),
@@ -221,6 +255,7 @@ RULES = (
     "heavy-host",
     "growing-context",
     "stalled-kernels",
+    "recomputed-forward",
 )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from random import Random
 
+from benchmarks.cases.planted import PLANTED, KernelMistakes
 from deepprof.simulation.host_problems import LAUNCH_NS, draw_loading
 from deepprof.simulation.kernels import name_elementwise, name_gemm
 from deepprof.simulation.machine import DEVICE_BYTES_PER_NS
@@ -38,11 +39,13 @@ RULES = {  # by the mistake it is about
     "scores": "unfused-attention",
     "chains": "elementwise-chains",
     "turns": "layout-conversions",
+    **{name: each.rule for name, each in PLANTED.items()},
 }
 CALL_NS = 250_000  # of a cudaFree or cudaMalloc of a large block
 FREE, MALLOC = (Call(name, CALL_NS, drains=True) for name in ("cudaFree", "cudaMalloc"))
 
 FLASH = "pytorch_flash::flash_"  # in names of fused attention, forward and backward
+TIMES_AS_LONG = 8  # products take in float32 on ordinary units what they take in TF32 on an A100
 SGEMM, PRODUCT = "ampere_sgemm_128x64_nn", name_gemm("128x128", "nn")
 SOFTMAX = (
     "void (anonymous namespace)::softmax_warp_forward<c10::BFloat16, c10::BFloat16, float, 10, false, false>"
@@ -69,7 +72,7 @@ def is_product(kernel: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Mistakes:
+class Mistakes(KernelMistakes):
     """How much of the device's computing time each mistake costs; 0 is none. The loss is read in every iteration.
 
     `data`: the main thread makes the batch. `logs`: Python without a name. `copies`: a large batch, pinned, on the
@@ -78,9 +81,10 @@ class Mistakes:
     `moves`: copies within the device. `launches`: how much longer than the device computes the host needs to launch.
     `often` and `rarely`: batches are late in half of the iterations, or in one of eight. `growth`: a graph that the
     host walks, longer every time. `slower`: kernels take longer from half of the capture on. These four are means
-    over all iterations. `floats`: products run in float32 on ordinary units, and so much longer. `scores`: attention
-    writes its scores, whose softmax takes that long, where the model has attention. `chains`: as many single operators
-    as products, four in a row. `turns`: a conversion of layout in front of each product.
+    over all iterations. `floats`: some products run in float32 on ordinary units. `scores`: attention writes its
+    scores, whose softmax takes that long, where the model has attention. `chains`: as many single operators as
+    products, four in a row. `turns`: a conversion of layout in front of each product. The others are those of
+    `KernelMistakes`.
     """
 
     data: float = 0.0
@@ -100,6 +104,11 @@ class Mistakes:
     scores: float = 0.0
     chains: float = 0.0
     turns: float = 0.0
+
+    def without(self, name: str) -> Mistakes:
+        """Return these mistakes without one: its work is gone, or put right where it has to be done."""
+        keeps = name in PLANTED and PLANTED[name].right
+        return replace(self, put_right=self.put_right | {name}) if keeps else replace(self, **{name: 0.0})
 
     def plan(self, request: SimulationRequest) -> RankPlan:
         """Return the program."""
@@ -121,25 +130,29 @@ class Mistakes:
         wide = self.find_products(model, whole)
         return RankPlan(
             build=lambda i: self.slow_down(
-                self.surround(self.write_out(training.build(i), *wide), model), i, request.iterations
+                self.plant(self.surround(self.write_out(training.build(i), *wide), model), model), i, request.iterations
             ),
             pace=max(1.0, pace),
         )
 
     def find_products(self, model: SimulatedModel, whole_ns: int) -> tuple[float, int]:
-        """Return how many times as long products take, and the ns of each softmax of attention that is written out."""
+        """Return the share of products that run in float32, and the ns of each softmax of attention written out."""
         products = sum(each.ns for each in model.launches if is_product(each.kernel))
         attention = sum(FLASH in each.kernel for each in model.launches)
-        times = 1 + self.floats * whole_ns / products if products else 1.0
-        return times, round(self.scores * whole_ns / attention) if attention else 0
+        single = self.floats * whole_ns / ((TIMES_AS_LONG - 1) * products) if products else 0.0
+        return single, round(self.scores * whole_ns / attention) if attention else 0
 
-    def write_out(self, steps: Iterable[Step], times: float, softmax_ns: int) -> Iterator[Step]:
-        """Yield the steps, with products in float32 and attention as single kernels where these are mistakes."""
+    def write_out(self, steps: Iterable[Step], single: float, softmax_ns: int) -> Iterator[Step]:
+        """Yield the steps, with some products in float32 and attention as single kernels where these are mistakes."""
+        due = 0.0  # ns of products that still have to run in float32
         for step in steps:
+            if isinstance(step, Launch) and is_product(step.kernel):
+                due += single * step.ns
             if not isinstance(step, Launch):
                 yield step
-            elif self.floats and is_product(step.kernel):
-                yield replace(step, kernel=SGEMM, ns=round(times * step.ns))
+            elif is_product(step.kernel) and due >= step.ns / 2:
+                due -= step.ns
+                yield replace(step, kernel=SGEMM, ns=TIMES_AS_LONG * step.ns)
             elif self.scores and FLASH in step.kernel:
                 product = replace(step, op="aten::bmm", kernel=PRODUCT, ns=max(1, step.ns // 2))
                 yield from (product, replace(step, op="aten::softmax", kernel=SOFTMAX, ns=max(1, softmax_ns)), product)

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from benchmarks.cases import disturbances
 from benchmarks.cases.dressing import dress
+from benchmarks.cases.planted import put_on_device
 from benchmarks.cases.played import read_machine, run
 from benchmarks.cases.simulated import strip
 from benchmarks.sealed.drawing import Drawn
@@ -19,7 +20,8 @@ __all__ = ["record", "whole_iterations"]
 def record(drawn: Drawn) -> Trace:
     """Return what was recorded of the job."""
     machine, _ = run(replace(drawn.job, annotate=drawn.marked))
-    trace = leave_out(dress(read_machine(machine), drawn.flavour), drawn.missing)
+    played = put_on_device(read_machine(machine), drawn.mistakes)
+    trace = leave_out(dress(played, drawn.flavour), drawn.missing)
     bent = disturbances.bend_time(trace, drawn.bend) if drawn.bend else trace
     return bent if drawn.cut == (0.0, 1.0) else disturbances.cut_part(bent, *drawn.cut)
 

@@ -21,16 +21,28 @@ LIMITS = {  # shares of an iteration that are worth a word, as docs/diagnosis.md
     "communication-bound": 0.15,
     "launch-bound": 0.15,
     "slow-iterations": 0.1,
-    "graph-growth": 0.1,
+    "graph-growth": 0.4,  # of what the capture ends with: the interval must be a fifth on average
     "drift": 0.1,
     "wrong-precision": 0.05,
     "unfused-attention": 0.05,
     "elementwise-chains": 0.15,
     "layout-conversions": 0.08,
+    "repeated-casts": 0.1,
+    "unfused-optimizer": 0.15,
+    "padding-waste": 0.1,
+    "embedding-bound": 0.15,
+    "normalization-bound": 0.08,
+    "unfused-dropout": 0.1,
+    "small-grids": 0.15,
+    "double-precision": 0.08,
+    "older-attention": 0.15,
+    "fallback-kernels": 0.08,
+    "unfused-loss": 0.15,
 }
 ABOVE, BELOW = 1.7, 0.6  # times the limit: between them it is a matter of taste
 AS_GOOD = 1.5  # times as large: two mistakes of about one size
 LASTS = {"growth": 2, "slower": 2}  # times the mean: what the capture ends with, and every later iteration has
+APART = 0.5  # of what all save together: where the single ones save less, one mistake hides the other
 WARMUP = 3  # iterations that are not measured
 NEAR = {  # what is as true of a mistake, whatever was recorded
     "often": ("slow-iterations",),
@@ -56,7 +68,7 @@ UNNAMED = {  # where nothing says that data is loaded
 
 @dataclass(frozen=True)
 class Truth:
-    """The best headline, those that are as true, and whether the loss is out of the grey zone.
+    """The best headline, those that are as true, and whether the loss is out of the grey zone and hides no other.
 
     `shares` is what the iteration would save without each mistake; `starts` are the true iterations' first kernels in
     nanoseconds since the capture's clock began, with the one after the last, `kernels` how many the usual one has.
@@ -70,14 +82,15 @@ class Truth:
     kernels: int
 
 
-def find_truth(job: Job, without: Mapping[str, Job], rules: Mapping[str, str], missing: str) -> Truth:
-    """Return the truth about a job; `without` has it without one of its mistakes each."""
+def find_truth(job: Job, without: Mapping[str, Job], bare: Job, rules: Mapping[str, str], missing: str) -> Truth:
+    """Return the truth about a job; `without` has it without one of its mistakes each, `bare` without all of them."""
     starts, lengths = play_starts(job)
     whole = mean_ns(starts)
     shares = {name: 1 - mean_ns(play_starts(other)[0]) / whole for name, other in without.items()}
     ahead = {name: LASTS.get(name, 1) * share for name, share in shares.items()}
+    hidden = len(shares) > 1 and sum(shares.values()) < APART * (1 - mean_ns(play_starts(bare)[0]) / whole)
     label, also, clear = judge_shares(ahead, rules, missing)
-    return Truth(label, also, clear, shares, tuple(starts), sorted(lengths)[len(lengths) // 2])
+    return Truth(label, also, clear and not hidden, shares, tuple(starts), sorted(lengths)[len(lengths) // 2])
 
 
 def judge_shares(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
+from heapq import heappop, heappush
 
 from deepprof.diagnosis.engine import declared_rules
 from deepprof.diagnosis.finding import SEVERITIES, Finding
@@ -13,15 +14,18 @@ from deepprof.diagnosis.finding import SEVERITIES, Finding
 OVER_TIME = frozenset({"slow-iterations", "drift"})  # they may concern any part
 SAME_KIND = 0.5  # least share of the symptom's time in the parts of its cause
 MIN_EXPLAINED = 0.8  # of the symptom's weight: a smaller cause does not explain it
+SURE_ENOUGH = 0.5  # of the surest warning's confidence: one that is less sure leads none that is
+NEAR = 0.8  # of a loss: one that is as large is not plainly smaller, as bounds and means are no more exact
 
 
 def rank(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Return the findings: root causes, the largest loss first, each before what it explains; then repetitions.
 
+    Of losses of nearly one size the surer comes first; those that are much less sure than others follow these.
     A finding that several main streams share is reported for the worst of them; the others follow at the end,
     `caused_by` the same rule.
     """
-    ordered = sorted(findings, key=_weight, reverse=True)
+    ordered = _order(tuple(findings))
     causes = _find_causes(ordered)
     roots = [_find_root(number, causes) for number in range(len(ordered))]
     judged = [
@@ -126,21 +130,50 @@ def _place_of(finding: Finding) -> tuple[int | None, int | None, int | None]:
 
 
 def burden(finding: Finding) -> float:
-    """Return the time that a finding is about, weighted with its confidence.
+    """Return the time that a finding is about, weighted with its confidence."""
+    return _lost_ns(finding) * finding.confidence
 
-    For a growing cost the latest value counts: every later iteration has it.
-    """
+
+def _lost_ns(finding: Finding) -> float:
+    """Return the time that a finding is about; for a growing cost the latest value, which every later iteration has."""
     lasting = finding.evidence.get("lasting_ns_per_iteration")
-    saved = max(finding.headroom_ns_per_iteration or 0, lasting if isinstance(lasting, int) else 0)
-    return saved * finding.confidence
+    return max(finding.headroom_ns_per_iteration or 0, lasting if isinstance(lasting, int) else 0)
 
 
-def _weight(finding: Finding) -> tuple[bool, float, int, bool]:
-    """Return the sort key of a finding: those that could save most first, remarks last.
+def _known_ns(finding: Finding) -> float:
+    """Return the same, or what the finding's part costs: a recording has no headroom per iteration."""
+    cost = finding.evidence.get("cost_ns_per_iteration")
+    return _lost_ns(finding) or (float(cost) if isinstance(cost, int | float) else 0.0)
+
+
+def _order(findings: Sequence[Finding]) -> list[Finding]:
+    """Return warnings before remarks, those that are sure enough to lead before others, each kind by its losses."""
+    warnings = [each for each in findings if each.severity != "info"]
+    least = SURE_ENOUGH * max((each.confidence for each in warnings), default=0.0)
+    sure, unsure = ([each for each in warnings if (each.confidence >= least) is leads] for leads in (True, False))
+    remarks = [each for each in findings if each.severity == "info"]
+    return [each for kind in (sure, unsure, remarks) for each in _sort_losses(kind)]
+
+
+def _sort_losses(findings: Sequence[Finding]) -> Iterator[Finding]:
+    """Yield findings, the largest loss first, but before it what is nearly as large and weighs more."""
+    by_size = sorted(findings, key=_known_ns, reverse=True)
+    near = list[tuple[tuple[float, int, bool], int]]()
+    added, told = 0, set[int]()
+    for number, largest in enumerate(by_size):
+        while number not in told:
+            while added < len(by_size) and _known_ns(by_size[added]) >= NEAR * _known_ns(largest):
+                heappush(near, (_weight(by_size[added]), added))
+                added += 1
+            _, first = heappop(near)
+            told.add(first)
+            yield by_size[first]
+
+
+def _weight(finding: Finding) -> tuple[float, int, bool]:
+    """Return the key by which findings of nearly one size are sorted: the surer and the more severe come first.
 
     Of two that weigh the same the one about the job comes before the one about its recording.
     """
-    cost = finding.evidence.get("cost_ns_per_iteration")  # a recording has no headroom per iteration
-    known = burden(finding) or (finding.confidence * float(cost) if isinstance(cost, int | float) else 0.0)
-    of_job = finding.rule != "capture-incomplete"
-    return finding.severity != "info", math.log1p(known), SEVERITIES.index(finding.severity), of_job
+    burdened = _known_ns(finding) * finding.confidence
+    return -math.log1p(burdened), -SEVERITIES.index(finding.severity), finding.rule == "capture-incomplete"

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 import pytest
 
 from benchmarks.cases.case import HEALTHY
+from benchmarks.cases.mixtures import Mistakes
+from benchmarks.cases.played import Job
 from benchmarks.sealed import drawing, seeds
-from benchmarks.sealed.drawing import MISSING, draw
+from benchmarks.sealed.drawing import MISSING, NAMED, draw, draw_names
 from benchmarks.sealed.judging import answer
 from benchmarks.sealed.recording import record, whole_iterations
 from benchmarks.sealed.scoring import CEILINGS, FLOORS, Answer, missed, passes, summary, wilson
 from benchmarks.sealed.single import PASSES, draw_pass, record_pass
-from benchmarks.sealed.truth import judge_shares
+from benchmarks.sealed.truth import find_truth, judge_shares
 from deepprof.analysis import analyze
 
 RULES = {"data": "input-bound", "reads": "sync-bound", "logs": "host-bound", "growth": "graph-growth"}
@@ -67,6 +70,23 @@ def test_the_loss_of_a_planted_mistake_is_measured_on_the_schedule() -> None:
     for job in planted:
         ((_, share),) = job.truth.shares.items()
         assert 0.05 < share < 0.95
+
+
+@pytest.mark.parametrize(("launches", "clear"), [(0.8, False), (0.05, True)])
+def test_mistakes_that_hide_each_other_are_no_clear_case(launches: float, clear: bool) -> None:
+    """Either the device copies for so long that launching is hidden, or the host launches so slowly that copies are."""
+    mistakes = Mistakes(moves=0.8, launches=launches)
+    job = Job(mistakes.plan, 8)
+    without = {name: replace(job, plan=mistakes.without(name).plan) for name in ("moves", "launches")}
+    bare = replace(job, plan=Mistakes().plan)
+    truth = find_truth(job, without, bare, {"moves": "device-copies", "launches": "launch-bound"}, "nothing")
+    assert truth.clear == clear
+
+
+def test_other_frameworks_are_drawn_as_often_as_mistakes_of_kernels_allow() -> None:
+    drawn = [draw_names(Random(f"families {number}"), 1)[0] for number in range(400)]
+    of_kernels = sum(name in NAMED for name in drawn) / len(drawn)
+    assert 0.18 < of_kernels < 0.3
 
 
 @pytest.mark.parametrize("missing", MISSING)

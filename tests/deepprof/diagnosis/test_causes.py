@@ -98,6 +98,32 @@ def test_the_largest_loss_comes_first_and_remarks_last() -> None:
     assert [f.rule for f in rank(some)] == ["d", "b", "c", "a"]
 
 
+def test_the_largest_loss_leads_though_a_smaller_one_is_surer() -> None:
+    some = [finding("a", 5, confidence=0.99), finding("b", 8, confidence=0.6)]
+    assert [f.rule for f in rank(some)] == ["b", "a"]
+
+
+def test_of_losses_of_nearly_one_size_the_surer_leads() -> None:
+    some = [finding("a", 8.1, confidence=0.99), finding("b", 10, confidence=0.6), finding("c", 7, confidence=0.99)]
+    assert [f.rule for f in rank(some)] == ["a", "b", "c"]
+
+
+def test_what_is_much_less_sure_than_another_warning_does_not_lead() -> None:
+    unsure, sure = finding("a", 50, confidence=0.4), finding("b", 2, confidence=0.9)
+    assert [f.rule for f in rank([unsure, sure])] == ["b", "a"]
+    assert [f.rule for f in rank([unsure, finding("b", 2, confidence=0.7)])] == ["a", "b"]
+    assert [f.rule for f in rank([unsure, finding("b", 2, "info", confidence=0.9)])] == ["a", "b"]
+
+
+@given(st.lists(findings(), max_size=14))
+def test_no_loss_comes_before_one_that_is_plainly_larger_and_as_sure(some: list[Finding]) -> None:
+    roots = [f for f in rank(some) if f.caused_by is None and f.severity != "info"]
+    for i, first in enumerate(roots):
+        for later in roots[i + 1 :]:
+            larger = 0.8 * (later.headroom_ns_per_iteration or 0) > (first.headroom_ns_per_iteration or 0)
+            assert not larger or later.confidence < first.confidence
+
+
 def test_a_symptom_stands_under_its_cause_though_it_is_more_severe() -> None:
     some = [finding("launch-bound", 11, "critical"), finding("sync-bound", 10), finding("input-bound", 1)]
     assert told(*some) == [("sync-bound", None), ("launch-bound", "sync-bound"), ("input-bound", None)]
