@@ -7,7 +7,6 @@ from benchmarks.unseen.judging import Said
 from deepprof.analysis import Analysis
 from deepprof.diagnosis.engine import rules_on_work
 from deepprof.diagnosis.finding import Finding
-from deepprof.render.answer import choose_loop, describe_answer, find_mean
 
 __all__ = ["CAUSES", "read_said"]
 
@@ -27,24 +26,22 @@ CAUSES: dict[str, str] = {
     "straggler": words.LATE_RANK,
     "slow-iterations": words.STALL,
 }
+KINDS = {"recording": words.SINGLE_PASS, "no work": words.HOST_ONLY}
 
 
 def read_said(analysis: Analysis) -> Said:
-    """Return what the analysis says first: before answers, the headline, and computing where nothing is lost."""
-    loop, said = choose_loop(analysis), analysis.headline
-    step = any(each.top.over == "marked step" for each in analysis.stretches)
-    kind = words.TRAINING_LOOP if loop is not None else words.MARKED_STEP if step else ""
-    lines = " ".join(describe_answer(analysis))
-    computes = loop is not None and "of it the device computes" in lines and not loop.parts.is_empty()
-    share = float(loop.usual["compute_ns"].mean() or 0) / (find_mean(loop) or 1) if loop and computes else 0.0
+    """Return what the analysis says first."""
+    answer = analysis.answer
+    part, share = next(iter(answer.groups.items()), ("", 0.0))
+    cause = "" if answer.loss is None else _name_cause(answer.loss)
     return Said(
-        kind=kind,
-        part=words.COMPUTING if computes else "",
+        kind=KINDS.get(answer.kind, answer.kind),
+        part=part,
         part_share=share,
-        cause="" if said is None else _name_cause(said),
-        cause_share=0.0 if said is None else float(said.evidence.get("share_ratio") or 0.0),
-        confidence=0.0 if said is None else said.confidence,
-        loops=0 if loop is None else loop.iterations.height,
+        cause=cause,
+        cause_share=(answer.loss_ratio or 0.0) if cause else 0.0,
+        confidence=answer.confidence or 0.0,
+        loops=0 if answer.loop is None else answer.loop.iterations.height,
     )
 
 

@@ -15,12 +15,13 @@ import polars as pl
 
 from deepprof.diagnosis.finding import Finding
 from deepprof.metrics.breakdown.costs import mean_parts
-from deepprof.metrics.breakdown.parts import PART_NAMES
+from deepprof.metrics.breakdown.parts import IDLE_PARTS, PART_NAMES
 from deepprof.metrics.loop import Loop
 
 if TYPE_CHECKING:
     from deepprof.analysis.result import Analysis, WorkWithoutLoop
 
+Group = Literal["computing", "communicating", "copying", "waiting"]
 Kind = Literal["training loop", "loop", "marked step", "start-up", "benchmark", "single pass", "recording", "no work"]
 
 TRAINING = ("backward", "optimizer")  # stages, and the category of kernels, that only training has
@@ -38,13 +39,14 @@ class Answer:
     """The answer to what was recorded and what to do.
 
     `whole_ns` is the mean usual iteration, the marked step or the devices' span; `parts` are the shares of it, by part
-    of the time, the largest first. `loss` is the finding on the largest avoidable loss, and `loss_ratio` its share;
-    None where there is none. `loop` is the loop that this is about, None without one.
+    of the time, and `groups` by what the device does, the largest first. `loss` is the finding on the largest avoidable
+    loss, and `loss_ratio` its share; None where there is none. `loop` is the loop that this is about, None without one.
     """
 
     kind: Kind
     whole_ns: float
     parts: Mapping[str, float]
+    groups: Mapping[Group, float]
     loss: Finding | None
     loss_ratio: float | None
     loop: Loop | None
@@ -61,10 +63,12 @@ def find_answer(analysis: Analysis) -> Answer:
     """Return the answer of an analysis."""
     loop, loss = choose_loop(analysis), find_loss(analysis)
     kind, parts = _measure_without_loop(analysis) if loop is None else _measure_loop(loop)
+    shares = _share(parts)
     return Answer(
         kind=kind,
         whole_ns=sum(parts.values()) if loop is None else find_mean(loop) or 0.0,
-        parts=_share(parts),
+        parts=shares,
+        groups=_group(shares),
         loss=loss,
         loss_ratio=None if loss is None else _find_share(loss, analysis),
         loop=loop,
@@ -100,6 +104,23 @@ def _share(parts: Mapping[str, float]) -> dict[str, float]:
     whole = sum(parts.values())
     known = {part: ns / whole for part, ns in parts.items() if ns > 0 and whole > 0}
     return dict(sorted(known.items(), key=lambda each: -each[1]))
+
+
+def find_group(part: str) -> Group:
+    """Return what the device does in a part of the time."""
+    if part == "compute_ns":
+        return "computing"
+    if part == "exposed_communication_ns":
+        return "communicating"
+    return "waiting" if part in IDLE_PARTS else "copying"
+
+
+def _group(shares: Mapping[str, float]) -> dict[Group, float]:
+    """Return the shares by group, the largest first."""
+    sums = dict[Group, float]()
+    for part, share in shares.items():
+        sums[find_group(part)] = sums.get(find_group(part), 0.0) + share
+    return dict(sorted(sums.items(), key=lambda each: -each[1]))
 
 
 def _measure_loop(loop: Loop) -> tuple[Kind, Mapping[str, float]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from deepprof.analysis.answer import matches
+from deepprof.analysis.answer import find_group, matches
 from deepprof.diagnosis.engine import rules_on_work
 from deepprof.diagnosis.work_claims import LEADS
 from deepprof.metrics.contexts.frames import write_line
@@ -17,14 +17,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from deepprof.analysis import Analysis, Loop
-    from deepprof.analysis.answer import Answer
+    from deepprof.analysis.answer import Answer, Group
     from deepprof.diagnosis.finding import Finding
     from deepprof.render.page import TextPage
     from deepprof.render.wording import Wording
 
 SENTENCE = re.compile(r"(?<=[A-Za-z)\]0-9]\.)\s+(?=[A-Z])")
 UNEVEN = 1.25  # ratio of mean to median above which both are printed
-LARGE = 0.2  # of the time: a second part of that size is named, too
+LARGE = 0.2  # of the time: a second group of that size is named, too
+MINOR = 0.1  # of the time: smaller parts of a group are not named
+NEARLY_ALL = 0.95  # of a group: its other parts are not worth a word
 WHOLE = 0.8  # of a device's busy time: iterations that cover less are said to
 FEW = 5  # iterations, below which more should be recorded
 # Keys of a location, the most informative first.
@@ -68,20 +70,28 @@ def _describe_recorded(answer: Answer, analysis: Analysis) -> str:
     words = wording_of(analysis)
     if answer.kind == "no work":
         return f"No work of a device was recorded: {words.speak(analysis.no_loop_reason or '')}."
-    shares = " and ".join(_write_share(part, answer, words) for part in _list_large(answer))
+    shares = " and ".join(_write_share(group, answer, words) for group in _list_large(answer))
     head = f"{_describe_kind(answer)}{f', of which {words.actor} {shares}' if shares else ''}."
     return " ".join([head, *_describe_stall(answer), *_describe_work(analysis, answer.loss)])
 
 
-def _list_large(answer: Answer) -> list[str]:
-    """Return the one or two parts that take most of the time."""
-    parts = list(answer.parts)[:2]
-    return [part for part in parts if part == parts[0] or answer.parts[part] >= LARGE]
+def _list_large(answer: Answer) -> list[Group]:
+    """Return what the device does most of the time, one or two groups."""
+    groups = list(answer.groups)[:2]
+    return [group for group in groups if group == groups[0] or answer.groups[group] >= LARGE]
 
 
-def _write_share(part: str, answer: Answer, words: Wording) -> str:
-    """Return a part and its share as a sentence has them."""
-    return words.shares[part].format(share=format_ratio(answer.parts[part]))
+def _write_share(group: Group, answer: Answer, words: Wording) -> str:
+    """Return what the device does, its share, and what most of it is for."""
+    share = answer.groups[group]
+    inside = [part for part in answer.parts if find_group(part) == group and part in words.reasons]
+    large = [part for part in inside if answer.parts[part] >= MINOR][:2] or inside[:1]
+    if not large:
+        return f"{words.groups[group]} {format_ratio(share)}"
+    if answer.parts[large[0]] >= NEARLY_ALL * share:
+        return f"{words.groups[group]} {format_ratio(share)}, {words.reasons[large[0]]}"
+    reasons = ", ".join(f"{format_ratio(answer.parts[part])} {words.reasons[part]}" for part in large)
+    return f"{words.groups[group]} {format_ratio(share)} ({reasons})"
 
 
 def _describe_kind(answer: Answer) -> str:
@@ -184,9 +194,8 @@ def _describe_none(answer: Answer, analysis: Analysis) -> str:
     """Return the line where no loss is named: the cause is not known, or all losses are small."""
     if analysis.unnamed:
         words, part = wording_of(analysis), analysis.unnamed[0]
-        share = words.shares[part.part].format(share=format_ratio(part.share))
-        what = "" if part.part in _list_large(answer) else f": {words.actor} {share} of it"
-        return f"The cause of the largest loss is not known{what}; {part.why}."
+        what = f"{words.groups[find_group(part.part)]} {format_ratio(part.share)} {words.reasons[part.part]}"
+        return f"The largest loss has no cause that is certain: {words.actor} {what}; {part.why}."
     if answer.loop is None:
         return "No loss with a known cause takes a tenth of it."
     return "No loss is above its limit: there is little to gain beside faster computing."

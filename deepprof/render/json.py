@@ -187,8 +187,8 @@ class _UnnamedBlock(msgspec.Struct, frozen=True, kw_only=True):
 class _HeadlineBlock(msgspec.Struct, frozen=True, kw_only=True):
     """What the first lines of the report say.
 
-    `kind` is what was recorded, `part` what takes most of its time, `part_share` its share; `cause` is the rule of the
-    largest avoidable loss, `share` and `confidence` its own. Null: there is none, or it is not known.
+    `kind` is what was recorded, `part` what the device does most of the time, `part_share` its share; `cause` is the
+    rule of the largest avoidable loss, `share` and `confidence` its own. Null: there is none, or it is not known.
     """
 
     kind: str
@@ -250,7 +250,7 @@ def report(analysis: Analysis, *, limit: int | None = MAX_FINDINGS) -> _ReportBl
 def _describe_headline(analysis: Analysis) -> _HeadlineBlock:
     """Return the answer."""
     answer = analysis.answer
-    part, share = next(iter(answer.parts.items()), (None, None))
+    part, share = next(iter(answer.groups.items()), (None, None))
     return _HeadlineBlock(
         kind=answer.kind,
         part=part,

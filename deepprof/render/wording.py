@@ -47,39 +47,51 @@ CPU_PARTS: Mapping[str, str] = MappingProxyType(
     }
 )
 
-# How sentences state the shares of parts; their subject is the device, or the program.
-GPU_SHARES: Mapping[str, str] = MappingProxyType(
+# What the device, or the program, does, as sentences have it, and for what: the parts of the time that it consists of.
+GPU_GROUPS: Mapping[str, str] = MappingProxyType(
     {
-        "compute_ns": "computes {share}",
-        "exposed_communication_ns": "only communicates {share}",
-        "exposed_htod_ns": "only copies from the host {share}",
-        "exposed_dtoh_ns": "only copies to the host {share}",
-        "exposed_dtod_ns": "only copies within its memory {share}",
-        "exposed_ptop_ns": "only copies from and to other devices {share}",
-        "exposed_copy_ns": "only copies {share}",
-        "exposed_memset_ns": "only sets memory {share}",
-        "idle_input_ns": "waits for data {share}",
-        "idle_launch_ns": "waits for launches {share}",
-        "idle_sync_ns": "has nothing queued after the host waited for it {share}",
-        "idle_allocator_ns": "waits for memory to be allocated or freed {share}",
-        "idle_first_use_ns": "waits while code is loaded for its first use {share}",
-        "idle_host_ns": "waits for other work of the host {share}",
-        "idle_dependency_ns": "waits with work that needs another stream {share}",
-        "idle_startup_ns": "needs to begin queued work {share}",
-        "idle_shared_ns": "works for another process {share}",
-        "idle_unknown_ns": "is idle for a reason that was not recorded {share}",
+        "computing": "computes",
+        "communicating": "only communicates",
+        "copying": "only copies",
+        "waiting": "waits",
     }
 )
-CPU_SHARES: Mapping[str, str] = MappingProxyType(
-    dict(GPU_SHARES)
+CPU_GROUPS: Mapping[str, str] = MappingProxyType(
+    {
+        "computing": "runs operators",
+        "communicating": "communicates",
+        "copying": "copies",
+        "waiting": "runs no operator",
+    }
+)
+GPU_REASONS: Mapping[str, str] = MappingProxyType(
+    {
+        "exposed_htod_ns": "from the host",
+        "exposed_dtoh_ns": "to the host",
+        "exposed_dtod_ns": "within its memory",
+        "exposed_ptop_ns": "from and to other devices",
+        "exposed_copy_ns": "in a direction that was not recorded",
+        "exposed_memset_ns": "to set memory",
+        "idle_input_ns": "for data",
+        "idle_launch_ns": "for launches",
+        "idle_sync_ns": "for the host to go on after it waited",
+        "idle_allocator_ns": "for memory to be allocated or freed",
+        "idle_first_use_ns": "for code that is loaded for its first use",
+        "idle_host_ns": "for other work of the host",
+        "idle_dependency_ns": "for another stream",
+        "idle_startup_ns": "for queued work to begin",
+        "idle_shared_ns": "for another process",
+        "idle_unknown_ns": "for a reason that was not recorded",
+    }
+)
+CPU_REASONS: Mapping[str, str] = MappingProxyType(
+    dict(GPU_REASONS)
     | {
-        "compute_ns": "runs operators {share}",
-        "exposed_communication_ns": "communicates {share}",
-        "idle_input_ns": "loads data {share}",
-        "idle_launch_ns": "is between operators {share}",
-        "idle_sync_ns": "waits {share}",
-        "idle_host_ns": "does other work {share}",
-        "idle_unknown_ns": "does what was not recorded {share}",
+        "idle_input_ns": "while data is loaded",
+        "idle_launch_ns": "from one to the next",
+        "idle_sync_ns": "while it waits",
+        "idle_host_ns": "while it does other work",
+        "idle_unknown_ns": "while it does what was not recorded",
     }
 )
 
@@ -88,8 +100,9 @@ CPU_SHARES: Mapping[str, str] = MappingProxyType(
 class Wording:
     """The nouns of a report.
 
-    `shares` are parts as sentences have them, with `actor` as the subject. `work` is what repeats, `lane` what it runs
-    on, `whole` the time that is shown where there is no loop, `mined` the source of iterations without ranges.
+    `actor` is the subject of sentences on where the time goes, `groups` what it does and `reasons` for what. `work` is
+    what repeats, `lane` what it runs on, `whole` the time that is shown where there is no loop, `mined` the source of
+    iterations without ranges.
     """
 
     on_cpu: bool
@@ -98,7 +111,8 @@ class Wording:
     whole: str
     mined: str
     parts: Mapping[str, str]
-    shares: Mapping[str, str]
+    groups: Mapping[str, str]
+    reasons: Mapping[str, str]
     actor: str
 
     def count(self, number: int) -> str:
@@ -122,7 +136,8 @@ GPU = Wording(
     whole="the devices' time",
     mined="the kernels and their launches",
     parts=GPU_PARTS,
-    shares=GPU_SHARES,
+    groups=GPU_GROUPS,
+    reasons=GPU_REASONS,
     actor="the device",
 )
 CPU = Wording(
@@ -132,7 +147,8 @@ CPU = Wording(
     whole="the thread's time",
     mined="the order of the operators",
     parts=CPU_PARTS,
-    shares=CPU_SHARES,
+    groups=CPU_GROUPS,
+    reasons=CPU_REASONS,
     actor="the program",
 )
 
