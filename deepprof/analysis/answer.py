@@ -66,7 +66,7 @@ def find_answer(analysis: Analysis) -> Answer:
     shares = _share(parts)
     return Answer(
         kind=kind,
-        whole_ns=sum(parts.values()) if loop is None else find_mean(loop) or 0.0,
+        whole_ns=(sum(parts.values()) or analysis.summary.span_ns) if loop is None else find_mean(loop) or 0.0,
         parts=shares,
         groups=_group(shares),
         loss=loss,
@@ -138,7 +138,7 @@ def _measure_without_loop(analysis: Analysis) -> tuple[Kind, Mapping[str, float]
     totals = {name: float(analysis.breakdown[name].sum()) for name in PART_NAMES}
     whole = sum(totals.values())
     if not whole:
-        return "no work", {}
+        return "recording" if analysis.summary.span_ns else "no work", {}
     if sum(totals[part] for part in STARTING) >= LEAST_STARTING * whole:
         return "start-up", totals
     longest = max(analysis.stretches, key=lambda each: each.top.mean_ns, default=None)

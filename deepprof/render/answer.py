@@ -70,7 +70,7 @@ def _describe_recorded(answer: Answer, analysis: Analysis) -> str:
     words = wording_of(analysis)
     if answer.kind == "no work":
         return f"No work of a device was recorded: {words.speak(analysis.no_loop_reason or '')}."
-    shares = " and ".join(_write_share(group, answer, words) for group in _list_large(answer))
+    shares = ", and ".join(_write_share(group, answer, words) for group in _list_large(answer))
     head = f"{_describe_kind(answer)}{f', of which {words.actor} {shares}' if shares else ''}."
     return " ".join([head, *_describe_stall(answer), *_describe_work(analysis, answer.loss)])
 
@@ -89,7 +89,7 @@ def _write_share(group: Group, answer: Answer, words: Wording) -> str:
     if not large:
         return f"{words.groups[group]} {format_ratio(share)}"
     if answer.parts[large[0]] >= NEARLY_ALL * share:
-        return f"{words.groups[group]} {format_ratio(share)}, {words.reasons[large[0]]}"
+        return f"{words.groups[group]} {words.reasons[large[0]]} {format_ratio(share)}"
     reasons = ", ".join(f"{format_ratio(answer.parts[part])} {words.reasons[part]}" for part in large)
     return f"{words.groups[group]} {format_ratio(share)} ({reasons})"
 
@@ -198,7 +198,8 @@ def _describe_none(answer: Answer, analysis: Analysis) -> str:
         return f"The largest loss has no cause that is certain: {words.actor} {what}; {part.why}."
     if answer.loop is None:
         return "No loss with a known cause takes a tenth of it."
-    return "No loss is above its limit: there is little to gain beside faster computing."
+    computes = next(iter(answer.groups), None) == "computing"
+    return f"No loss is above its limit{': what is left to make faster is computing' * computes}."
 
 
 def _describe_certainty(answer: Answer, analysis: Analysis) -> str:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from deepprof.analysis.answer import find_mean
 from deepprof.metrics.contexts.slices import has_code
 from deepprof.metrics.ranks.facts import longest_loops
-from deepprof.render.answer import find_mean
 from deepprof.render.wording import wording_of
 from deepprof.web.documents.findings import write_findings
 from deepprof.web.documents.flame import write_flame

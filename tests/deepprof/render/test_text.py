@@ -72,14 +72,15 @@ def test_the_evidence_comes_last_and_in_full_only_when_asked_for():
 def test_the_answer_stands_before_everything_else():
     analysis = build_analysis(loops=(build_loop([57_100_000] * 8),))
     text = words(show(analysis).partition("1 iteration =")[0])
-    assert "An iteration takes 57.1 ms (mean of 6)." in text
+    assert "A loop of 8 iterations, 57.1 ms each." in text
     assert "The largest avoidable loss: the graph grows with every iteration, up to 48.0 ms (84.1 %)" in text
     assert "What to do: Build the graph once" in text
+    assert "Confidence: 0.98 that these are the iterations, 0.97 that this is the loss." in text
 
 
 def test_without_a_loss_the_answer_says_so():
     text = words(show(build_analysis(findings=())).partition("1 iteration =")[0])
-    assert "the tables show where the time goes" in text
+    assert "No loss is above its limit." in text
     assert "avoidable" not in text
 
 
@@ -116,7 +117,8 @@ def test_a_missing_loop_is_explained():
     text = show(build_analysis(loops=(), findings=()))
     assert "No iteration found\n  only 2 repetitions were seen; 3 are needed" in text
     assert "No findings" in text
-    assert "No iteration was found; of 1.00 ms the device is busy 90.1 %." in text
+    assert "A recording without an iteration that repeats, of 1.00 ms." in text
+    assert "To be surer, record three iterations or more" in words(text)
 
 
 @pytest.mark.parametrize(

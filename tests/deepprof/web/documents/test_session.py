@@ -12,7 +12,7 @@ from tests.deepprof.web.documents.columns import again
 def test_the_answer_is_that_of_the_report() -> None:
     growing = deepprof.analyze(read_simulated("graph-growth", iterations=14))
     session = again(write_session(growing, []))
-    assert session.answer.lines[0].startswith("An iteration takes ")
+    assert session.answer.lines[0].startswith("A training loop of ")
     assert session.answer.severity == growing.findings[0].severity
     assert session.answer.finding == 0
     assert session.title == growing.recordings[0].path
