@@ -95,9 +95,11 @@ def _add_scopes(trace: Trace, found: LaunchOperators | None) -> LaunchOperators:
 def _find_on_host(source: Trace, slices: HostSlices, row: Int64s) -> LaunchOperators:
     """Return by which operators on the host device events were launched, those of each at a `row` of the slices."""
     is_operator = (slices.rows["kind"] == "operator").to_numpy()
-    used, numbers = np.unique(slices.rows["name_id"].to_numpy()[is_operator], return_inverse=True)
-    place = np.full(len(is_operator), -1, np.int64)
-    place[is_operator] = numbers
+    name_id = slices.rows["name_id"].to_numpy()
+    is_used = np.zeros(len(source.names), np.bool_)
+    is_used[name_id[is_operator]] = True
+    used = np.flatnonzero(is_used)
+    place = np.where(is_operator, (np.cumsum(is_used) - 1)[name_id], -1)
     names = source.names.gather(used).str.slice(0, LONGEST_OPERATOR)
     dtypes, operands = _read_types(source, slices)
     deciding = is_operator & _are_meant(names, read_rules().rules, place, operands)

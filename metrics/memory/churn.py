@@ -71,7 +71,7 @@ def _find_calls(trace: Trace, begin: Int64s, device: int) -> pl.DataFrame:
     ordered = found.sort("start_ns", "end_ns", descending=[False, True], maintain_order=True)
     ends = pl.col("end_ns").cum_max().shift(1).over("process", "thread")
     outer = ordered.filter((pl.col("start_ns") >= ends).fill_null(value=True))
-    return outer.filter(_find_devices(trace, outer) == device)
+    return outer.filter(_find_devices(trace, outer) == device) if outer.height else outer
 
 
 def _find_devices(trace: Trace, calls: pl.DataFrame) -> pl.Series:
