@@ -17,8 +17,8 @@ from tests.deepprof.builders import build_analysis, build_finding, build_loop, b
 
 PAGE = (Path(__file__).parents[3] / "docs" / "report.md").read_text()
 KEYS = {
-    "": "schema deepprof trace loops no_loop_reason headline work top_work ranks missing_ranks collectives shared_devices"
-    " findings unnamed unexamined",
+    "": "schema deepprof trace loops no_loop_reason headline work top_work ranks missing_ranks collectives"
+    " shared_devices findings unnamed unexamined",
     "trace": "paths format clock ranks span_ns busy_ns idle_ns breakdown events accounting streams notes"
     " matrix_unit_ratio",
     "trace.events": "kernel memcpy memset graph",
