@@ -8,7 +8,7 @@ from random import Random
 import polars as pl
 import pytest
 
-from benchmarks.unseen import blocking, looping, passing, saying, several
+from benchmarks.unseen import blocking, looping, passing, saying, several, vocabulary
 from benchmarks.unseen.answering import Answer, describe, examine
 from benchmarks.unseen.drawing import FAMILIES, ROTATION, Drawn, draw, record
 from benchmarks.unseen.judging import ACCEPTABLE, PLAINLY_RIGHT, SILENT, WRONG, LoopVerdict, Said, judge, judge_loops
