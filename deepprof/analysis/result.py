@@ -10,7 +10,6 @@ from typing import Literal
 
 import polars as pl
 
-from deepprof.analysis.answer import Answer, find_answer
 from deepprof.analysis.tables import (
     BREAKDOWN,
     CONTEXTS_IN_ITERATIONS,
@@ -33,6 +32,7 @@ from deepprof.analysis.tables import (
 )
 from deepprof.collectors.reprs import one_line, shorten_path
 from deepprof.collectors.trace import Accounting, Trace, empty_table
+from deepprof.diagnosis.answer import Answer, find_answer
 from deepprof.diagnosis.coverage import UnnamedPart, find_unnamed
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.unexamined import explain_missing_lines, find_unexamined

@@ -144,7 +144,7 @@ def write(analysis: Analysis, file: BinaryIO, args: argparse.Namespace) -> str:
 
 def _write_state_graph(analysis: Analysis, file: BinaryIO, path: str) -> str:
     """Write the state graph of the loop that the report is about, as the name of the file says."""
-    from deepprof.analysis.answer import choose_loop
+    from deepprof.diagnosis.answer import choose_loop
     from deepprof.render.wording import wording_of
     from deepprof.web.documents.places import name_loop
     from deepprof.web.documents.states import write_states

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from deepprof.analysis.answer import find_group, matches
+from deepprof.diagnosis.answer import find_group, matches
 from deepprof.diagnosis.engine import rules_on_work
 from deepprof.diagnosis.work_claims import LEADS
 from deepprof.metrics.contexts.frames import write_line
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from deepprof.analysis import Analysis, Loop
-    from deepprof.analysis.answer import Answer, Group
+    from deepprof.diagnosis.answer import Answer, Group
     from deepprof.diagnosis.finding import Finding
     from deepprof.render.page import TextPage
     from deepprof.render.wording import Wording

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from deepprof.analysis.answer import choose_loop, find_mean, find_time
+from deepprof.diagnosis.answer import choose_loop, find_mean, find_time
 from deepprof.diagnosis.finding import MAX_FINDINGS
 from deepprof.metrics.breakdown.costs import mean_parts
 from deepprof.metrics.breakdown.parts import PART_NAMES

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from deepprof.analysis.answer import find_mean
+from deepprof.diagnosis.answer import find_mean
 from deepprof.metrics.contexts.slices import has_code
 from deepprof.metrics.ranks.facts import longest_loops
 from deepprof.render.wording import wording_of

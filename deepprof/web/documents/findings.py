@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from deepprof.analysis.answer import find_time
+from deepprof.diagnosis.answer import find_time
 from deepprof.render.answer import describe_location
 from deepprof.render.origin import FORMATS
 from deepprof.render.text import describe_unnamed

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from deepprof.analysis.answer import find_mean
+from deepprof.diagnosis.answer import find_mean
 from deepprof.render.answer import describe_answer
 from deepprof.render.json import list_notes
 from deepprof.render.text import count_events, describe_run, name_paths
