@@ -35,10 +35,10 @@ MOST_ON_WORK = 3  # findings on computing in one line
 KINDS = {
     "training loop": "A training loop of {count}, {time} each",
     "loop": "A loop of {count}, {time} each",
-    "marked step": "One marked step, and no iteration that repeats, of {time}",
-    "start-up": "The start of a program, without an iteration that repeats, of {time}",
-    "benchmark": "A benchmark that runs few kernels again and again, of {time}",
-    "recording": "A recording without an iteration that repeats, of {time}",
+    "marked step": "One marked step of {time}, and no iteration that repeats",
+    "start-up": "The start of a program, {time} without an iteration that repeats",
+    "benchmark": "A benchmark of {time} that runs few kernels again and again",
+    "recording": "A recording of {time} without an iteration that repeats",
 }
 RECORD_MORE = {
     "loop": "record ten iterations or more",
@@ -69,9 +69,10 @@ def _describe_recorded(answer: Answer, analysis: Analysis) -> str:
     """Return what was recorded, the largest parts of its time, and what a busy device computes."""
     words = wording_of(analysis)
     if answer.kind == "no work":
-        return f"No work of a device was recorded: {words.speak(analysis.no_loop_reason or '')}."
-    shares = ", and ".join(_write_share(group, answer, words) for group in _list_large(answer))
-    head = f"{_describe_kind(answer)}{f', of which {words.actor} {shares}' if shares else ''}."
+        return f"No work of a device was recorded: {words.speak(analysis.no_loop_reason or '').rstrip('.')}."
+    large = _list_large(answer)
+    shares = ", and ".join(_write_share(group, answer, words, " of it" * (group == large[0])) for group in large)
+    head = f"{_describe_kind(answer)}: {words.actor} {shares}." if shares else f"{_describe_kind(answer)}."
     return " ".join([head, *_describe_stall(answer), *_describe_work(analysis, answer.loss)])
 
 
@@ -81,17 +82,17 @@ def _list_large(answer: Answer) -> list[Group]:
     return [group for group in groups if group == groups[0] or answer.groups[group] >= LARGE]
 
 
-def _write_share(group: Group, answer: Answer, words: Wording) -> str:
-    """Return what the device does, its share, and what most of it is for."""
-    share = answer.groups[group]
+def _write_share(group: Group, answer: Answer, words: Wording, of: str) -> str:
+    """Return what the device does, its share `of` what, and what most of it is for."""
     inside = [part for part in answer.parts if find_group(part) == group and part in words.reasons]
     large = [part for part in inside if answer.parts[part] >= MINOR][:2] or inside[:1]
+    share = f"{format_ratio(answer.groups[group])}{of}"
     if not large:
-        return f"{words.groups[group]} {format_ratio(share)}"
-    if answer.parts[large[0]] >= NEARLY_ALL * share:
-        return f"{words.groups[group]} {words.reasons[large[0]]} {format_ratio(share)}"
+        return f"{words.groups[group]} {share}"
+    if answer.parts[large[0]] >= NEARLY_ALL * answer.groups[group]:
+        return f"{words.groups[group]} {words.reasons[large[0]]} {format_ratio(answer.parts[large[0]])}{of}"
     reasons = ", ".join(f"{format_ratio(answer.parts[part])} {words.reasons[part]}" for part in large)
-    return f"{words.groups[group]} {format_ratio(share)} ({reasons})"
+    return f"{words.groups[group]} {share} ({reasons})"
 
 
 def _describe_kind(answer: Answer) -> str:

@@ -117,7 +117,7 @@ def test_a_missing_loop_is_explained():
     text = show(build_analysis(loops=(), findings=()))
     assert "No iteration found\n  only 2 repetitions were seen; 3 are needed" in text
     assert "No findings" in text
-    assert "A recording without an iteration that repeats, of 1.00 ms." in text
+    assert "A recording of 1.00 ms without an iteration that repeats." in text
     assert "To be surer, record three iterations or more" in words(text)
 
 
