@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import polars as pl
 
+from deepprof.diagnosis.engine import declared_rules
 from deepprof.diagnosis.finding import Finding
 from deepprof.metrics.breakdown.costs import mean_parts
 from deepprof.metrics.breakdown.parts import IDLE_PARTS, PART_NAMES
@@ -30,8 +31,10 @@ LEAST_STARTING = 0.3  # of a recording
 FEW_KERNELS = 2  # names of kernels that a benchmark runs again and again
 MOST_CALLS = 0.8  # of all kernels are of these
 LEAST_CALLS = 10
+LEAST_OF_STALL = 0.3  # of the time of all iterations: then a single stall is what was lost, chance or not
 LEAST_WITHOUT_LOOP = 0.1  # of a recording: a smaller loss is not named as that of a recording without iterations
 OF_RECORDING = "capture-incomplete"  # concerns the recording, not the job
+STALLS = "slow-iterations"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -76,14 +79,23 @@ def find_answer(analysis: Analysis) -> Answer:
 
 
 def find_loss(analysis: Analysis) -> Finding | None:
-    """Return the finding on the largest avoidable loss; of a recording without loops also one that is a remark there.
+    """Return the finding on the largest avoidable loss: the headline, or a remark that states more.
 
-    Without iterations it is not known whether the job always loses that, only that this recording did.
+    A single stall, which may be chance, is a remark, and so are the losses of a recording without iterations: it is not
+    known whether the job always has them, only that this recording did.
     """
-    if analysis.headline is not None or analysis.loops:
-        return analysis.headline
-    causes = (each for each in analysis.findings if each.caused_by is None and each.rule != OF_RECORDING)
-    return next((each for each in causes if _share_of(each) >= LEAST_WITHOUT_LOOP), None)
+    headline = analysis.headline
+    remarks = [each for each in analysis.findings if each.severity == "info" and _is_loss(each)]
+    if analysis.loops:
+        least = max(LEAST_OF_STALL, 0.0 if headline is None else _find_share(headline, analysis) or 0.0)
+        return next((each for each in remarks if each.rule == STALLS and _share_of(each) > least), headline)
+    return headline or next((each for each in remarks if _share_of(each) >= LEAST_WITHOUT_LOOP), None)
+
+
+def _is_loss(finding: Finding) -> bool:
+    """Return whether a finding is about lost time of the job: not about where most work is, and no symptom."""
+    about = {rule.name: rule.subject for rule in declared_rules()}.get(finding.rule)
+    return finding.caused_by is None and finding.rule != OF_RECORDING and about not in {"contexts", "memory"}
 
 
 def _share_of(finding: Finding) -> float:
@@ -93,7 +105,7 @@ def _share_of(finding: Finding) -> float:
 
 def _find_share(finding: Finding, analysis: Analysis) -> float | None:
     """Return the share of a loss in an iteration, or in what it is a loss of; None where it is not known."""
-    if finding.rule == "slow-iterations" or finding.headroom_ns_per_iteration is None:
+    if finding.rule == STALLS or finding.headroom_ns_per_iteration is None:
         return _share_of(finding) or None
     mean = find_time(finding, analysis)
     return min(1.0, finding.headroom_ns_per_iteration / mean) if mean else _share_of(finding) or None

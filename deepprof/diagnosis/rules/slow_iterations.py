@@ -18,7 +18,7 @@ CRITICAL = 0.3  # of the time of all iterations together
 COMMON_CAUSE_SHARE = 0.5  # least share of the additional time for a cause to be the common one
 NAMED = 6  # slow iterations that the summary lists
 SEEN = {1: 0.5, 2: 0.75}  # confidence that so many slow iterations are typical of the job; more: 0.9
-CHANCE = 1  # a single slow iteration is a remark, unless it takes as much of the time as a critical loss
+CHANCE = 1  # a single slow iteration is reported as info
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +149,7 @@ def _share_of(cause: _SlowCause, outliers: Outliers) -> float:
 
 def severity(outliers: Outliers, cause: _SlowCause) -> Severity:
     """Return how bad the loss is; the profiler's own cost is not the job's fault."""
-    least = CRITICAL if outliers.rows.height <= CHANCE else WARNING
-    if cause is RECORDER or outliers.share < least:
+    if cause is RECORDER or outliers.rows.height <= CHANCE or outliers.share < WARNING:
         return "info"
     return "critical" if outliers.share >= CRITICAL else "warning"
 
