@@ -39,6 +39,13 @@ class Sequence:
         gaps[self.breaks] = 0
         return gaps
 
+    @property
+    def busy_ns(self) -> Int64s:
+        """Time that each kernel adds to the time in which the stream works: all of it, unless kernels overlap."""
+        reach = np.maximum.accumulate(self.end_ns)
+        earlier = np.append(self.start_ns[:1], reach[:-1])
+        return np.maximum(reach - np.maximum(self.start_ns, earlier), 0)
+
 
 def before(starts: Int64s, ends: Int64s) -> Int64s:
     """Return the positive distance from each element's predecessor's end to its start."""

@@ -56,6 +56,7 @@ class Evidence:
     """Optional arrays of length n along the symbols, and host ranges; all of it may be missing.
 
     `gaps` is idle device time before each symbol, `launch_gaps` host time before its launch (any unit, both ≥ 0),
+    `durations` how long the device works on it, in the unit of `gaps`, less what others did at the same time,
     `copies` marks symbols that follow a copy from or to the host, `syncs` those launched after the host had waited for
     the device, `graphs` those that are a whole graph launch. `optimizer` marks symbol values (not positions) whose
     names look like an optimizer's, `updates` the places of a window where they are. `start` is the first symbol that
@@ -76,6 +77,7 @@ class Evidence:
     closes: bool = True  # the last symbol is the capture's last
     updates: npt.NDArray[np.bool_] | None = None  # set by `search`
     breaks: tuple[int, ...] = ()  # ascending: symbols before which others are missing
+    durations: npt.NDArray[np.float64] | None = None
 
     @property
     def update_ranges(self) -> npt.NDArray[np.int64]:
@@ -85,7 +87,7 @@ class Evidence:
 
     def check(self, length: int, alphabet: int) -> None:
         """Raise `ValueError` where the evidence does not fit `length` symbols, all below `alphabet`."""
-        for name in ("gaps", "launch_gaps", "copies", "syncs", "graphs"):
+        for name in ("gaps", "launch_gaps", "durations", "copies", "syncs", "graphs"):
             values = getattr(self, name)
             if values is not None and values.shape != (length,):
                 raise ValueError(
@@ -93,7 +95,7 @@ class Evidence:
                 )
         if list(self.breaks) != sorted(set(self.breaks)) or not all(0 < at < length for at in self.breaks):
             raise ValueError(f"`breaks` must ascend within the {length} symbols")
-        for name in ("gaps", "launch_gaps"):
+        for name in ("gaps", "launch_gaps", "durations"):
             values = getattr(self, name)
             if values is not None and not np.isfinite(values).all():
                 raise ValueError(f"evidence `{name}` must be finite: it holds NaN or infinity")
@@ -124,4 +126,5 @@ class Evidence:
             self.opens and first == 0,
             self.closes and end == (self.length or end),
             breaks=tuple(at - first for at in self.breaks if first < at < end),
+            durations=cut(self.durations),
         )
