@@ -14,6 +14,7 @@ import numpy.typing as npt
 from deepprof.mining.candidates import Candidate
 from deepprof.mining.choice import FEWEST_KERNELS, LAYER_SIZES, MAX_EDITS, holds_once, in_most_passes, is_flat
 from deepprof.mining.evidence import Evidence, short
+from deepprof.mining.extent import Extent, measure_extent
 from deepprof.mining.nesting import find_nested, has_layers
 from deepprof.mining.ranges import by_trust
 from deepprof.mining.symbols import SymbolArray
@@ -31,10 +32,11 @@ MOST_BEFORE, MOSTLY_RUN = 1 << 14, 0.5  # most symbols before the passes, and th
 ENDS = 2.0  # size, in layers, of the other kernels before and after the layers
 CLEARLY = 0.2  # share of symbols that must repeat at the layers' distance, beyond the share at a usual distance
 FORWARD = 0.15  # of the matched symbols: a forward pass has at least so many kernels, compared with its backward pass
-THOUSAND = 1000  # passes: so many may have even fewer kernels, if the host shows each of them
+STEADY = 0.8  # of the passes that must take about as long as the median one
+SEVERAL = 8  # passes: so many, with nothing else in the capture, are a loop though nothing else shows it
 SPREAD = 0.5  # of the period from the first to the last optimizer kernel: with more, the update runs layer by layer
 LAYER_EDITS = 0.0005  # edits per symbol: layers are equal except for a few kernels
-MIN_PERIOD = 3  # kernels: a shorter repetition is no iteration without a range that shows it
+MIN_PERIOD = 3  # kernels: a shorter period has no pause that stands out
 NEARLY_WHOLE = 0.75  # of the template: a pass that matches so much is nearly whole
 MOSTLY_OPTIMIZER = 0.6  # of a template's kernels: with more of the optimizer's, it is the optimizer's own loop
 ONE_GAP = 3.0  # a pause so many times longer than any other in the period ends an iteration, not a layer
@@ -62,13 +64,15 @@ class AcceptanceVerdict:
 class _IterationSigns:
     """What happens once per pass: `strong` signs occur in iterations only, `weak` ones may occur in layers too.
 
-    `rare` counts the weak ones that layers seldom show: a range of its own, a copy from the host, a host wait. `graph`
-    is set when each pass holds a graph launch.
+    `rare` counts the weak ones that layers seldom show: a range of its own, a copy from the host, a host wait. `own` is
+    set when one of them is no copy: weights may be copied layer by layer. `graph` is set when each pass holds a graph
+    launch.
     """
 
     strong: list[str]
     weak: list[str]
     rare: int
+    own: bool
     graph: bool
 
 
@@ -150,22 +154,30 @@ def _doubt_by_ranges(candidate: Candidate, evidence: Evidence, signs: _Iteration
 
 
 def _doubt_by_shape(candidate: Candidate, evidence: Evidence, signs: _IterationSigns) -> str | None:
-    """Return why the repetition looks like layers, else None; no model has as many as a long capture has iterations."""
+    """Return why the repetition looks like the layers of one pass, else None."""
     if _updates_as_it_goes(candidate, evidence) and not signs.strong:
         return (
             f"they update as they go, on {100 * candidate.coverage:.0f} % of the stream, as layers going backward would"
         )
-    varied = candidate.period >= SHORT and len(np.unique(candidate.template.symbols)) >= FEWEST_KERNELS
-    if varied and candidate.passes >= MORE_THAN_LAYERS and candidate.coverage >= MIN_COVERED:
-        return None
-    if _is_time_step(candidate) or (candidate.passes >= THOUSAND and signs.weak and candidate.coverage >= MIN_COVERED):
+    if _is_varied(candidate):
         return None
     if is_flat(candidate.template.symbols) and not _outweighs_flatness(candidate, evidence, signs):
-        return "they are short or hold no inner loop, as the layers of a single iteration would"
+        return _say_flat(measure_extent(candidate, evidence), candidate.passes)
     large = candidate.period >= LAYER_SIZES[1] or has_layers(candidate.template.symbols)
     if not large and not signs.strong and not signs.weak and _is_framed(candidate, evidence):
         return "other kernels run once before and after them, as around the layers of a single iteration"
     return None
+
+
+def _say_flat(extent: Extent, passes: float) -> str:
+    """Return what speaks against a repetition without inner loops."""
+    if extent.covered < MIN_COVERED:
+        return f"they take only {100 * extent.covered:.0f} % of the stream's time, and hold no inner loop"
+    if 0 < extent.steady < STEADY:
+        return "they take unequal times, and hold no inner loop"
+    if extent.sides == 2 and passes < MORE_THAN_LAYERS:
+        return "other kernels run before and after them, as around the layers of a single pass"
+    return "nothing shows that they are more than the layers of a single pass"
 
 
 def are_layers(candidate: Candidate, whole: Candidate, evidence: Evidence) -> bool:
@@ -224,14 +236,17 @@ def _as_many(repeats: int, passes: float) -> bool:
     return parts <= MANY_PASSES and abs(more / parts - fewer) <= max(1.5, 0.1 * fewer)
 
 
-def _is_time_step(candidate: Candidate) -> bool:
-    """Return whether the passes are a simulation's time steps: many, nearly all that runs, each of different kernels.
+def _is_varied(candidate: Candidate) -> bool:
+    """Return whether there are more passes than a model has layers, of many kernels each.
 
-    Layers and solvers use one kernel in several places.
+    A shorter pass must hold different kernels only, and be nearly all that runs, as the time steps of a simulation:
+    solvers use one kernel in several places.
     """
-    kernels = len(np.unique(candidate.template.symbols))
-    many = candidate.passes >= MORE_THAN_LAYERS - 1 and candidate.edit_share <= LAYER_EDITS
-    return kernels == candidate.period >= FEWEST_KERNELS and many and candidate.coverage >= NEARLY_ALL_COVERED
+    kernels, passes = len(np.unique(candidate.template.symbols)), candidate.passes
+    if kernels < FEWEST_KERNELS or passes < MORE_THAN_LAYERS - 1 or candidate.coverage < MIN_COVERED:
+        return False
+    exact = candidate.edit_share <= LAYER_EDITS and candidate.coverage >= NEARLY_ALL_COVERED
+    return (candidate.period >= SHORT and passes >= MORE_THAN_LAYERS) or (kernels == candidate.period and exact)
 
 
 def _rarer_loop(candidate: Candidate, evidence: Evidence) -> str | None:
@@ -252,13 +267,25 @@ def _rarer_loop(candidate: Candidate, evidence: Evidence) -> str | None:
 def _outweighs_flatness(candidate: Candidate, evidence: Evidence, signs: _IterationSigns) -> bool:
     """Return whether the signs suffice for a period that could be a layer.
 
-    One strong sign suffices, or two signs that layers seldom have together, or, when nothing else runs, any weak sign
-    or a longer period.
+    One strong sign suffices, or two signs that layers seldom have together; else the passes must take most of the
+    capture, in equal times.
     """
-    if signs.strong:
+    if signs.strong or signs.rare >= 2:
         return True
-    alone = _fills_stream(candidate, evidence) and candidate.period >= MIN_PERIOD
-    return signs.rare >= 2 or (alone and (bool(signs.weak) or candidate.period >= LAYER_SIZES[0]))
+    extent = measure_extent(candidate, evidence)
+    if extent.covered < MIN_COVERED or extent.steady < STEADY:
+        return False
+    return candidate.passes >= MORE_THAN_LAYERS or signs.own or _is_unframed(candidate, extent, signs)
+
+
+def _is_unframed(candidate: Candidate, extent: Extent, signs: _IterationSigns) -> bool:
+    """Return whether the passes lack a head or a tail of other kernels, as a capture that cuts a loop shows it.
+
+    Where one is there, a sign in each pass must make up for it, and where passes are few.
+    """
+    if extent.sides == 0:
+        return bool(signs.weak) or candidate.passes >= SEVERAL or candidate.period >= LAYER_SIZES[0]
+    return extent.sides == 1 and bool(signs.weak)
 
 
 def _is_framed(candidate: Candidate, evidence: Evidence) -> bool:
@@ -267,14 +294,6 @@ def _is_framed(candidate: Candidate, evidence: Evidence) -> bool:
     spanned = candidate.right - candidate.left >= 0.98 * candidate.matches.matched.sum()
     unbroken = spanned and candidate.edit_share <= LAYER_EDITS
     return unbroken and 0 < head < candidate.period and 0 < tail < candidate.period
-
-
-def _fills_stream(candidate: Candidate, evidence: Evidence) -> bool:
-    """Return whether nothing but the repetition runs during the capture.
-
-    Before and after the layers of an iteration run an embedding and a head; a loop is cut by the capture instead.
-    """
-    return candidate.left <= evidence.start and candidate.right == evidence.length
 
 
 def _encloser(candidate: Candidate, evidence: Evidence) -> str | None:
@@ -293,18 +312,15 @@ def _find_signs(candidate: Candidate, evidence: Evidence) -> _IterationSigns:
     strong = [f"one {short(f.name)} each" for f in by_trust(evidence, "step", "loop") if holds_once(candidate, f)]
     strong += ["an optimizer's kernels in each"] if _ends_in_optimizer(candidate, evidence) else []
     ranges = [f"one {short(f.name)} each" for f in by_trust(evidence, "framework", "range") if holds_once(candidate, f)]
-    marks = {
-        "a copy from the host in each": evidence.copies,
-        "a host wait in each": evidence.syncs,
-    }
-    weak = ranges[:1] + [sign for sign, at in marks.items() if in_most_passes(candidate, at)]
+    fed, read = (in_most_passes(candidate, marks) for marks in (evidence.copies, evidence.syncs))
+    weak = ranges[:1] + ["a copy from the host in each"] * fed + ["a host wait in each"] * read
     rare = len(weak)
     graph = in_most_passes(candidate, evidence.graphs)
     if graph:
         weak.append("a graph launch in each")
     if any(_one_gap(candidate, gaps) for gaps in (evidence.launch_gaps, evidence.gaps)):
         weak.append("one long pause in each")
-    return _IterationSigns(strong[:1], weak, rare, graph)
+    return _IterationSigns(strong[:1], weak, rare, bool(ranges) or read, graph)
 
 
 def _ends_in_optimizer(candidate: Candidate, evidence: Evidence) -> bool:
