@@ -44,7 +44,8 @@ class Sequence:
         """Time that each kernel adds to the time in which the stream works: all of it, unless kernels overlap."""
         reach = np.maximum.accumulate(self.end_ns)
         earlier = np.append(self.start_ns[:1], reach[:-1])
-        return np.maximum(reach - np.maximum(self.start_ns, earlier), 0)
+        added: Int64s = np.maximum(reach - np.maximum(self.start_ns, earlier), 0)
+        return added
 
 
 def before(starts: Int64s, ends: Int64s) -> Int64s:

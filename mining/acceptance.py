@@ -14,8 +14,8 @@ import numpy.typing as npt
 from deepprof.mining.candidates import Candidate
 from deepprof.mining.choice import FEWEST_KERNELS, LAYER_SIZES, MAX_EDITS, holds_once, in_most_passes, is_flat
 from deepprof.mining.evidence import Evidence, short
-from deepprof.mining.extent import Extent, measure_extent
-from deepprof.mining.nesting import find_nested, has_layers
+from deepprof.mining.extent import Extent, burst_size, measure_extent
+from deepprof.mining.nesting import LAYER, find_nested, has_layers
 from deepprof.mining.ranges import by_trust
 from deepprof.mining.symbols import SymbolArray
 from deepprof.plurals import counted
@@ -28,6 +28,7 @@ MANY_PASSES = 3  # so many passes inside one step marker are parts of an iterati
 MORE_THAN_LAYERS = 150  # passes: more than a model has layers
 SHORT = 20  # kernels: a shorter loop belongs to a solver or an operator
 MIN_COVERED, NEARLY_ALL_COVERED = 0.8, 0.95  # of the sequence: most of it, and nearly all of it
+ONE_OF_TWO = 0.4  # of the sequence: a program of two loops runs each for about half of the time
 MOST_BEFORE, MOSTLY_RUN = 1 << 14, 0.5  # most symbols before the passes, and the share of them that must lie in one run
 ENDS = 2.0  # size, in layers, of the other kernels before and after the layers
 CLEARLY = 0.2  # share of symbols that must repeat at the layers' distance, beyond the share at a usual distance
@@ -159,6 +160,8 @@ def _doubt_by_shape(candidate: Candidate, evidence: Evidence, signs: _IterationS
         return (
             f"they update as they go, on {100 * candidate.coverage:.0f} % of the stream, as layers going backward would"
         )
+    if not signs.strong and (size := burst_size(candidate, evidence)):
+        return f"they come in bursts of {size}, as a part of something longer"
     if _is_varied(candidate):
         return None
     if is_flat(candidate.template.symbols) and not _outweighs_flatness(candidate, evidence, signs):
@@ -272,20 +275,46 @@ def _outweighs_flatness(candidate: Candidate, evidence: Evidence, signs: _Iterat
     """
     if signs.strong or signs.rare >= 2:
         return True
-    extent = measure_extent(candidate, evidence)
-    if extent.covered < MIN_COVERED or extent.steady < STEADY:
-        return False
-    return candidate.passes >= MORE_THAN_LAYERS or signs.own or _is_unframed(candidate, extent, signs)
+    extent, long = measure_extent(candidate, evidence), candidate.period >= LAYER_SIZES[0]
+    if evidence.durations is None:
+        whole = candidate.period >= MIN_PERIOD and extent.covered >= NEARLY_ALL_COVERED
+        return whole and _is_alone(extent, signs, clear=long)
+    if extent.steady < STEADY or extent.covered < MIN_COVERED:
+        return extent.steady >= STEADY and _is_one_of_two(candidate, extent)
+    many = candidate.passes >= MORE_THAN_LAYERS or signs.own
+    alone = _is_alone(extent, signs, clear=long or candidate.passes >= SEVERAL)
+    return many or alone or (extent.sides == 1 and _is_more_than_layers(candidate, evidence, signs))
 
 
-def _is_unframed(candidate: Candidate, extent: Extent, signs: _IterationSigns) -> bool:
-    """Return whether the passes lack a head or a tail of other kernels, as a capture that cuts a loop shows it.
+def _is_one_of_two(candidate: Candidate, extent: Extent) -> bool:
+    """Return whether more passes than a model has layers follow each other, for about half of the time."""
+    many = candidate.passes >= MORE_THAN_LAYERS and extent.within >= NEARLY_ALL_COVERED
+    return many and extent.covered >= ONE_OF_TWO
 
-    Where one is there, a sign in each pass must make up for it, and where passes are few.
+
+def _is_alone(extent: Extent, signs: _IterationSigns, *, clear: bool) -> bool:
+    """Return whether nothing but the passes runs in the capture, if they are `clear` by themselves or show a sign."""
+    return extent.sides == 0 and (clear or bool(signs.weak))
+
+
+def _is_more_than_layers(candidate: Candidate, evidence: Evidence, signs: _IterationSigns) -> bool:
+    """Return whether passes with other kernels at one end of them are no layers of a model without a head.
+
+    They have fewer kernels than a layer, or one copy from the host or graph launch in each, or a pause in each that is
+    longer than what the device then does. Weights are copied to several places of a layer.
     """
-    if extent.sides == 0:
-        return bool(signs.weak) or candidate.passes >= SEVERAL or candidate.period >= LAYER_SIZES[0]
-    return extent.sides == 1 and bool(signs.weak)
+    if candidate.period < LAYER and candidate.passes >= SEVERAL:
+        return True
+    fed = evidence.copies is not None and float(np.median(candidate.count(np.flatnonzero(evidence.copies)))) == 1
+    return fed or signs.graph or _is_mostly_idle(candidate, evidence)
+
+
+def _is_mostly_idle(candidate: Candidate, evidence: Evidence) -> bool:
+    """Return whether the one long pause of each pass is longer than what the device works in it."""
+    gaps, durations = evidence.gaps, evidence.durations
+    if gaps is None or durations is None or not _one_gap(candidate, gaps):
+        return False
+    return float(candidate.typical(gaps).max()) >= float(candidate.typical(durations).sum())
 
 
 def _is_framed(candidate: Candidate, evidence: Evidence) -> bool:

@@ -11,34 +11,71 @@ from deepprof.mining.candidates import Candidate
 from deepprof.mining.evidence import Evidence
 from deepprof.mining.symbols import SymbolArray
 
-NEAR = 0.5  # of the median pass's time: a pass within that takes as long as the others
+FEWEST_BURSTS, PAUSE = 2, 10.0  # bursts of equal passes, and times the usual distance of passes that separates them
+NEAR = 2.0  # times the median pass's time, or that part of it: clocks rise, and first passes load code
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
     """The share of a window that the passes of a candidate take, and what frames them.
 
-    `covered` is of the kernels or of their time, whichever is less. `steady` is the share of the passes in which the
+    `covered` is of the kernels or of their time, whichever is less, `within` the same between the first and the last
+    pass. `steady` is the share of the passes in which the
     device works about as long as in the median one, 0 where times are not known. `sides` counts the ends of the
     capture (0 to 2) at which kernels run that no pass has, as an embedding and a head frame the layers of a model.
     """
 
     covered: float
+    within: float
     steady: float
     sides: int
 
 
 def measure_extent(candidate: Candidate, evidence: Evidence) -> Extent:
     """Return the extent of a candidate in the window that `evidence` is on."""
-    template = candidate.template.symbols
-    sides = (_is_foreign(candidate.before, template), _is_foreign(candidate.after, template))
-    if evidence.durations is None or not candidate.good.any():
-        return Extent(candidate.coverage, 0.0, sum(sides))
-    worked = work_of_passes(candidate, evidence.durations)
-    covered = float(worked.sum()) / max(1.0, float(evidence.durations.sum()))
-    usual = float(np.median(worked))
-    steady = float((np.abs(worked - usual) <= NEAR * usual).mean())
-    return Extent(min(candidate.coverage, covered), steady, sum(sides))
+    template, good = candidate.template.symbols, candidate.good
+    sides = _is_foreign(candidate.before, template) + _is_foreign(candidate.after, template)
+    if not good.any():
+        return Extent(0.0, 0.0, 0.0, sides)
+    first, end = int(candidate.matches.first[good][0]), int(candidate.matches.end[good][-1])
+    within = float(candidate.matches.matched[good].sum()) / max(1, end - first)
+    if evidence.durations is None:
+        return Extent(candidate.coverage, within, 0.0, sides)
+    worked, durations = work_of_passes(candidate, evidence.durations), evidence.durations
+    usual, total = float(np.median(worked)), float(worked.sum())
+    return Extent(
+        min(candidate.coverage, total / max(1.0, float(durations.sum()))),
+        min(within, total / max(1.0, float(durations[first:end].sum()))),
+        float(((worked * NEAR >= usual) & (worked <= NEAR * usual)).mean()),
+        sides,
+    )
+
+
+def burst_size(candidate: Candidate, evidence: Evidence) -> int:
+    """Return how many passes each burst has, 0 where they come one after the other or in bursts of different sizes.
+
+    Between bursts lies more time than in them: they are parts of something longer. A stall or two leave different
+    numbers of passes between them.
+    """
+    starts = _starts_of_passes(candidate, evidence)
+    apart = np.diff(starts)
+    if not len(apart):
+        return 0
+    pauses = apart > PAUSE * float(np.median(apart))
+    bounds = np.concatenate([[0], np.flatnonzero(pauses) + 1, [len(starts)]])
+    sizes = np.diff(bounds)
+    longer = float(apart[pauses].sum()) > float(apart[~pauses].sum())
+    equal = len(sizes) >= FEWEST_BURSTS and sizes.min() == sizes.max() > 1
+    return int(sizes[0]) if longer and equal else 0
+
+
+def _starts_of_passes(candidate: Candidate, evidence: Evidence) -> npt.NDArray[np.float64]:
+    """Return when the good passes begin; none where times are not known."""
+    if evidence.durations is None or evidence.gaps is None:
+        return np.zeros(0)
+    ends = np.cumsum(evidence.gaps + evidence.durations)
+    first = candidate.matches.first[candidate.good]
+    return np.asarray((ends - evidence.durations)[first])
 
 
 def work_of_passes(candidate: Candidate, durations: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -50,37 +50,37 @@ class PlainLoop:
 def benchmark(rng: Rng) -> PlainLoop:
     """Return the calls of one to three kernels."""
     size = int(rng.integers(1, 4))
-    return draw_loop(rng, size, size, (8, 5000), feeds=0.1, reads=0.3)
+    return draw_loop(rng, size, size, (8, 5000), (0.1, 0.3))
 
 
 def solver(rng: Rng) -> PlainLoop:
     """Return the steps of a solver, which uses some kernels in several places, and often reads a residual back."""
     size = between(rng, 3, 40)
-    return draw_loop(rng, size, max(2, round(0.7 * size)), (8, 3000), feeds=0.0, reads=0.6)
+    return draw_loop(rng, size, max(2, round(0.7 * size)), (8, 3000), (0.0, 0.6))
 
 
 def simulation(rng: Rng) -> PlainLoop:
     """Return the time steps of a simulation."""
     size = between(rng, 2, 30)
-    return draw_loop(rng, size, size, (30, 3000), feeds=0.0, reads=0.2)
+    return draw_loop(rng, size, size, (30, 3000), (0.0, 0.2))
 
 
 def tiny_model(rng: Rng) -> PlainLoop:
     """Return training or decoding with a model of few kernels."""
     size = between(rng, 4, 60)
-    return draw_loop(rng, size, max(3, round(0.6 * size)), (5, 300), feeds=0.5, reads=0.5)
+    return draw_loop(rng, size, max(3, round(0.6 * size)), (5, 300), (0.5, 0.5))
 
 
-def draw_loop(rng: Rng, kernels: int, names: int, passes: tuple[int, int], feeds: float, reads: float) -> PlainLoop:
-    """Return a loop of that size with all else drawn."""
+def draw_loop(rng: Rng, kernels: int, names: int, passes: tuple[int, int], shows: tuple[float, float]) -> PlainLoop:
+    """Return a loop of that size with all else drawn; `shows` are how often such loops copy from the host and to it."""
     return PlainLoop(
         kernels,
         names,
         between(rng, *passes),
         setup=int(at_times(rng, 0.6, between(rng, 1, 15))),
         closing=int(at_times(rng, 0.4, between(rng, 1, 4))),
-        fed=bool(rng.random() < feeds),
-        read=bool(rng.random() < reads),
+        fed=bool(rng.random() < shows[0]),
+        read=bool(rng.random() < shows[1]),
         pause_us=at_times(rng, 0.5, between(rng, 20, 2000)),
     )
 
@@ -116,7 +116,7 @@ def make_loop(seed: int, kind: Callable[[Rng], PlainLoop]) -> Made:
     shown = join([around[0], *[body] * loop.passes, around[1]])
     starts = loop.setup + np.arange(loop.passes) * loop.kernels
     read = starts + loop.kernels
-    made = timed(shown, names, seed, rng, fed=starts[: loop.passes * loop.fed], read=read[: loop.passes * loop.read])
+    made = timed(shown, names, seed, fed=starts[: loop.passes * loop.fed], read=read[: loop.passes * loop.read])
     whole = np.ones(loop.passes, bool)
     truth = Truth(starts, read, whole, loop.kernels, loop.kernels, loop.kernels)
     return replace(made, truths=(truth,))
@@ -132,15 +132,21 @@ def make_pass(seed: int) -> Made:
     """Return one forward pass, or one whole iteration: the input is copied first, the result is read last."""
     rng, names = np.random.default_rng([seed, 7]), Names()
     trains = seed % 2 == 1
-    sizes = {"forward": between(rng, 2, 40), "backward": between(rng, 3, 60) * trains, "pre": between(rng, 1, 10)}
-    repeats = int(rng.integers(1, 12)) * trains
-    job = Job(seed=seed, layers=between(rng, 4, 100), head=between(rng, 1, 10), optimizer_repeats=repeats, **sizes)
+    job = Job(
+        layers=between(rng, 4, 100),
+        forward=between(rng, 2, 40),
+        backward=between(rng, 3, 60) * trains,
+        pre=between(rng, 1, 10),
+        head=between(rng, 1, 10),
+        optimizer_repeats=int(rng.integers(1, 12)) * trains,
+    )
     model = draw_model(job, names.new(job.alphabet), names, rng)
     shown = join([model.ahead, model.back, model.update])
     begins = layer_starts(model)
     shown["gap_us"][begins] += at_times(rng, 0.3, between(rng, 20, 400))
-    streamed = begins[: len(begins) * int(rng.random() < 0.1)]  # weights that are copied layer by layer
-    return timed(shown, names, seed, rng, fed=np.append(0, streamed), read=np.array([len(shown)]))
+    streamed = begins[:, None] + np.arange(int(rng.integers(1, 6)))  # weights that are copied layer by layer
+    fed = np.append(0, streamed[: len(begins) * int(rng.random() < 0.1)])
+    return timed(shown, names, seed, fed=np.minimum(fed, len(shown) - 1), read=np.array([len(shown)]))
 
 
 def layer_starts(model: SimulatedModel) -> Ints:
@@ -150,9 +156,9 @@ def layer_starts(model: SimulatedModel) -> Ints:
     return np.concatenate([ahead[:-1], back[:-1]])
 
 
-def timed(shown: Kernels, names: Names, seed: int, rng: Rng, fed: Ints, read: Ints) -> Made:
+def timed(shown: Kernels, names: Names, seed: int, fed: Ints, read: Ints) -> Made:
     """Return the kernels with their times, those that follow a copy from the host, and those that follow a wait."""
-    size = len(shown)
+    size, rng = len(shown), np.random.default_rng([seed, 8])
     return Made(
         symbols=shown["symbol"].copy(),
         truths=(),

@@ -7,12 +7,35 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from benchmarks.accuracy import calibration, cycles, draws, negatives, plain, programs, real, scenarios, semireal, stages
+from benchmarks.accuracy import (
+    calibration,
+    cycles,
+    draws,
+    negatives,
+    plain,
+    programs,
+    real,
+    scenarios,
+    semireal,
+    stages,
+)
 from benchmarks.accuracy.looks import LOOKS, Case, Outcome
 from benchmarks.accuracy.scoring import RIGHT, mean
 from benchmarks.accuracy.tables import Better, Table
 
-SECTIONS = ("scenarios", "random", "unseen", "fit", "look", "sealed", "semireal", "real", "negatives", "plain", "stages")
+SECTIONS = (
+    "scenarios",
+    "random",
+    "unseen",
+    "fit",
+    "look",
+    "sealed",
+    "semireal",
+    "real",
+    "negatives",
+    "plain",
+    "stages",
+)
 SCORED: dict[str, Better] = {"period": "more", "count": "more", "F1": "more", "phase": "more", "confidence": "any"}
 
 
@@ -49,10 +72,8 @@ def tables(section: str, outcomes: Sequence[Outcome], traces: Path = real.TRACES
         ]
     if section in programs.BLOCKS:
         return programs_tables(section, outcomes)
-    if section == "negatives":
-        return [negatives_table(outcomes)]
-    if section == "plain":
-        return plain_tables(outcomes)
+    if section in ("negatives", "plain"):
+        return [negatives_table(outcomes)] if section == "negatives" else plain_tables(outcomes)
     scored = scored_table(*NOTES[section], outcomes)
     return [scored, cycles_table("scenarios", outcomes)] if section == "scenarios" else [scored]
 

@@ -42,7 +42,8 @@ class Made:
 
     `asides` are loops that are there as well, but that nobody has to find: the passes of an evaluation. `coarse` gives
     for each symbol the one that it is a variant of, `optimizer` whether it is a kernel of the optimizer; `gaps` is idle
-    time before each kernel, `copies` and `syncs` mark kernels that follow a copy from the host or a wait. `micro` is the length of a micro-batch, where there are several each.
+    time before each kernel, `copies` and `syncs` mark kernels that follow a copy from the host or a wait. `micro` is
+    the length of a micro-batch, where there are several each.
     """
 
     symbols: Ints
