@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +21,7 @@ Int64s = npt.NDArray[np.int64]
 
 BUSY = ("kernel", "memcpy", "memset", "graph")
 SLOW_START = 1.25  # a leading iteration is warm-up when it takes this much longer than the median of the others
+UNSTEADY = 2.0  # times the usual work of an iteration, or that part of it: as much is not its work
 FEW_LEFT, SLOW_OF_FEW = 3, 2.0  # with so few it must be slower: three iterations are the commonest capture
 
 
@@ -80,6 +81,23 @@ def measure_iterations(trace: Trace, sequence: Sequence, found: Iterations) -> p
     }
     measured = as_table(replace(table, values=columns), ITERATIONS)
     return measured.with_columns(warmup=pl.col("complete") & (pl.col("index") < warmup_length(measured)))
+
+
+def measure_coverage(trace: Trace, device: int, table: pl.DataFrame, activities: Collection[str] = BUSY) -> float:
+    """Return the share of the time of a device's activities in the recording that lies in iterations (`ITERATIONS`)."""
+    events = trace.device_events.filter((pl.col("device") == device) & pl.col("activity").is_in(activities))
+    worked = union(events["start_ns"].to_numpy(), events["end_ns"].to_numpy())
+    start = table["start_ns"].to_numpy()
+    inside = covered(worked, start, start + (table["busy_ns"] + table["idle_ns"]).to_numpy())
+    return float(inside.sum()) / worked.total_ns if worked.total_ns else 0.0
+
+
+def measure_steadiness(table: pl.DataFrame) -> float:
+    """Return the share of the complete iterations in which the device works about as long as in the median one."""
+    busy = table.filter("complete")["busy_ns"]
+    usual = float(busy.median() or 0)  # type: ignore[arg-type]
+    near = busy.is_between(usual / UNSTEADY, usual * UNSTEADY)
+    return float(near.mean()) if len(busy) else 0.0  # type: ignore[arg-type]
 
 
 def measure_again(trace: Trace, sequence: Sequence, table: pl.DataFrame) -> pl.DataFrame:

@@ -11,7 +11,7 @@ import polars as pl
 
 from deepprof import mining
 from deepprof.collectors.trace import Trace
-from deepprof.metrics.iteration_table import measure_iterations, summarize
+from deepprof.metrics.iteration_table import measure_coverage, measure_iterations, measure_steadiness, summarize
 from deepprof.metrics.loop import Agreement, Loop, OutsideIterations
 from deepprof.metrics.marked import MarkedIterations, find_marked
 from deepprof.metrics.names import coarse_ids
@@ -27,6 +27,9 @@ LARGE_BLOCK = 0.05  # of the period
 MEANT = 0.5
 DISAGREE, FILLED = 0.6, 0.8  # below this agreement, and from this share of kernels inside them on, markers decide
 KEPT = 0.9  # of marked iterations that grow: if no mined loop has as many, the markers decide
+KERNELS = ("kernel", "graph")  # activities
+EXPLAINED, DOUBTED = 0.8, 0.5  # of the kernels' time: with less confidence falls, to this part with none
+STEADY = 0.8  # of the iterations that must work about as long as the median one; with fewer confidence falls
 NEAR = 0.01  # of the period: a range begins "at" an iteration when it is this close
 
 
@@ -35,10 +38,35 @@ def find_loops(trace: Trace, sequence: Sequence, evidence: Evidence) -> tuple[li
     mined = mine(trace, sequence, evidence)
     marked = find_marked(sequence, evidence)
     if marked is not None and (mined.reason is not None or _overrules(marked, mined, sequence)):
-        return [_from_marked(trace, sequence, evidence, marked)], None
+        return _with_coverage(trace, [_from_marked(trace, sequence, evidence, marked)]), None
     if mined.reason is not None:
         return [], f"{mined.reason}{_count_markers(evidence)}"
-    return [_from_mined(trace, sequence, evidence, loop) for loop in mined.loops], None
+    return _with_coverage(trace, [_from_mined(trace, sequence, evidence, loop) for loop in mined.loops]), None
+
+
+def _with_coverage(trace: Trace, loops: Counts[Loop]) -> list[Loop]:
+    """Return the loops of one stream with what they cover.
+
+    The less of the kernels' time all of them explain, and the less alike the work of a loop's iterations is, the less
+    certain a loop is, unless the user marked its iterations. Copies before a loop, of a model's weights, are no doubt.
+    """
+    kernels = (measure_coverage(trace, loop.device, loop.iterations, KERNELS) for loop in loops)
+    explained = DOUBTED + (1 - DOUBTED) * min(1.0, sum(kernels) / EXPLAINED)
+    return [
+        replace(
+            loop,
+            coverage_ratio=round(measure_coverage(trace, loop.device, loop.iterations), 4),
+            confidence=round(_doubt(loop, explained), 3),
+        )
+        for loop in loops
+    ]
+
+
+def _doubt(loop: Loop, explained: float) -> float:
+    """Return the confidence of a loop whose recording is `explained` (0..1), and which may be unsteady."""
+    if loop.boundary_source == "annotation":
+        return loop.confidence
+    return loop.confidence * explained * min(1.0, measure_steadiness(loop.iterations) / STEADY)
 
 
 def find_counted(
@@ -47,7 +75,9 @@ def find_counted(
     """Return the paper's loops of one main stream for the user's `counts`, and the reason if there is none."""
     found = mine_with_counts(sequence.symbols, counts)
     missing = None if found else f"no pattern comes back {' or '.join(map(str, counts))} times"
-    return [_from_paper(trace, sequence, evidence, loop) for loop in found], missing
+    loops = [_from_paper(trace, sequence, evidence, loop) for loop in found]
+    ratios = [measure_coverage(trace, loop.device, loop.iterations) for loop in loops]
+    return [replace(loop, coverage_ratio=round(r, 4)) for loop, r in zip(loops, ratios, strict=True)], missing
 
 
 def pick_counted(loops: Counts[Loop], counts: Counts[int]) -> list[Loop] | None:
