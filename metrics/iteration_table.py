@@ -22,6 +22,8 @@ Int64s = npt.NDArray[np.int64]
 BUSY = ("kernel", "memcpy", "memset", "graph")
 SLOW_START = 1.25  # a leading iteration is warm-up when it takes this much longer than the median of the others
 UNSTEADY = 2.0  # times the usual work of an iteration, or that part of it: as much is not its work
+FALLING, FEWEST_OF_THIRD = 1.15, 2  # times the last third's time, of so many iterations: the work shrinks
+ALIKE = 1.05  # times the longest, or less than the shortest: an iteration at the capture's end is as the others
 FEW_LEFT, SLOW_OF_FEW = 3, 2.0  # with so few it must be slower: three iterations are the commonest capture
 
 
@@ -202,6 +204,7 @@ def warmup_length(table: pl.DataFrame) -> int:
     """Return how many leading iterations are warm-up: slower than the rest, or edited by autotuning.
 
     At most half of them, and never so many that fewer than two remain; of few iterations only far slower ones count.
+    Where the rest gets faster and faster, the work shrinks, and none is warm-up.
     """
     complete = table.filter("complete")
     if complete.height < 3:
@@ -213,7 +216,22 @@ def warmup_length(table: pl.DataFrame) -> int:
     slow = ((duration > above * usual) | find_edited(complete)).to_list()
     leading = slow.index(False) if False in slow else 0
     leading = min(leading, complete.height // 2, complete.height - 2)
-    return int(complete["index"][leading]) if leading else 0
+    return int(complete["index"][leading]) if leading and not keeps_falling(duration[leading:]) else 0
+
+
+def keeps_falling(durations: pl.Series) -> bool:
+    """Return whether the first third of iterations takes clearly longer than the last third."""
+    third = len(durations) // 3
+    if third < FEWEST_OF_THIRD:
+        return False
+    early, late = (float(part.median() or 0) for part in (durations.head(third), durations.tail(third)))  # type: ignore[arg-type]
+    return early >= FALLING * late
+
+
+def is_alike(value: float, others: pl.Series) -> bool:
+    """Return whether a time lies among others, or near them."""
+    least, most = float(others.min()), float(others.max())  # type: ignore[arg-type]
+    return least / ALIKE <= value <= most * ALIKE
 
 
 def find_edited(table: pl.DataFrame) -> pl.Series:
@@ -224,8 +242,15 @@ def find_edited(table: pl.DataFrame) -> pl.Series:
 
 
 def summarize(table: pl.DataFrame) -> LoopMetrics:
-    """Return Table III over the complete iterations after warm-up."""
+    """Return Table III over the complete iterations after warm-up.
+
+    The last one, which no other follows, counts only where it takes as long as the others: the capture's end may have
+    added to it, or taken from it.
+    """
     used = table.filter(pl.col("complete") & ~pl.col("warmup"))
+    before = used["operation_ns"].head(-1)
+    if len(before) > 1 and used["iteration_ns"][-1] is None and not is_alike(used["operation_ns"][-1], before):
+        used = used.head(-1)
     values = used.select(**{name: each.value for name, each in LOOP_METRICS.items()}).row(0, named=True)
     return LoopMetrics(
         **{name: value if name.endswith("_ratio") else _rounded(value) for name, value in values.items()},

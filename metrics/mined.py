@@ -22,10 +22,11 @@ from deepprof.mining.nesting import NestedBlock
 from deepprof.mining.paper import PaperLoop, mine_with_counts
 from deepprof.plurals import counted
 
+MIN_STREAM_KERNELS = 6  # kernels: a stream with fewer is not searched
 MISSED = 0.1  # of the pattern: how much of an iteration the paper's pattern may miss
 LARGE_BLOCK = 0.05  # of the period
 MEANT = 0.5
-DISAGREE, FILLED = 0.6, 0.8  # below this agreement, and from this share of kernels inside them on, markers decide
+DISAGREE, FILLED = 0.6, 0.8  # below this agreement, or with this share of kernels inside growing ones, markers decide
 KEPT = 0.9  # of marked iterations that grow: if no mined loop has as many, the markers decide
 KERNELS = ("kernel", "graph")  # activities
 EXPLAINED, DOUBTED = 0.8, 0.5  # of the kernels' time: with less confidence falls, to this part with none
@@ -38,7 +39,9 @@ def find_loops(trace: Trace, sequence: Sequence, evidence: Evidence) -> tuple[li
     mined = mine(trace, sequence, evidence)
     marked = find_marked(sequence, evidence)
     if marked is not None and (mined.reason is not None or _overrules(marked, mined, sequence)):
-        return _with_coverage(trace, [_from_marked(trace, sequence, evidence, marked)]), None
+        beside = [loop for loop in mined.loops if not _lies_among(marked.family, loop.iterations)]
+        others = [_from_mined(trace, sequence, evidence, loop) for loop in beside]
+        return _with_coverage(trace, [_from_marked(trace, sequence, evidence, marked), *others]), None
     if mined.reason is not None:
         return [], f"{mined.reason}{_count_markers(evidence)}"
     return _with_coverage(trace, [_from_mined(trace, sequence, evidence, loop) for loop in mined.loops]), None
@@ -102,7 +105,7 @@ def _counts_as(iterations: pl.DataFrame, count: int) -> bool:
 
 
 def _overrules(marked: MarkedIterations, mined: mining.MiningResult, sequence: Sequence) -> bool:
-    """Return whether the markers fill the sequence and none of the mined loops has one pass for each.
+    """Return whether the markers contradict the mined loops where both are.
 
     A loop that keeps its graph grows by whole passes: only a part of an iteration then repeats. If it grows a kernel at
     a time, iterations are mined only as long as they are nearly alike; then ranges of either source decide.
@@ -111,12 +114,16 @@ def _overrules(marked: MarkedIterations, mined: mining.MiningResult, sequence: S
     filled = int((rows.end - rows.first).sum()) / max(1, len(sequence.symbols))
     if marked.grows and filled >= FILLED:
         return max(int(loop.iterations.complete.sum()) for loop in mined.loops) < KEPT * len(rows.first)
-    agreement = (agreement_with(marked.family, loop.iterations, loop.period).ratio for loop in mined.loops)
-    return marked.source == "annotation" and filled >= FILLED and all(ratio < DISAGREE for ratio in agreement)
+    among = [loop for loop in mined.loops if _lies_among(marked.family, loop.iterations)]
+    agreement = [agreement_with(marked.family, loop.iterations, loop.period).ratio for loop in among]
+    return marked.family.trust == "step" and max(agreement, default=1.0) < DISAGREE
 
 
 def mine(trace: Trace, sequence: Sequence, evidence: Evidence) -> mining.MiningResult:
     """Return the loops that the miner finds with exact names, or with variants of a kernel under one name."""
+    kernels = len(sequence.symbols)
+    if kernels < MIN_STREAM_KERNELS:
+        return mining.MiningResult((), f"only {counted(kernels, 'kernel')} on the main stream, too few to repeat")
     coarse = coarse_ids(trace.names).to_numpy()
     return mining.find_loops(sequence.symbols, evidence, coarse=coarse)
 

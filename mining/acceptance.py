@@ -329,9 +329,9 @@ def _encloser(candidate: Candidate, evidence: Evidence) -> str | None:
     """Return the name of a step marker with one range around several passes, or most ranges around two, else None."""
     first, end = candidate.matches.first[candidate.good], candidate.matches.end[candidate.good]
     for family in evidence.families:
-        if family.trust == "step" and family.ends is not None:
+        if family.marks_steps and family.ends is not None:
             held = np.searchsorted(end, family.ends, side="right") - np.searchsorted(first, family.positions)
-            if held.max(initial=0) >= MANY_PASSES or (len(held) >= MANY_PASSES and np.median(held) >= 2):
+            if held.max(initial=0) >= MANY_PASSES or (len(held) >= 2 and np.median(held) >= 2):
                 return family.name
     return None
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 Value = TypeVar("Value", bound=np.generic)
 Trust = Literal["step", "loop", "framework", "range", "part"]
 
+DRAWN_STEP = "step"  # the name, without its number, of the steps that XLA's profiler draws on a device
 UPDATE = "Optimizer.step#"  # how the name of PyTorch's own range around one update of the weights begins
 
 
@@ -32,6 +33,11 @@ class Family:
     coverage: float = 0.0
     ends: npt.NDArray[np.int64] | None = None
     telling: float = 0.0
+
+    @property
+    def marks_steps(self) -> bool:
+        """Whether each range is a step, as the user or a framework's profiler sees it."""
+        return self.trust == "step" or (self.trust == "framework" and self.name == DRAWN_STEP)
 
     @property
     def is_update(self) -> bool:

@@ -188,8 +188,8 @@ def find_posed(problem: _MiningProblem) -> tuple[MiningResult, _MiningProblem]:
     coarser = problem.coarser(problem.coarse)
     rough = _find_in(coarser)
     better = _share(rough, length) >= _share(exact, length) + BETTER
-    if rough.loop is not None and rough.loop.period < SAME_LAYER * exact.layer:
-        return exact, problem  # coarser symbols only hide that these are layers
+    if rough.loop is not None and (rough.loop.period < SAME_LAYER * exact.layer or rough.loop.period == 1):
+        return exact, problem  # coarser symbols only hide that these are layers, or different kernels
     if exact.loop is not None and _share(exact, length) < MINORITY and exact.loop.period < SAME_LAYER * rough.layer:
         return MiningResult(
             (), rough.reason, rough.layer
