@@ -9,9 +9,12 @@ import numpy.typing as npt
 
 from deepprof.mining.candidates import Candidate
 from deepprof.mining.evidence import Evidence
+from deepprof.mining.nesting import LAYER
 from deepprof.mining.symbols import SymbolArray
 
 FEWEST_BURSTS, PAUSE = 2, 10.0  # bursts of equal passes, and times the usual distance of passes that separates them
+ENDS = 2  # of a capture
+PARTED = 0.25  # of a period, in other kernels: what is between layers of two passes
 NEAR = 2.0  # times the median pass's time, or that part of it: clocks rise, and first passes load code
 
 
@@ -20,9 +23,10 @@ class Extent:
     """The share of a window that the passes of a candidate take, and what frames them.
 
     `covered` is of the kernels or of their time, whichever is less, `within` the same between the first and the last
-    pass. `steady` is the share of the passes in which the
-    device works about as long as in the median one, 0 where times are not known. `sides` counts the ends of the
-    capture (0 to 2) at which kernels run that no pass has, as an embedding and a head frame the layers of a model.
+    pass. `steady` is the share of the passes in which the device works about as long as in the median one, 0 where
+    times are not known. `sides` counts the ends of the capture (0 to 2) at which kernels run that no pass has, as an
+    embedding and a head frame the layers of a model. Both are there where other kernels part the passes: the capture
+    then begins and ends within passes of a model.
     """
 
     covered: float
@@ -35,6 +39,7 @@ def measure_extent(candidate: Candidate, evidence: Evidence) -> Extent:
     """Return the extent of a candidate in the window that `evidence` is on."""
     template, good = candidate.template.symbols, candidate.good
     sides = _is_foreign(candidate.before, template) + _is_foreign(candidate.after, template)
+    sides = ENDS if _is_parted(candidate) else sides
     if not good.any():
         return Extent(0.0, 0.0, 0.0, sides)
     first, end = int(candidate.matches.first[good][0]), int(candidate.matches.end[good][-1])
@@ -83,6 +88,13 @@ def work_of_passes(candidate: Candidate, durations: npt.NDArray[np.float64]) -> 
     done = np.append(0.0, np.cumsum(durations))
     m, good = candidate.matches, candidate.good
     return np.asarray(done[m.end[good]] - done[m.first[good]])
+
+
+def _is_parted(candidate: Candidate) -> bool:
+    """Return whether somewhere so many other kernels part the passes as a head and an embedding have."""
+    first, end = candidate.matches.first[candidate.good], candidate.matches.end[candidate.good]
+    added = np.append(first[1:] - end[:-1], (end - first - candidate.period)[1:-1])
+    return bool(added.max(initial=0) >= max(LAYER, PARTED * candidate.period))
 
 
 def _is_foreign(outside: SymbolArray | None, template: SymbolArray) -> bool:
