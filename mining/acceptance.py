@@ -26,7 +26,7 @@ MIN_COVERAGE = 0.5  # of the symbols between the first and the last pass
 FORWARD_PASS = 0.25  # of the period: a pass that matches less is no forward pass
 MANY_PASSES = 3  # so many passes inside one step marker are parts of an iteration
 MORE_THAN_LAYERS = 150  # passes: more than a model has layers
-SHORT = 20  # kernels: a shorter loop belongs to a solver or an operator
+SHORT = 20  # kernels: a shorter loop belongs to a solver or an operator, fewer in all passes show nothing
 MIN_COVERED, NEARLY_ALL_COVERED = 0.8, 0.95  # of the sequence: most of it, and nearly all of it
 ONE_OF_TWO = 0.4  # of the sequence: a program of two loops runs each for about half of the time
 MOST_BEFORE, MOSTLY_RUN = 1 << 14, 0.5  # most symbols before the passes, and the share of them that must lie in one run
@@ -164,8 +164,9 @@ def _doubt_by_shape(candidate: Candidate, evidence: Evidence, signs: _IterationS
         return f"they come in bursts of {size}, as a part of something longer"
     if _is_varied(candidate):
         return None
-    if is_flat(candidate.template.symbols) and not _outweighs_flatness(candidate, evidence, signs):
-        return _say_flat(measure_extent(candidate, evidence), candidate.passes)
+    if is_flat(candidate.template.symbols):
+        clear = _outweighs_flatness(candidate, evidence, signs)
+        return None if clear else _say_flat(measure_extent(candidate, evidence), candidate.passes)
     large = candidate.period >= LAYER_SIZES[1] or has_layers(candidate.template.symbols)
     if not large and not signs.strong and not signs.weak and _is_framed(candidate, evidence):
         return "other kernels run once before and after them, as around the layers of a single iteration"
@@ -282,7 +283,7 @@ def _outweighs_flatness(candidate: Candidate, evidence: Evidence, signs: _Iterat
     if extent.steady < STEADY or extent.covered < MIN_COVERED:
         return extent.steady >= STEADY and _is_one_of_two(candidate, extent)
     many = candidate.passes >= MORE_THAN_LAYERS or signs.own
-    alone = _is_alone(extent, signs, clear=long or candidate.passes >= SEVERAL)
+    alone = _is_alone(extent, signs, clear=long or _is_several(candidate))
     return many or alone or (extent.sides == 1 and _is_more_than_layers(candidate, evidence, signs))
 
 
@@ -290,6 +291,11 @@ def _is_one_of_two(candidate: Candidate, extent: Extent) -> bool:
     """Return whether more passes than a model has layers follow each other, for about half of the time."""
     many = candidate.passes >= MORE_THAN_LAYERS and extent.within >= NEARLY_ALL_COVERED
     return many and extent.covered >= ONE_OF_TWO
+
+
+def _is_several(candidate: Candidate) -> bool:
+    """Return whether there are several passes, and not just a few kernels in all."""
+    return candidate.passes >= SEVERAL and candidate.passes * candidate.period >= SHORT
 
 
 def _is_alone(extent: Extent, signs: _IterationSigns, *, clear: bool) -> bool:
@@ -303,7 +309,7 @@ def _is_more_than_layers(candidate: Candidate, evidence: Evidence, signs: _Itera
     They have fewer kernels than a layer, or one copy from the host or graph launch in each, or a pause in each that is
     longer than what the device then does. Weights are copied to several places of a layer.
     """
-    if candidate.period < LAYER and candidate.passes >= SEVERAL:
+    if candidate.period < LAYER and _is_several(candidate):
         return True
     fed = evidence.copies is not None and float(np.median(candidate.count(np.flatnonzero(evidence.copies)))) == 1
     return fed or signs.graph or _is_mostly_idle(candidate, evidence)

@@ -84,7 +84,7 @@ def _describe_coverage(loop: Loop) -> str:
     """Return which part of the recording the iterations are, where they are not nearly all of it."""
     if loop.coverage_ratio >= COVERED:
         return ""
-    return f"; the iterations are {format_ratio(loop.coverage_ratio)} of the time that the device works"
+    return f"; the iterations are {format_ratio(loop.coverage_ratio)} of the recording's busy time"
 
 
 def _describe_agreement(loop: Loop) -> str:
