@@ -56,10 +56,14 @@ def before(starts: Int64s, ends: Int64s) -> Int64s:
 
 
 def main_kernels(trace: Trace, device: int, stream: int) -> pl.DataFrame:
-    """Return the kernels (and graph launches) of one stream, with their `row` in the table of device events."""
+    """Return the kernels (and graph launches) of one stream, with their `row` in the table of device events.
+
+    Of a stream without kernels these are its copies: steps that only copy are steps, too.
+    """
     on_stream = (pl.col("device") == device) & (pl.col("stream") == stream)
-    kernels = on_stream & pl.col("activity").is_in(["kernel", "graph"])
-    return trace.device_events.lazy().with_row_index("row").filter(kernels).collect()
+    work = trace.device_events.lazy().with_row_index("row").filter(on_stream).collect()
+    kernels = work.filter(pl.col("activity").is_in(["kernel", "graph"]))
+    return kernels if kernels.height else work.filter(pl.col("activity") == "memcpy")
 
 
 def main_sequence(trace: Trace, device: int, stream: int, host: HostSide | None = None) -> Sequence:

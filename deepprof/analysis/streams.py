@@ -9,9 +9,10 @@ import polars as pl
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.carried import carry_over
-from deepprof.metrics.evidence import gather_evidence
+from deepprof.metrics.evidence import STEP, gather_evidence
 from deepprof.metrics.host import HostSide
 from deepprof.metrics.loop import Loop
+from deepprof.metrics.marked import MIN_MARKED_ITERATIONS
 from deepprof.metrics.mined import MIN_STREAM_KERNELS, find_counted, find_loops, pick_counted
 from deepprof.metrics.selection.selected_trace import SelectedTrace
 from deepprof.metrics.sequence import Sequence, main_sequence
@@ -65,6 +66,14 @@ def _search_stream(trace: Trace, host: HostSide, place: tuple[int, int]) -> Sear
     sequence = main_sequence(trace, *place, host)
     evidence = gather_evidence(trace, sequence, host)
     return SearchedStream(sequence, evidence, *find_loops(trace, sequence, evidence))
+
+
+def list_marked_copies(roles: pl.DataFrame, host: HostSide) -> list[tuple[int, int]]:
+    """Return each device's busiest stream of copies, where step markers show that they come in steps."""
+    steps = host.ranges.filter(~pl.col("framework"), pl.col("name").str.contains(STEP.pattern))
+    copying = roles.filter(pl.col("role") == "copy").sort("busy_ns", descending=True).unique("device", keep="first")
+    marked = steps.height >= MIN_MARKED_ITERATIONS
+    return copying.sort("device").select("device", "stream").rows() if marked else []
 
 
 def next_streams(roles: pl.DataFrame, device: int) -> list[tuple[int, int]]:

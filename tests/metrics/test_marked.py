@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -112,6 +114,17 @@ def test_ranges_that_hold_all_kernels_and_feed_each_are_iterations() -> None:
 )
 def test_ranges_that_layers_may_have_are_none(trace: Trace) -> None:
     assert analyze(trace).loops == ()
+
+
+def test_steps_that_only_copy_are_iterations() -> None:
+    names = ["Memcpy HtoD", "Memcpy DtoH", "step"]
+    rows = [copy(100 * at + 30 * n, 100 * at + 30 * n + 20, 1_000) | {"name_id": n} for at in range(5) for n in (0, 1)]
+    marks = [span(2, 100 * at - 1, 100 * at + 95) for at in range(5)]
+    found = analyze(make_trace(rows, annotations=marks, names=names))
+    (loop,) = found.loops
+    assert loop.iterations["busy_ns"].to_list() == [40] * 5
+    assert json.loads(found.to_json())["loops"][0]["boundary_source"] == "annotation"
+    assert analyze(make_trace(rows, names=names)).loops == ()
 
 
 @pytest.mark.parametrize("unmarked", [0, 40])
