@@ -216,10 +216,10 @@ def warmup_length(table: pl.DataFrame) -> int:
     slow = ((duration > above * usual) | find_edited(complete)).to_list()
     leading = slow.index(False) if False in slow else 0
     leading = min(leading, complete.height // 2, complete.height - 2)
-    return int(complete["index"][leading]) if leading and not keeps_falling(duration[leading:]) else 0
+    return int(complete["index"][leading]) if leading and not _keeps_falling(duration[leading:]) else 0
 
 
-def keeps_falling(durations: pl.Series) -> bool:
+def _keeps_falling(durations: pl.Series) -> bool:
     """Return whether the first third of iterations takes clearly longer than the last third."""
     third = len(durations) // 3
     if third < FEWEST_OF_THIRD:

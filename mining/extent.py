@@ -46,7 +46,7 @@ def measure_extent(candidate: Candidate, evidence: Evidence) -> Extent:
     within = float(candidate.matches.matched[good].sum()) / max(1, end - first)
     if evidence.durations is None:
         return Extent(candidate.coverage, within, 0.0, sides)
-    worked, durations = work_of_passes(candidate, evidence.durations), evidence.durations
+    worked, durations = _work_of_passes(candidate, evidence.durations), evidence.durations
     usual, total = float(np.median(worked)), float(worked.sum())
     return Extent(
         min(candidate.coverage, total / max(1.0, float(durations.sum()))),
@@ -83,7 +83,7 @@ def _starts_of_passes(candidate: Candidate, evidence: Evidence) -> npt.NDArray[n
     return np.asarray((ends - evidence.durations)[first])
 
 
-def work_of_passes(candidate: Candidate, durations: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _work_of_passes(candidate: Candidate, durations: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Return how long the device works in each good pass."""
     done = np.append(0.0, np.cumsum(durations))
     m, good = candidate.matches, candidate.good
