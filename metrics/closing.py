@@ -13,16 +13,19 @@ import polars as pl
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.evidence import trust_in
 from deepprof.metrics.host import HostSide
-from deepprof.metrics.iteration_table import measure_again, summarize
+from deepprof.metrics.iteration_table import is_alike, measure_again, summarize
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.sequence import Sequence
 
 FEW_USUAL = 5  # usual iterations: if there are as many, one more adds nothing
-ALIKE = 2.0  # times as long or as short as the others: beyond, the marker is of something else
 
 
 def close_last(loop: Loop, trace: Trace, sequence: Sequence, host: HostSide) -> Loop:
-    """Return the loop with the time of its last iteration, if few times are known and a step marker shows its end."""
+    """Return the loop with the time of its last iteration, if few times are known and a step marker shows its end.
+
+    Where the marker gives another time than the others take, it holds the profiler's end, or lacks what the next
+    iteration would have loaded.
+    """
     table = loop.iterations
     known = table["iteration_ns"].drop_nulls()
     if not 1 <= len(known) < FEW_USUAL or not table["complete"][-1] or table["iteration_ns"][-1] is not None:
@@ -32,10 +35,7 @@ def close_last(loop: Loop, trace: Trace, sequence: Sequence, host: HostSide) -> 
         return loop
     start_ns, end_ns = int(table["start_ns"][-1]), int(table["end_ns"][-1])
     whole_ns = max(until_ns, end_ns) - start_ns
-    usual_ns = float(known.median())  # type: ignore[arg-type]
-    if not usual_ns / ALIKE <= whole_ns <= usual_ns * ALIKE:
-        return loop
-    return _with_last(loop, trace, sequence, whole_ns)
+    return _with_last(loop, trace, sequence, whole_ns) if is_alike(whole_ns, known) else loop
 
 
 def _find_end(host: HostSide, sequence: Sequence, start_ns: int) -> int | None:

@@ -46,6 +46,7 @@ def gather_evidence(trace: Trace, sequence: Sequence, host: HostSide | None = No
         families=tuple(_find_families(host, sequence)),
         start=int(np.searchsorted(launch, 0)) if sequence.linked else 0,
         breaks=tuple(sequence.breaks.tolist()),
+        durations=sequence.busy_ns.astype(np.float64),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +21,9 @@ Int64s = npt.NDArray[np.int64]
 
 BUSY = ("kernel", "memcpy", "memset", "graph")
 SLOW_START = 1.25  # a leading iteration is warm-up when it takes this much longer than the median of the others
+UNSTEADY = 2.0  # times the usual work of an iteration, or that part of it: as much is not its work
+FALLING, FEWEST_OF_THIRD = 1.15, 2  # times the last third's time, of so many iterations: the work shrinks
+ALIKE = 1.05  # times the longest, or less than the shortest: an iteration at the capture's end is as the others
 FEW_LEFT, SLOW_OF_FEW = 3, 2.0  # with so few it must be slower: three iterations are the commonest capture
 
 
@@ -80,6 +83,23 @@ def measure_iterations(trace: Trace, sequence: Sequence, found: Iterations) -> p
     }
     measured = as_table(replace(table, values=columns), ITERATIONS)
     return measured.with_columns(warmup=pl.col("complete") & (pl.col("index") < warmup_length(measured)))
+
+
+def measure_coverage(trace: Trace, device: int, table: pl.DataFrame, activities: Collection[str] = BUSY) -> float:
+    """Return the share of the time of a device's activities in the recording that lies in iterations (`ITERATIONS`)."""
+    events = trace.device_events.filter((pl.col("device") == device) & pl.col("activity").is_in(activities))
+    worked = union(events["start_ns"].to_numpy(), events["end_ns"].to_numpy())
+    start = table["start_ns"].to_numpy()
+    inside = covered(worked, start, start + (table["busy_ns"] + table["idle_ns"]).to_numpy())
+    return float(inside.sum()) / worked.total_ns if worked.total_ns else 0.0
+
+
+def measure_steadiness(table: pl.DataFrame) -> float:
+    """Return the share of the complete iterations in which the device works about as long as in the median one."""
+    busy = table.filter("complete")["busy_ns"]
+    usual = float(busy.median() or 0)  # type: ignore[arg-type]
+    near = busy.is_between(usual / UNSTEADY, usual * UNSTEADY)
+    return float(near.mean()) if len(busy) else 0.0  # type: ignore[arg-type]
 
 
 def measure_again(trace: Trace, sequence: Sequence, table: pl.DataFrame) -> pl.DataFrame:
@@ -184,6 +204,7 @@ def warmup_length(table: pl.DataFrame) -> int:
     """Return how many leading iterations are warm-up: slower than the rest, or edited by autotuning.
 
     At most half of them, and never so many that fewer than two remain; of few iterations only far slower ones count.
+    Where the rest gets faster and faster, the work shrinks, and none is warm-up.
     """
     complete = table.filter("complete")
     if complete.height < 3:
@@ -195,7 +216,22 @@ def warmup_length(table: pl.DataFrame) -> int:
     slow = ((duration > above * usual) | find_edited(complete)).to_list()
     leading = slow.index(False) if False in slow else 0
     leading = min(leading, complete.height // 2, complete.height - 2)
-    return int(complete["index"][leading]) if leading else 0
+    return int(complete["index"][leading]) if leading and not _keeps_falling(duration[leading:]) else 0
+
+
+def _keeps_falling(durations: pl.Series) -> bool:
+    """Return whether the first third of iterations takes clearly longer than the last third."""
+    third = len(durations) // 3
+    if third < FEWEST_OF_THIRD:
+        return False
+    early, late = (float(part.median() or 0) for part in (durations.head(third), durations.tail(third)))  # type: ignore[arg-type]
+    return early >= FALLING * late
+
+
+def is_alike(value: float, others: pl.Series) -> bool:
+    """Return whether a time lies among others, or near them."""
+    least, most = float(others.min()), float(others.max())  # type: ignore[arg-type]
+    return least / ALIKE <= value <= most * ALIKE
 
 
 def find_edited(table: pl.DataFrame) -> pl.Series:
@@ -206,8 +242,15 @@ def find_edited(table: pl.DataFrame) -> pl.Series:
 
 
 def summarize(table: pl.DataFrame) -> LoopMetrics:
-    """Return Table III over the complete iterations after warm-up."""
+    """Return Table III over the complete iterations after warm-up.
+
+    The last one, which no other follows, counts only where it takes as long as the others: the capture's end may have
+    added to it, or taken from it.
+    """
     used = table.filter(pl.col("complete") & ~pl.col("warmup"))
+    before = used["operation_ns"].head(-1)
+    if len(before) > 1 and used["iteration_ns"][-1] is None and not is_alike(used["operation_ns"][-1], before):
+        used = used.head(-1)
     values = used.select(**{name: each.value for name, each in LOOP_METRICS.items()}).row(0, named=True)
     return LoopMetrics(
         **{name: value if name.endswith("_ratio") else _rounded(value) for name, value in values.items()},

@@ -70,7 +70,9 @@ class Loop:
 
     `period` is in kernels of the main stream. `confidence` is the confidence that the iterations are right, first
     kernels included; `boundary_confidence` is the part of it that concerns where in the period they begin. `prologue`
-    is what ran before the first iteration, `epilogue` what ran after the last. `cycles` and `nested` have the keys of
+    is what ran before the first iteration, `epilogue` what ran after the last. `coverage_ratio` is the share of the
+    time for which the device works in the recording that lies in the iterations; of a part of a trace, in the whole.
+    `cycles` and `nested` have the keys of
     the report; `blocks` are all the large blocks of the template, each with its place in it. `single` is set if this is
     no loop but one stretch that is measured as an iteration (`metrics.single`). `top` has the kernels and copies that
     take the time of the usual iterations, None where there are none. `anatomy` has the stages and layers of iterations,
@@ -95,6 +97,7 @@ class Loop:
     nested: tuple[Mapping[str, int], ...] = ()
     prologue: OutsideIterations = OutsideIterations()
     epilogue: OutsideIterations = OutsideIterations()
+    coverage_ratio: float = 1.0
     parts: pl.DataFrame = field(default_factory=lambda: empty_table(PARTS))
     timeline: Timeline | None = None
     blocks: tuple[NestedBlock, ...] = ()

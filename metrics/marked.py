@@ -21,7 +21,8 @@ from deepprof.plurals import counted
 Int64s = npt.NDArray[np.int64]
 
 MIN_MARKED_ITERATIONS = 3  # iterations: fewer show no loop, as in the miner
-MIN_MARKED_KERNELS = 6  # kernels of an iteration: shorter ones are left out
+MIN_MARKED_KERNELS = {"step": 1, "range": 1, "loop": 6}  # of an iteration, by the ranges' trust: others are left out
+FED = 0.8  # of the user's other ranges that must copy from the host, or wait, as iterations do and layers do not
 PREFIX = 8  # kernels that show where an iteration begins
 RISING, MUCH = 0.9, 1.1  # share of iterations no shorter than the one before; length of the last over the first
 CONFIDENCE = {"annotation": 0.9, "framework": 0.75}  # the user's marker; a range that usually comes once in each
@@ -37,7 +38,7 @@ class MarkedIterations:
     @property
     def source(self) -> Literal["annotation", "framework"]:
         """The origin of the ranges: `annotation` (the user) or `framework`."""
-        return "annotation" if self.family.trust == "step" else "framework"
+        return "framework" if self.family.trust == "loop" else "annotation"
 
     @property
     def grows(self) -> bool:
@@ -62,12 +63,15 @@ class MarkedIterations:
 
 
 def find_marked(sequence: Sequence, evidence: Evidence) -> MarkedIterations | None:
-    """Return the iterations that step markers or one optimizer's steps mark, if there are three or more."""
-    family = _choose_family(evidence)
+    """Return the iterations that step markers or one optimizer's steps mark, if there are three or more.
+
+    Without them the user's ranges of one name count if all kernels are in them, and copies or waits in each.
+    """
+    family = _choose_family(evidence) or _choose_ranges(evidence, len(sequence.symbols))
     if family is None:
         return None
-    first, end = _bounds_of_steps(family) if family.trust == "step" else _bounds_of_ends(family, sequence)
-    whole = end - first >= MIN_MARKED_KERNELS
+    first, end = _bounds_of_ends(family, sequence) if family.trust == "loop" else _bounds_of_steps(family)
+    whole = end - first >= MIN_MARKED_KERNELS[family.trust]
     if whole.sum() < MIN_MARKED_ITERATIONS:
         return None
     return MarkedIterations(family, _measure_edits(sequence, first[whole], end[whole]))
@@ -81,6 +85,36 @@ def _choose_family(evidence: Evidence) -> Family | None:
     if steps:
         return max(steps, key=lambda family: len(family.positions))
     return optimizers[0] if len(optimizers) == 1 else None
+
+
+def _choose_ranges(evidence: Evidence, count: int) -> Family | None:
+    """Return the rarest of the user's ranges, three or more of one name, that hold all kernels and feed or read each.
+
+    Layers have ranges, too, but only the first of them waits for its input.
+    """
+    known = [f for f in evidence.families if f.trust == "range" and len(f.positions) >= MIN_MARKED_ITERATIONS]
+    return min((f for f in known if _holds_all(f, count) and _is_fed(f, evidence)), key=_count_ranges, default=None)
+
+
+def _count_ranges(family: Family) -> int:
+    """Return the number of ranges."""
+    return len(family.positions)
+
+
+def _holds_all(family: Family, count: int) -> bool:
+    """Return whether every kernel is in exactly one of the ranges."""
+    if family.ends is None:
+        return False
+    bounds = np.append(family.positions, count)
+    return bool(bounds[0] == 0 and np.array_equal(family.ends, bounds[1:]))
+
+
+def _is_fed(family: Family, evidence: Evidence) -> bool:
+    """Return whether most ranges have a copy from the host, or a wait for the device."""
+    marks = [np.flatnonzero(each) for each in (evidence.copies, evidence.syncs) if each is not None]
+    return any(
+        len(np.unique(np.searchsorted(family.positions, at, "right"))) >= FED * len(family.positions) for at in marks
+    )
 
 
 def _bounds_of_steps(family: Family) -> tuple[Int64s, Int64s]:

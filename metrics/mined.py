@@ -11,7 +11,7 @@ import polars as pl
 
 from deepprof import mining
 from deepprof.collectors.trace import Trace
-from deepprof.metrics.iteration_table import measure_iterations, summarize
+from deepprof.metrics.iteration_table import measure_coverage, measure_iterations, measure_steadiness, summarize
 from deepprof.metrics.loop import Agreement, Loop, OutsideIterations
 from deepprof.metrics.marked import MarkedIterations, find_marked
 from deepprof.metrics.names import coarse_ids
@@ -22,11 +22,15 @@ from deepprof.mining.nesting import NestedBlock
 from deepprof.mining.paper import PaperLoop, mine_with_counts
 from deepprof.plurals import counted
 
+MIN_STREAM_KERNELS = 6  # kernels: a stream with fewer is not searched
 MISSED = 0.1  # of the pattern: how much of an iteration the paper's pattern may miss
 LARGE_BLOCK = 0.05  # of the period
 MEANT = 0.5
-DISAGREE, FILLED = 0.6, 0.8  # below this agreement, and from this share of kernels inside them on, markers decide
+DISAGREE, FILLED = 0.6, 0.8  # below this agreement, or with this share of kernels inside growing ones, markers decide
 KEPT = 0.9  # of marked iterations that grow: if no mined loop has as many, the markers decide
+KERNELS = ("kernel", "graph")  # activities
+EXPLAINED, DOUBTED = 0.8, 0.5  # of the kernels' time: with less confidence falls, to this part with none
+STEADY = 0.8  # of the iterations that must work about as long as the median one; with fewer confidence falls
 NEAR = 0.01  # of the period: a range begins "at" an iteration when it is this close
 
 
@@ -35,10 +39,37 @@ def find_loops(trace: Trace, sequence: Sequence, evidence: Evidence) -> tuple[li
     mined = mine(trace, sequence, evidence)
     marked = find_marked(sequence, evidence)
     if marked is not None and (mined.reason is not None or _overrules(marked, mined, sequence)):
-        return [_from_marked(trace, sequence, evidence, marked)], None
+        beside = [loop for loop in mined.loops if not _lies_among(marked.family, loop.iterations)]
+        others = [_from_mined(trace, sequence, evidence, loop) for loop in beside]
+        return _with_coverage(trace, [_from_marked(trace, sequence, evidence, marked), *others]), None
     if mined.reason is not None:
         return [], f"{mined.reason}{_count_markers(evidence)}"
-    return [_from_mined(trace, sequence, evidence, loop) for loop in mined.loops], None
+    return _with_coverage(trace, [_from_mined(trace, sequence, evidence, loop) for loop in mined.loops]), None
+
+
+def _with_coverage(trace: Trace, loops: Counts[Loop]) -> list[Loop]:
+    """Return the loops of one stream with what they cover.
+
+    The less of the kernels' time all of them explain, and the less alike the work of a loop's iterations is, the less
+    certain a loop is, unless the user marked its iterations. Copies before a loop, of a model's weights, are no doubt.
+    """
+    kernels = (measure_coverage(trace, loop.device, loop.iterations, KERNELS) for loop in loops)
+    explained = DOUBTED + (1 - DOUBTED) * min(1.0, sum(kernels) / EXPLAINED)
+    return [
+        replace(
+            loop,
+            coverage_ratio=round(measure_coverage(trace, loop.device, loop.iterations), 4),
+            confidence=round(_doubt(loop, explained), 3),
+        )
+        for loop in loops
+    ]
+
+
+def _doubt(loop: Loop, explained: float) -> float:
+    """Return the confidence of a loop whose recording is `explained` (0..1), and which may be unsteady."""
+    if loop.boundary_source == "annotation":
+        return loop.confidence
+    return loop.confidence * explained * min(1.0, measure_steadiness(loop.iterations) / STEADY)
 
 
 def find_counted(
@@ -47,7 +78,9 @@ def find_counted(
     """Return the paper's loops of one main stream for the user's `counts`, and the reason if there is none."""
     found = mine_with_counts(sequence.symbols, counts)
     missing = None if found else f"no pattern comes back {' or '.join(map(str, counts))} times"
-    return [_from_paper(trace, sequence, evidence, loop) for loop in found], missing
+    loops = [_from_paper(trace, sequence, evidence, loop) for loop in found]
+    ratios = [measure_coverage(trace, loop.device, loop.iterations) for loop in loops]
+    return [replace(loop, coverage_ratio=round(r, 4)) for loop, r in zip(loops, ratios, strict=True)], missing
 
 
 def pick_counted(loops: Counts[Loop], counts: Counts[int]) -> list[Loop] | None:
@@ -72,7 +105,7 @@ def _counts_as(iterations: pl.DataFrame, count: int) -> bool:
 
 
 def _overrules(marked: MarkedIterations, mined: mining.MiningResult, sequence: Sequence) -> bool:
-    """Return whether the markers fill the sequence and none of the mined loops has one pass for each.
+    """Return whether the markers contradict the mined loops where both are.
 
     A loop that keeps its graph grows by whole passes: only a part of an iteration then repeats. If it grows a kernel at
     a time, iterations are mined only as long as they are nearly alike; then ranges of either source decide.
@@ -81,12 +114,16 @@ def _overrules(marked: MarkedIterations, mined: mining.MiningResult, sequence: S
     filled = int((rows.end - rows.first).sum()) / max(1, len(sequence.symbols))
     if marked.grows and filled >= FILLED:
         return max(int(loop.iterations.complete.sum()) for loop in mined.loops) < KEPT * len(rows.first)
-    agreement = (agreement_with(marked.family, loop.iterations, loop.period).ratio for loop in mined.loops)
-    return marked.source == "annotation" and filled >= FILLED and all(ratio < DISAGREE for ratio in agreement)
+    among = [loop for loop in mined.loops if _lies_among(marked.family, loop.iterations)]
+    agreement = [agreement_with(marked.family, loop.iterations, loop.period).ratio for loop in among]
+    return marked.family.trust == "step" and max(agreement, default=1.0) < DISAGREE
 
 
 def mine(trace: Trace, sequence: Sequence, evidence: Evidence) -> mining.MiningResult:
     """Return the loops that the miner finds with exact names, or with variants of a kernel under one name."""
+    kernels = len(sequence.symbols)
+    if kernels < MIN_STREAM_KERNELS:
+        return mining.MiningResult((), f"only {counted(kernels, 'kernel')} on the main stream, too few to repeat")
     coarse = coarse_ids(trace.names).to_numpy()
     return mining.find_loops(sequence.symbols, evidence, coarse=coarse)
 

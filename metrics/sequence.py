@@ -39,6 +39,14 @@ class Sequence:
         gaps[self.breaks] = 0
         return gaps
 
+    @property
+    def busy_ns(self) -> Int64s:
+        """Time that each kernel adds to the time in which the stream works: all of it, unless kernels overlap."""
+        reach = np.maximum.accumulate(self.end_ns)
+        earlier = np.append(self.start_ns[:1], reach[:-1])
+        added: Int64s = np.maximum(reach - np.maximum(self.start_ns, earlier), 0)
+        return added
+
 
 def before(starts: Int64s, ends: Int64s) -> Int64s:
     """Return the positive distance from each element's predecessor's end to its start."""
@@ -48,10 +56,14 @@ def before(starts: Int64s, ends: Int64s) -> Int64s:
 
 
 def main_kernels(trace: Trace, device: int, stream: int) -> pl.DataFrame:
-    """Return the kernels (and graph launches) of one stream, with their `row` in the table of device events."""
+    """Return the kernels (and graph launches) of one stream, with their `row` in the table of device events.
+
+    Of a stream without kernels these are its copies: steps that only copy are steps, too.
+    """
     on_stream = (pl.col("device") == device) & (pl.col("stream") == stream)
-    kernels = on_stream & pl.col("activity").is_in(["kernel", "graph"])
-    return trace.device_events.lazy().with_row_index("row").filter(kernels).collect()
+    work = trace.device_events.lazy().with_row_index("row").filter(on_stream).collect()
+    kernels = work.filter(pl.col("activity").is_in(["kernel", "graph"]))
+    return kernels if kernels.height else work.filter(pl.col("activity") == "memcpy")
 
 
 def main_sequence(trace: Trace, device: int, stream: int, host: HostSide | None = None) -> Sequence:

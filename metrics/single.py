@@ -14,7 +14,7 @@ from deepprof.collectors.trace import Trace
 from deepprof.metrics.breakdown.parts_table import with_parts
 from deepprof.metrics.breakdown.timeline import Timeline
 from deepprof.metrics.iteration import ITERATIONS
-from deepprof.metrics.iteration_table import Activity, as_table, measure_rows, summarize
+from deepprof.metrics.iteration_table import Activity, as_table, measure_coverage, measure_rows, summarize
 from deepprof.metrics.loop import Loop, Single
 from deepprof.metrics.sequence import Sequence
 from deepprof.mining.evidence import Family
@@ -45,6 +45,7 @@ def measure_single(trace: Trace, sequence: Sequence, families: List[Family], tim
         agreement=None,
         iterations=table,
         metrics=summarize(table),
+        coverage_ratio=round(measure_coverage(trace, sequence.device, table), 4),
         single=what,
     )
     return with_parts(loop, trace, timeline)

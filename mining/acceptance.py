@@ -14,7 +14,8 @@ import numpy.typing as npt
 from deepprof.mining.candidates import Candidate
 from deepprof.mining.choice import FEWEST_KERNELS, LAYER_SIZES, MAX_EDITS, holds_once, in_most_passes, is_flat
 from deepprof.mining.evidence import Evidence, short
-from deepprof.mining.nesting import find_nested, has_layers
+from deepprof.mining.extent import Extent, burst_size, measure_extent
+from deepprof.mining.nesting import LAYER, find_nested, has_layers
 from deepprof.mining.ranges import by_trust
 from deepprof.mining.symbols import SymbolArray
 from deepprof.plurals import counted
@@ -25,16 +26,18 @@ MIN_COVERAGE = 0.5  # of the symbols between the first and the last pass
 FORWARD_PASS = 0.25  # of the period: a pass that matches less is no forward pass
 MANY_PASSES = 3  # so many passes inside one step marker are parts of an iteration
 MORE_THAN_LAYERS = 150  # passes: more than a model has layers
-SHORT = 20  # kernels: a shorter loop belongs to a solver or an operator
+SHORT = 20  # kernels: a shorter loop belongs to a solver or an operator, fewer in all passes show nothing
 MIN_COVERED, NEARLY_ALL_COVERED = 0.8, 0.95  # of the sequence: most of it, and nearly all of it
+ONE_OF_TWO = 0.4  # of the sequence: a program of two loops runs each for about half of the time
 MOST_BEFORE, MOSTLY_RUN = 1 << 14, 0.5  # most symbols before the passes, and the share of them that must lie in one run
 ENDS = 2.0  # size, in layers, of the other kernels before and after the layers
 CLEARLY = 0.2  # share of symbols that must repeat at the layers' distance, beyond the share at a usual distance
 FORWARD = 0.15  # of the matched symbols: a forward pass has at least so many kernels, compared with its backward pass
-THOUSAND = 1000  # passes: so many may have even fewer kernels, if the host shows each of them
+STEADY = 0.8  # of the passes that must take about as long as the median one
+SEVERAL = 8  # passes: so many, with nothing else in the capture, are a loop though nothing else shows it
 SPREAD = 0.5  # of the period from the first to the last optimizer kernel: with more, the update runs layer by layer
 LAYER_EDITS = 0.0005  # edits per symbol: layers are equal except for a few kernels
-MIN_PERIOD = 3  # kernels: a shorter repetition is no iteration without a range that shows it
+MIN_PERIOD = 3  # kernels: a shorter period has no pause that stands out
 NEARLY_WHOLE = 0.75  # of the template: a pass that matches so much is nearly whole
 MOSTLY_OPTIMIZER = 0.6  # of a template's kernels: with more of the optimizer's, it is the optimizer's own loop
 ONE_GAP = 3.0  # a pause so many times longer than any other in the period ends an iteration, not a layer
@@ -62,13 +65,15 @@ class AcceptanceVerdict:
 class _IterationSigns:
     """What happens once per pass: `strong` signs occur in iterations only, `weak` ones may occur in layers too.
 
-    `rare` counts the weak ones that layers seldom show: a range of its own, a copy from the host, a host wait. `graph`
-    is set when each pass holds a graph launch.
+    `rare` counts the weak ones that layers seldom show: a range of its own, a copy from the host, a host wait. `own` is
+    set when one of them is no copy: weights may be copied layer by layer. `graph` is set when each pass holds a graph
+    launch.
     """
 
     strong: list[str]
     weak: list[str]
     rare: int
+    own: bool
     graph: bool
 
 
@@ -150,22 +155,33 @@ def _doubt_by_ranges(candidate: Candidate, evidence: Evidence, signs: _Iteration
 
 
 def _doubt_by_shape(candidate: Candidate, evidence: Evidence, signs: _IterationSigns) -> str | None:
-    """Return why the repetition looks like layers, else None; no model has as many as a long capture has iterations."""
+    """Return why the repetition looks like the layers of one pass, else None."""
     if _updates_as_it_goes(candidate, evidence) and not signs.strong:
         return (
             f"they update as they go, on {100 * candidate.coverage:.0f} % of the stream, as layers going backward would"
         )
-    varied = candidate.period >= SHORT and len(np.unique(candidate.template.symbols)) >= FEWEST_KERNELS
-    if varied and candidate.passes >= MORE_THAN_LAYERS and candidate.coverage >= MIN_COVERED:
+    if not signs.strong and (size := burst_size(candidate, evidence)):
+        return f"they come in bursts of {size}, as a part of something longer"
+    if _is_varied(candidate):
         return None
-    if _is_time_step(candidate) or (candidate.passes >= THOUSAND and signs.weak and candidate.coverage >= MIN_COVERED):
-        return None
-    if is_flat(candidate.template.symbols) and not _outweighs_flatness(candidate, evidence, signs):
-        return "they are short or hold no inner loop, as the layers of a single iteration would"
+    if is_flat(candidate.template.symbols):
+        clear = _outweighs_flatness(candidate, evidence, signs)
+        return None if clear else _say_flat(measure_extent(candidate, evidence), candidate.passes)
     large = candidate.period >= LAYER_SIZES[1] or has_layers(candidate.template.symbols)
     if not large and not signs.strong and not signs.weak and _is_framed(candidate, evidence):
         return "other kernels run once before and after them, as around the layers of a single iteration"
     return None
+
+
+def _say_flat(extent: Extent, passes: float) -> str:
+    """Return what speaks against a repetition without inner loops."""
+    if extent.covered < MIN_COVERED:
+        return f"they take only {100 * extent.covered:.0f} % of the stream's time, and hold no inner loop"
+    if 0 < extent.steady < STEADY:
+        return "they take unequal times, and hold no inner loop"
+    if extent.sides == 2 and passes < MORE_THAN_LAYERS:
+        return "other kernels run before and after them, as around the layers of a single pass"
+    return "nothing shows that they are more than the layers of a single pass"
 
 
 def are_layers(candidate: Candidate, whole: Candidate, evidence: Evidence) -> bool:
@@ -224,14 +240,17 @@ def _as_many(repeats: int, passes: float) -> bool:
     return parts <= MANY_PASSES and abs(more / parts - fewer) <= max(1.5, 0.1 * fewer)
 
 
-def _is_time_step(candidate: Candidate) -> bool:
-    """Return whether the passes are a simulation's time steps: many, nearly all that runs, each of different kernels.
+def _is_varied(candidate: Candidate) -> bool:
+    """Return whether there are more passes than a model has layers, of many kernels each.
 
-    Layers and solvers use one kernel in several places.
+    A shorter pass must hold different kernels only, and be nearly all that runs, as the time steps of a simulation:
+    solvers use one kernel in several places.
     """
-    kernels = len(np.unique(candidate.template.symbols))
-    many = candidate.passes >= MORE_THAN_LAYERS - 1 and candidate.edit_share <= LAYER_EDITS
-    return kernels == candidate.period >= FEWEST_KERNELS and many and candidate.coverage >= NEARLY_ALL_COVERED
+    kernels, passes = len(np.unique(candidate.template.symbols)), candidate.passes
+    if kernels < FEWEST_KERNELS or passes < MORE_THAN_LAYERS - 1 or candidate.coverage < MIN_COVERED:
+        return False
+    exact = candidate.edit_share <= LAYER_EDITS and candidate.coverage >= NEARLY_ALL_COVERED
+    return (candidate.period >= SHORT and passes >= MORE_THAN_LAYERS) or (kernels == candidate.period and exact)
 
 
 def _rarer_loop(candidate: Candidate, evidence: Evidence) -> str | None:
@@ -252,13 +271,56 @@ def _rarer_loop(candidate: Candidate, evidence: Evidence) -> str | None:
 def _outweighs_flatness(candidate: Candidate, evidence: Evidence, signs: _IterationSigns) -> bool:
     """Return whether the signs suffice for a period that could be a layer.
 
-    One strong sign suffices, or two signs that layers seldom have together, or, when nothing else runs, any weak sign
-    or a longer period.
+    One strong sign suffices, or two signs that layers seldom have together; else the passes must take most of the
+    capture, in equal times.
     """
-    if signs.strong:
+    if signs.strong or signs.rare >= 2:
         return True
-    alone = _fills_stream(candidate, evidence) and candidate.period >= MIN_PERIOD
-    return signs.rare >= 2 or (alone and (bool(signs.weak) or candidate.period >= LAYER_SIZES[0]))
+    extent, long = measure_extent(candidate, evidence), candidate.period >= LAYER_SIZES[0]
+    if evidence.durations is None:
+        whole = candidate.period >= MIN_PERIOD and extent.covered >= NEARLY_ALL_COVERED
+        return whole and _is_alone(extent, signs, clear=long)
+    if extent.steady < STEADY or extent.covered < MIN_COVERED:
+        return extent.steady >= STEADY and _is_one_of_two(candidate, extent)
+    many = candidate.passes >= MORE_THAN_LAYERS or signs.own
+    alone = _is_alone(extent, signs, clear=long or _is_several(candidate))
+    return many or alone or (extent.sides == 1 and _is_more_than_layers(candidate, evidence, signs))
+
+
+def _is_one_of_two(candidate: Candidate, extent: Extent) -> bool:
+    """Return whether more passes than a model has layers follow each other, for about half of the time."""
+    many = candidate.passes >= MORE_THAN_LAYERS and extent.within >= NEARLY_ALL_COVERED
+    return many and extent.covered >= ONE_OF_TWO
+
+
+def _is_several(candidate: Candidate) -> bool:
+    """Return whether there are several passes, and not just a few kernels in all."""
+    return candidate.passes >= SEVERAL and candidate.passes * candidate.period >= SHORT
+
+
+def _is_alone(extent: Extent, signs: _IterationSigns, *, clear: bool) -> bool:
+    """Return whether nothing but the passes runs in the capture, if they are `clear` by themselves or show a sign."""
+    return extent.sides == 0 and (clear or bool(signs.weak))
+
+
+def _is_more_than_layers(candidate: Candidate, evidence: Evidence, signs: _IterationSigns) -> bool:
+    """Return whether passes with other kernels at one end of them are no layers of a model without a head.
+
+    They have fewer kernels than a layer, or one copy from the host or graph launch in each, or a pause in each that is
+    longer than what the device then does. Weights are copied to several places of a layer.
+    """
+    if candidate.period < LAYER and _is_several(candidate):
+        return True
+    fed = evidence.copies is not None and float(np.median(candidate.count(np.flatnonzero(evidence.copies)))) == 1
+    return fed or signs.graph or _is_mostly_idle(candidate, evidence)
+
+
+def _is_mostly_idle(candidate: Candidate, evidence: Evidence) -> bool:
+    """Return whether the one long pause of each pass is longer than what the device works in it."""
+    gaps, durations = evidence.gaps, evidence.durations
+    if gaps is None or durations is None or not _one_gap(candidate, gaps):
+        return False
+    return float(candidate.typical(gaps).max()) >= float(candidate.typical(durations).sum())
 
 
 def _is_framed(candidate: Candidate, evidence: Evidence) -> bool:
@@ -269,21 +331,13 @@ def _is_framed(candidate: Candidate, evidence: Evidence) -> bool:
     return unbroken and 0 < head < candidate.period and 0 < tail < candidate.period
 
 
-def _fills_stream(candidate: Candidate, evidence: Evidence) -> bool:
-    """Return whether nothing but the repetition runs during the capture.
-
-    Before and after the layers of an iteration run an embedding and a head; a loop is cut by the capture instead.
-    """
-    return candidate.left <= evidence.start and candidate.right == evidence.length
-
-
 def _encloser(candidate: Candidate, evidence: Evidence) -> str | None:
     """Return the name of a step marker with one range around several passes, or most ranges around two, else None."""
     first, end = candidate.matches.first[candidate.good], candidate.matches.end[candidate.good]
     for family in evidence.families:
-        if family.trust == "step" and family.ends is not None:
+        if family.marks_steps and family.ends is not None:
             held = np.searchsorted(end, family.ends, side="right") - np.searchsorted(first, family.positions)
-            if held.max(initial=0) >= MANY_PASSES or (len(held) >= MANY_PASSES and np.median(held) >= 2):
+            if held.max(initial=0) >= MANY_PASSES or (len(held) >= 2 and np.median(held) >= 2):
                 return family.name
     return None
 
@@ -293,18 +347,15 @@ def _find_signs(candidate: Candidate, evidence: Evidence) -> _IterationSigns:
     strong = [f"one {short(f.name)} each" for f in by_trust(evidence, "step", "loop") if holds_once(candidate, f)]
     strong += ["an optimizer's kernels in each"] if _ends_in_optimizer(candidate, evidence) else []
     ranges = [f"one {short(f.name)} each" for f in by_trust(evidence, "framework", "range") if holds_once(candidate, f)]
-    marks = {
-        "a copy from the host in each": evidence.copies,
-        "a host wait in each": evidence.syncs,
-    }
-    weak = ranges[:1] + [sign for sign, at in marks.items() if in_most_passes(candidate, at)]
+    fed, read = (in_most_passes(candidate, marks) for marks in (evidence.copies, evidence.syncs))
+    weak = ranges[:1] + ["a copy from the host in each"] * fed + ["a host wait in each"] * read
     rare = len(weak)
     graph = in_most_passes(candidate, evidence.graphs)
     if graph:
         weak.append("a graph launch in each")
     if any(_one_gap(candidate, gaps) for gaps in (evidence.launch_gaps, evidence.gaps)):
         weak.append("one long pause in each")
-    return _IterationSigns(strong[:1], weak, rare, graph)
+    return _IterationSigns(strong[:1], weak, rare, bool(ranges) or read, graph)
 
 
 def _ends_in_optimizer(candidate: Candidate, evidence: Evidence) -> bool:

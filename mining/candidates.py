@@ -42,6 +42,7 @@ class Candidate:
     left: int
     right: int
     before: SymbolArray | None = None  # the symbols before `left`, or before the first good pass
+    after: SymbolArray | None = None  # the symbols from `right` on, or from the end of the last good pass on
 
     @property
     def period(self) -> int:
@@ -161,9 +162,10 @@ def _make_candidate(symbols: SymbolArray, template: Template, matcher: Matcher, 
     exact = matches.first[(matches.edits == 0) & (matches.matched == len(template.symbols))]
     left = reach_left(symbols, template.symbols, int(exact[0])) if len(exact) else 0
     right = reach_right(symbols, template.symbols, int(exact[-1])) if len(exact) else 0
-    whole = matches.first[2 * matches.matched >= len(template.symbols)]
-    before = symbols[: left if len(exact) else int(whole[0]) if len(whole) else 0]
-    return Candidate(template, matches, matcher.relocks, coverage, left, right, before)
+    good = 2 * matches.matched >= len(template.symbols)
+    first, end = (int(matches.first[good][0]), int(matches.end[good][-1])) if good.any() else (0, len(symbols))
+    before, after = symbols[: left if len(exact) else first], symbols[right if len(exact) else end :]
+    return Candidate(template, matches, matcher.relocks, coverage, left, right, before, after)
 
 
 def follow(symbols: SymbolArray, template: SymbolArray) -> tuple[Matcher, Matches]:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 Value = TypeVar("Value", bound=np.generic)
 Trust = Literal["step", "loop", "framework", "range", "part"]
 
+DRAWN_STEP = "step"  # the name, without its number, of the steps that XLA's profiler draws on a device
 UPDATE = "Optimizer.step#"  # how the name of PyTorch's own range around one update of the weights begins
 
 
@@ -32,6 +33,11 @@ class Family:
     coverage: float = 0.0
     ends: npt.NDArray[np.int64] | None = None
     telling: float = 0.0
+
+    @property
+    def marks_steps(self) -> bool:
+        """Whether each range is a step, as the user or a framework's profiler sees it."""
+        return self.trust == "step" or (self.trust == "framework" and self.name == DRAWN_STEP)
 
     @property
     def is_update(self) -> bool:
@@ -56,6 +62,7 @@ class Evidence:
     """Optional arrays of length n along the symbols, and host ranges; all of it may be missing.
 
     `gaps` is idle device time before each symbol, `launch_gaps` host time before its launch (any unit, both ≥ 0),
+    `durations` how long the device works on it, in the unit of `gaps`, less what others did at the same time,
     `copies` marks symbols that follow a copy from or to the host, `syncs` those launched after the host had waited for
     the device, `graphs` those that are a whole graph launch. `optimizer` marks symbol values (not positions) whose
     names look like an optimizer's, `updates` the places of a window where they are. `start` is the first symbol that
@@ -76,6 +83,7 @@ class Evidence:
     closes: bool = True  # the last symbol is the capture's last
     updates: npt.NDArray[np.bool_] | None = None  # set by `search`
     breaks: tuple[int, ...] = ()  # ascending: symbols before which others are missing
+    durations: npt.NDArray[np.float64] | None = None
 
     @property
     def update_ranges(self) -> npt.NDArray[np.int64]:
@@ -85,7 +93,7 @@ class Evidence:
 
     def check(self, length: int, alphabet: int) -> None:
         """Raise `ValueError` where the evidence does not fit `length` symbols, all below `alphabet`."""
-        for name in ("gaps", "launch_gaps", "copies", "syncs", "graphs"):
+        for name in ("gaps", "launch_gaps", "durations", "copies", "syncs", "graphs"):
             values = getattr(self, name)
             if values is not None and values.shape != (length,):
                 raise ValueError(
@@ -93,7 +101,7 @@ class Evidence:
                 )
         if list(self.breaks) != sorted(set(self.breaks)) or not all(0 < at < length for at in self.breaks):
             raise ValueError(f"`breaks` must ascend within the {length} symbols")
-        for name in ("gaps", "launch_gaps"):
+        for name in ("gaps", "launch_gaps", "durations"):
             values = getattr(self, name)
             if values is not None and not np.isfinite(values).all():
                 raise ValueError(f"evidence `{name}` must be finite: it holds NaN or infinity")
@@ -124,4 +132,5 @@ class Evidence:
             self.opens and first == 0,
             self.closes and end == (self.length or end),
             breaks=tuple(at - first for at in self.breaks if first < at < end),
+            durations=cut(self.durations),
         )

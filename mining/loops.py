@@ -10,8 +10,9 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from deepprof.mining.acceptance import AcceptanceVerdict
+from deepprof.mining.acceptance import MORE_THAN_LAYERS, AcceptanceVerdict
 from deepprof.mining.candidates import Candidate, follow
+from deepprof.mining.choice import is_flat
 from deepprof.mining.cycles import MANY_MICRO_BATCHES, LoopCycle, find_cycles
 from deepprof.mining.evidence import Evidence
 from deepprof.mining.iterations import (
@@ -48,6 +49,8 @@ ONE_RUN_LIMIT = 0.85  # highest confidence: the period may be some small iterati
 CYCLE_LIMIT = 0.88  # highest confidence: what comes every few passes may be their optimizer
 
 PART_LIMIT = 0.6  # highest confidence: it looks like an optimizer's, but no whole iteration could be made with it
+
+UNSHOWN_LIMIT = 0.7  # highest confidence: it could be the layers of a model, but for what runs before and after it
 
 LEADS = (0.0, 0.1, 0.3, 0.45, 0.8, 1.5, 2.5, 3.0)  # votes for the start beyond those for any other place
 
@@ -188,8 +191,8 @@ def find_posed(problem: _MiningProblem) -> tuple[MiningResult, _MiningProblem]:
     coarser = problem.coarser(problem.coarse)
     rough = _find_in(coarser)
     better = _share(rough, length) >= _share(exact, length) + BETTER
-    if rough.loop is not None and rough.loop.period < SAME_LAYER * exact.layer:
-        return exact, problem  # coarser symbols only hide that these are layers
+    if rough.loop is not None and (rough.loop.period < SAME_LAYER * exact.layer or rough.loop.period == 1):
+        return exact, problem  # coarser symbols only hide that these are layers, or different kernels
     if exact.loop is not None and _share(exact, length) < MINORITY and exact.loop.period < SAME_LAYER * rough.layer:
         return MiningResult(
             (), rough.reason, rough.layer
@@ -315,7 +318,9 @@ def sure_of_period(
     logit += PER_EDIT * min(candidate.edit_share, MOST_EDITS) + COVERED * candidate.coverage
     logit += LOOP * has_parameter_loop(candidate.template.symbols) + PER_VOTE * min(phase.votes, MOST_VOTES)
     logit += PER_SIGN * verdict.weak
-    return min(1 / (1 + math.exp(-logit)), limit(candidate.template.symbols, cycles))
+    shown = verdict.weak > 0 or candidate.passes >= MORE_THAN_LAYERS or not is_flat(candidate.template.symbols)
+    highest = limit(candidate.template.symbols, cycles)
+    return min(1 / (1 + math.exp(-logit)), highest if shown else min(highest, UNSHOWN_LIMIT))
 
 
 def limit(template: SymbolArray, cycles: Sequence[LoopCycle]) -> float:

@@ -70,8 +70,14 @@ def mined(made: Made, evidence: Evidence) -> MiningResult:
 
 
 def look_at(case: Case) -> list[Outcome]:
-    """Return the outcomes of all looks at a case; gaps are looked at only where there are some."""
+    """Return the outcomes of all looks at a case; gaps are looked at only where there are some.
+
+    Where waits are known, the times are looked at as a whole.
+    """
     made = case.make()
+    if made.syncs is not None:
+        known = Evidence(gaps=made.gaps, durations=made.durations, copies=made.copies, syncs=made.syncs)
+        return [outcome(case, made, "times", known)]
     looks = {"kernels": Evidence()} | ({} if made.gaps is None else {"gaps": Evidence(gaps=made.gaps)})
     if made.gaps is None and made.optimizer is not None:
         looks["names"] = Evidence(optimizer=made.optimizer)

@@ -3,15 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from benchmarks.accuracy import calibration, cycles, draws, negatives, programs, real, scenarios, semireal, stages
+from benchmarks.accuracy import (
+    calibration,
+    cycles,
+    draws,
+    negatives,
+    plain,
+    programs,
+    real,
+    scenarios,
+    semireal,
+    stages,
+)
 from benchmarks.accuracy.looks import LOOKS, Case, Outcome
 from benchmarks.accuracy.scoring import RIGHT, mean
 from benchmarks.accuracy.tables import Better, Table
 
-SECTIONS = ("scenarios", "random", "unseen", "fit", "look", "sealed", "semireal", "real", "negatives", "stages")
+SECTIONS = (
+    "scenarios",
+    "random",
+    "unseen",
+    "fit",
+    "look",
+    "sealed",
+    "semireal",
+    "real",
+    "negatives",
+    "plain",
+    "stages",
+)
 SCORED: dict[str, Better] = {"period": "more", "count": "more", "F1": "more", "phase": "more", "confidence": "any"}
 
 
@@ -24,6 +48,7 @@ def cases(section: str, traces: Path = real.TRACES) -> list[Case]:
         **{block: partial(programs.cases, block) for block in programs.BLOCKS},
         "semireal": lambda: semireal.cases(traces),
         "negatives": negatives.cases,
+        "plain": plain.cases,
         "real": tuple,
         "stages": tuple,
     }
@@ -47,8 +72,8 @@ def tables(section: str, outcomes: Sequence[Outcome], traces: Path = real.TRACES
         ]
     if section in programs.BLOCKS:
         return programs_tables(section, outcomes)
-    if section == "negatives":
-        return [negatives_table(outcomes)]
+    if section in ("negatives", "plain"):
+        return [negatives_table(outcomes)] if section == "negatives" else plain_tables(outcomes)
     scored = scored_table(*NOTES[section], outcomes)
     return [scored, cycles_table("scenarios", outcomes)] if section == "scenarios" else [scored]
 
@@ -160,6 +185,32 @@ def negatives_table(outcomes: Sequence[Outcome]) -> Table:
     }
     rows = [[name, str(len(some)), str(sum(bool(o.periods) for o in some))] for name, some in kinds.items()]
     return Table("Sequences without a loop", "Every loop found here is a mistake.", columns, rows)
+
+
+def plain_tables(outcomes: Sequence[Outcome]) -> list[Table]:
+    """Return how many of the true loops are refused, by kind, and how many loops are found in single passes."""
+    columns: dict[str, Better] = {"kind": "key", "jobs": "same", "refused": "fewer", "period": "more"}
+    kinds = {name: [o for o in outcomes if o.row == name] for name in dict.fromkeys(o.row for o in outcomes)}
+    loops = {name: some for name, some in kinds.items() if some[0].wanted}
+    passes = {name: some for name, some in kinds.items() if name not in loops}
+    loops["all"] = [o for some in loops.values() for o in some]
+    rows = [
+        [name, str(len(some)), str(sum(not o.periods for o in some)), f"{mean([o.score for o in some]).period:.3f}"]
+        for name, some in loops.items()
+    ]
+    false = negatives_table([o for some in passes.values() for o in some])
+    return [Table(*REFUSED, columns, rows), replace(false, title="Single passes with times", note=SINGLE)]
+
+
+REFUSED = (
+    "True loops refused",
+    "Loops without inner loops, and training jobs of all kinds, with the times of their kernels and, where they have\n"
+    "some, copies from the host and waits in each iteration. `period` is the share with a right one.",
+)
+SINGLE = (
+    "Forward passes and training steps with the same evidence. Every loop found here is a mistake.\n"
+    "None has a layer that the host waits for: this alone, without a range, would be a loop."
+)
 
 
 def real_tables(rows: Sequence[real.Row]) -> list[Table]:

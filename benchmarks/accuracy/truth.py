@@ -42,7 +42,8 @@ class Made:
 
     `asides` are loops that are there as well, but that nobody has to find: the passes of an evaluation. `coarse` gives
     for each symbol the one that it is a variant of, `optimizer` whether it is a kernel of the optimizer; `gaps` is idle
-    time before each kernel. `micro` is the length of a micro-batch, where there are several each.
+    time before each kernel, `copies` and `syncs` mark kernels that follow a copy from the host or a wait. `micro` is
+    the length of a micro-batch, where there are several each.
     """
 
     symbols: Ints
@@ -51,6 +52,8 @@ class Made:
     asides: tuple[Truth, ...] = ()
     gaps: Floats | None = None
     durations: Floats | None = None
+    copies: npt.NDArray[np.bool_] | None = None
+    syncs: npt.NDArray[np.bool_] | None = None
     optimizer: npt.NDArray[np.bool_] | None = None
     cycles: tuple[Cycle, ...] = ()
     micro: int | None = None

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from deepprof.analysis.result import Recording, TimeSummary, WorkWithoutLoop, add_up, describe_recording
-from deepprof.analysis.streams import MIN_STREAM_KERNELS, SearchedStream, carry_streams, next_streams, search_streams
+from deepprof.analysis.streams import SearchedStream, carry_streams, list_marked_copies, next_streams, search_streams
 from deepprof.analysis.tables import BREAKDOWN, PLACED_STREAMS, PLACED_WORK
 from deepprof.collectors.trace import Trace, empty_table
 from deepprof.diagnosis.code_places import name_lines
@@ -46,6 +46,7 @@ from deepprof.metrics.kernels.computed_work import measure_work
 from deepprof.metrics.kernels.loop_work import LoopWork, measure_loop_work
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.memory.device_memory import list_memory
+from deepprof.metrics.mined import MIN_STREAM_KERNELS
 from deepprof.metrics.operators import is_stand_in
 from deepprof.metrics.ranks.facts import RankFacts, gather_facts, longest_loops
 from deepprof.metrics.selection.selected_trace import SelectedTrace, keep_roles
@@ -314,7 +315,7 @@ def _look_at(
         for device in roles["device"].unique(maintain_order=True)
     }
     known = question.find_known(trace)
-    main = _list_main(roles, known)
+    main = _list_main(roles, known) or list_marked_copies(roles, host)
     look = _TraceAnalysis([], timelines, [] if main else [("", _reason_without_kernels(trace))])
     for device, number in main:
         if known is None:

@@ -9,16 +9,15 @@ import polars as pl
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.carried import carry_over
-from deepprof.metrics.evidence import gather_evidence
+from deepprof.metrics.evidence import STEP, gather_evidence
 from deepprof.metrics.host import HostSide
 from deepprof.metrics.loop import Loop
-from deepprof.metrics.mined import find_counted, find_loops, pick_counted
+from deepprof.metrics.marked import MIN_MARKED_ITERATIONS
+from deepprof.metrics.mined import MIN_STREAM_KERNELS, find_counted, find_loops, pick_counted
 from deepprof.metrics.selection.selected_trace import SelectedTrace
 from deepprof.metrics.sequence import Sequence, main_sequence
 from deepprof.mining.evidence import Evidence
-from deepprof.plurals import counted
 
-MIN_STREAM_KERNELS = 6  # kernels: a stream with fewer is not searched
 NO_ITERATION = "the part that is looked at has no iteration of the whole"
 WORTH, MOST_STREAMS = 0.2, 3  # streams with this share of the main one's busy time are searched, at most so many
 
@@ -65,11 +64,16 @@ def carry_streams(trace: SelectedTrace, host: HostSide, place: tuple[int, int]) 
 def _search_stream(trace: Trace, host: HostSide, place: tuple[int, int]) -> SearchedStream:
     """Return the loops that one stream shows."""
     sequence = main_sequence(trace, *place, host)
-    evidence, kernels = gather_evidence(trace, sequence, host), len(sequence.symbols)
-    if kernels < MIN_STREAM_KERNELS:
-        reason = f"only {counted(kernels, 'kernel')} on the main stream, too few to repeat"
-        return SearchedStream(sequence, evidence, [], reason)
+    evidence = gather_evidence(trace, sequence, host)
     return SearchedStream(sequence, evidence, *find_loops(trace, sequence, evidence))
+
+
+def list_marked_copies(roles: pl.DataFrame, host: HostSide) -> list[tuple[int, int]]:
+    """Return each device's busiest stream of copies, where step markers show that they come in steps."""
+    steps = host.ranges.filter(~pl.col("framework"), pl.col("name").str.contains(STEP.pattern))
+    copying = roles.filter(pl.col("role") == "copy").sort("busy_ns", descending=True).unique("device", keep="first")
+    marked = steps.height >= MIN_MARKED_ITERATIONS
+    return copying.sort("device").select("device", "stream").rows() if marked else []
 
 
 def next_streams(roles: pl.DataFrame, device: int) -> list[tuple[int, int]]:

@@ -144,6 +144,7 @@ class _LoopBlock(msgspec.Struct, frozen=True, kw_only=True):
     nested: list[dict[str, int]]
     prologue: _OutsideBlock
     epilogue: _OutsideBlock
+    coverage_ratio: float
     iterations: list[_IterationBlock]
     whole_iterations: int | None
     metrics: dict[str, MetricValue]
@@ -336,6 +337,7 @@ def _describe_loop(loop: Loop) -> _LoopBlock:
         nested=[dict(level) for level in loop.nested],
         prologue=_OutsideBlock(kernels=loop.prologue.kernels, span_ns=loop.prologue.span_ns),
         epilogue=_OutsideBlock(kernels=loop.epilogue.kernels, span_ns=loop.epilogue.span_ns),
+        coverage_ratio=loop.coverage_ratio,
         iterations=[_describe_iteration(row, used.get(row["index"], {})) for row in loop.table.to_dicts()],
         whole_iterations=loop.whole_iterations,
         metrics=_describe_metrics(loop),

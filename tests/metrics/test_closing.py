@@ -18,7 +18,7 @@ LENGTH = 1_000
 WORK = [Work(100 * i, 100 * i + 50, 100 * i - 5) for i in range(6)]
 
 
-def closed(iterations: int, *, name: str = "ProfilerStep#1", until: float = 900) -> Loop:
+def closed(iterations: int, *, name: str = "ProfilerStep#1", until: float = 960) -> Loop:
     """Return a job of kernels up to 550 µs in iterations of 1,000 µs, each in a range up to `until`, with its parts."""
     loop, trace = Job(LENGTH, WORK, [Did(name, -20, until, "range")], iterations=iterations).build()
     host = read_host(trace)
@@ -31,13 +31,13 @@ def test_the_last_step_lasts_until_its_marker_ends(iterations: int) -> None:
     loop = closed(iterations)
     assert loop.usual.height == iterations
     last = loop.table.row(-1, named=True)
-    assert (last["iteration_ns"], last["interval_ns"]) == (900_000, 350_000)
-    assert (last["busy_ns"], last["idle_ns"]) == (300_000, 600_000)
+    assert (last["iteration_ns"], last["interval_ns"]) == (960_000, 410_000)
+    assert (last["busy_ns"], last["idle_ns"]) == (300_000, 660_000)
 
 
 def test_what_begins_after_the_last_kernel_is_of_the_last_step_too() -> None:
     work = [*WORK, Work(700, 750, 690, activity="memcpy", stream=MAIN + 1)]
-    loop, trace = Job(LENGTH, work, [Did("ProfilerStep#1", -20, 900, "range")], iterations=3).build()
+    loop, trace = Job(LENGTH, work, [Did("ProfilerStep#1", -20, 960, "range")], iterations=3).build()
     host = read_host(trace)
     table = close_last(loop, trace, main_sequence(trace, 0, MAIN, host), host).iterations
     assert table["events"].to_list() == [7, 7, 7]
@@ -55,9 +55,11 @@ def test_all_parts_of_the_last_step_add_up_beyond_the_last_event() -> None:
 @pytest.mark.parametrize(
     ("iterations", "name", "until"),
     [
-        (9, "ProfilerStep#1", 900),  # enough of them without it
-        (1, "ProfilerStep#1", 900),  # nothing to compare it with
-        (3, "forward", 900),  # no marker of steps
+        (9, "ProfilerStep#1", 960),  # enough of them without it
+        (1, "ProfilerStep#1", 960),  # nothing to compare it with
+        (3, "forward", 960),  # no marker of steps
+        (3, "ProfilerStep#1", 900),  # without the loading that the others end with
+        (3, "ProfilerStep#1", 1_110),  # with the profiler's end
         (3, "ProfilerStep#1", 3_000),  # of something else: three times as long
     ],
 )

@@ -8,7 +8,13 @@ import pytest
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.iteration import ITERATIONS
-from deepprof.metrics.iteration_table import measure_iterations, summarize, warmup_length
+from deepprof.metrics.iteration_table import (
+    measure_coverage,
+    measure_iterations,
+    measure_steadiness,
+    summarize,
+    warmup_length,
+)
 from deepprof.metrics.sequence import main_sequence
 from deepprof.mining.iterations import Iterations
 from tests.tables import Row, copy, event, make_trace
@@ -50,6 +56,21 @@ def test_the_per_iteration_table_adds_up() -> None:
     assert (table["busy_ns"] + table["idle_ns"]).to_list() == [40, 60, 20]
     assert table["events"].to_list() == [3, 3, 2]
     assert table["htod_bytes"].to_list() == [1000, 3000, 0]
+
+
+@pytest.mark.parametrize(("last", "mean"), [(100, 100), (104, 101), (160, 100), (60, 100)])
+def test_a_last_iteration_counts_only_if_it_takes_as_long_as_the_others(last: int, mean: int) -> None:
+    kernels = [event(1, 200 * i, 200 * i + (last if i == 3 else 100)) for i in range(4)]
+    table = measured(make_trace(kernels), iterations((0, 1), (1, 2), (2, 3), (3, 4)))
+    assert summarize(table).avg_operation_ns == mean
+
+
+def test_the_coverage_of_iterations_counts_copies_outside_of_them() -> None:
+    trace = make_trace([copy(0, 100, 1000), *(event(1, t, t + 50) for t in (200, 300, 400)), event(2, 500, 550)])
+    table = measured(trace, iterations((0, 1), (1, 2), (2, 3)))
+    assert measure_coverage(trace, 0, table) == pytest.approx(150 / 300)
+    assert measure_coverage(trace, 0, table, ("kernel",)) == pytest.approx(150 / 200)
+    assert measure_steadiness(table) == 1.0
 
 
 def test_overlapping_kernels_and_copies_count_once() -> None:
@@ -95,6 +116,8 @@ def durations(*lengths: int) -> pl.DataFrame:
         ((500, 400, 300, 100), 2),  # never more than half
         ((500, 100), 0),  # two prove nothing
         ((100, 120, 140, 160, 180, 200), 0),  # growth is no warm-up
+        (tuple(range(2_000, 200, -20)), 0),  # nor are the first steps of a problem that shrinks
+        ((400, 300, *(100,) * 20), 2),  # what the rest is level after is
     ],
 )
 def test_warmup_is_the_slow_beginning(lengths: tuple[int, ...], expected: int) -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -13,7 +15,7 @@ from deepprof.metrics.loop import Loop
 from deepprof.metrics.marked import MarkedIterations, common_ends, find_marked
 from deepprof.metrics.mined import find_loops
 from deepprof.metrics.sequence import main_sequence
-from tests.tables import Row, event, make_trace, span
+from tests.tables import Row, copy, event, make_trace, span
 
 NAMES = (*(f"k{i}" for i in range(20)), "ProfilerStep#1", "Optimizer.step#SGD.step", "Optimizer.step#Adam.step")
 STEP, SGD, ADAM = 20, 21, 22
@@ -81,10 +83,60 @@ def test_too_few_or_unclear_marks_are_none(trace: Trace) -> None:
     assert marked(trace) is None
 
 
-def test_short_iterations_are_not_worth_a_look() -> None:
+def test_what_the_user_marks_counts_however_short_it_is() -> None:
     rows = [event(at % 4, 10 * at, 10 * at + 8) for at in range(40)]
     marks = [span(STEP, 40 * number - 1, 40 * number + 39) for number in range(10)]
-    assert marked(make_trace(rows, annotations=marks, names=NAMES)) is None
+    assert lengths(marked(make_trace(rows, annotations=marks, names=NAMES))) == [4] * 10
+
+
+def calls(count: int, *, fed: bool, name: str = "saxpy") -> Trace:
+    """Calls of one kernel each, in a range of the user; `fed` ones first copy their input."""
+    names = ["k0", "Memcpy HtoD", name]
+    rows = [event(0, 100 * at + 50, 100 * at + 90) for at in range(count)]
+    copies = [copy(100 * at, 100 * at + 40, 1_000) | {"name_id": 1} for at in range(count * fed)]
+    marks = [span(2, 100 * at - 1, 100 * at + 95) for at in range(count)]
+    return make_trace([*rows, *copies], annotations=marks, names=names)
+
+
+def test_ranges_that_hold_all_kernels_and_feed_each_are_iterations() -> None:
+    (loop,) = analyze(calls(5, fed=True)).loops
+    assert (loop.iterations.height, loop.boundary_source) == (5, "annotation")
+    assert "5 iterations between saxpy ranges" in loop.evidence
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        calls(5, fed=False),  # as layers, which take what the one before made
+        calls(2, fed=True),
+        calls(5, fed=True, name="decoder_layer"),
+    ],
+)
+def test_ranges_that_layers_may_have_are_none(trace: Trace) -> None:
+    assert analyze(trace).loops == ()
+
+
+def test_steps_that_only_copy_are_iterations() -> None:
+    names = ["Memcpy HtoD", "Memcpy DtoH", "step"]
+    rows = [copy(100 * at + 30 * n, 100 * at + 30 * n + 20, 1_000) | {"name_id": n} for at in range(5) for n in (0, 1)]
+    marks = [span(2, 100 * at - 1, 100 * at + 95) for at in range(5)]
+    found = analyze(make_trace(rows, annotations=marks, names=names))
+    (loop,) = found.loops
+    assert loop.iterations["busy_ns"].to_list() == [40] * 5
+    assert json.loads(found.to_json())["loops"][0]["boundary_source"] == "annotation"
+    assert analyze(make_trace(rows, names=names)).loops == ()
+
+
+@pytest.mark.parametrize("unmarked", [0, 40])
+def test_marked_steps_are_not_contradicted_though_much_lies_outside(unmarked: int) -> None:
+    """Four parts of eleven kernels in each step, after a warm-up that is not marked."""
+    part = [*range(6), 0, 1, 2, 3, 4]
+    kernels = [*range(10, 10 + unmarked), *part * 24]
+    rows = [event(name % 20, 10 * at, 10 * at + 8) for at, name in enumerate(kernels)]
+    first = [unmarked + 44 * number for number in range(6)]
+    marks = [span(STEP, 10 * at - 1, 10 * (at + 44) - 1) for at in first]
+    loops = find(make_trace(rows, annotations=marks, names=NAMES))
+    assert [loop.iterations["kernels"].to_list() for loop in loops] == [[44] * 6]
 
 
 @given(st.lists(st.integers(0, 3), max_size=12), st.lists(st.integers(0, 3), max_size=12))

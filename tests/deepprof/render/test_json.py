@@ -25,7 +25,7 @@ KEYS = {
     "trace.accounting": "read kept dropped flagged",
     "trace.streams.0": "rank device stream role events busy_ns",
     "loops.0": "rank device stream period confidence evidence boundary_source boundary_confidence annotation_agreement"
-    " cycles nested prologue epilogue iterations whole_iterations metrics anatomy roofline work"
+    " cycles nested prologue epilogue coverage_ratio iterations whole_iterations metrics anatomy roofline work"
     " matrix_unit_ratio",
     "loops.0.annotation_agreement": "name iterations agreement_ratio",
     "loops.0.cycles.0": "every extra_events kind",
