@@ -12,7 +12,8 @@ import polars as pl
 from deepprof.collectors.reprs import in_milliseconds, one_line
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.breakdown.gaps import NO_GAPS, Gaps, find_gaps, find_held, judge_gaps
-from deepprof.metrics.breakdown.host_states import HostStates, read_states
+from deepprof.metrics.breakdown.host_states import HostStates, joined, read_states
+from deepprof.metrics.breakdown.long_calls import LONG_NS
 from deepprof.metrics.breakdown.parts import BUSY_PARTS, COPY_PARTS, PART_NAMES
 from deepprof.metrics.names import with_names
 from deepprof.metrics.operators import is_stand_in
@@ -169,14 +170,15 @@ def _paint_parts(
     layers: list[tuple[str, Spans]] = [*zip(BUSY_PARTS, busy, strict=True)]
     held_kernels, held_copies = gaps.held if host is not None else NO_GAPS.held
     layers += [
-        ("idle_first_use_ns", NOTHING if host is None else host.first_use),
         ("idle_shared_ns", held_copies),  # before the call that waits for the copy
-        ("idle_launch_ns", gaps.launching),
         ("idle_dependency_ns", gaps.dependency),
         ("idle_startup_ns", gaps.startup),
         ("idle_shared_ns", held_kernels),
         ("idle_startup_ns", NOTHING if host is None else _submitted_late(gaps.unknown, host.waiting)),
         ("idle_unknown_ns", gaps.unknown),
+        ("idle_first_use_ns", NOTHING if host is None else host.first_use),
+        ("idle_blocked_ns", NOTHING if host is None else _blocked_while_idle(host.blocked, bounds, busy)),
+        ("idle_launch_ns", gaps.launching),
     ]
     if host is not None:
         layers += [
@@ -192,6 +194,21 @@ def _paint_parts(
     numbers = np.array([PART_NAMES.index(name) for name, _ in layers], np.int16)
     painted = _clip(paint([spans for _, spans in layers]), *bounds)
     return Timeline(device, painted.bounds, numbers[painted.colours], host, gaps.held, gaps.held_back)
+
+
+def _blocked_while_idle(calls: Spans, bounds: tuple[int, int], busy: Sequence[Spans]) -> Spans:
+    """Return the time in which the device is idle for long within one of the calls.
+
+    A call may take long because it waits for the device, as for room in its queue: then hardly any idle time is in it.
+    """
+    if not calls.total_ns:
+        return NOTHING
+    worked = union(*joined(*busy))
+    edges = np.array(bounds, np.int64)
+    idle = union(np.append(edges[:1], worked.ends), np.append(worked.starts, edges[1:]))
+    inside = intersect(calls, idle)
+    long = inside.ends - inside.starts >= LONG_NS
+    return Spans(inside.starts[long], inside.ends[long])
 
 
 def _submitted_late(unknown: Spans, waiting: Spans) -> Spans:
