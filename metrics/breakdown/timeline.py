@@ -75,6 +75,13 @@ class Timeline:
         return self.bounds[first], self.bounds[until], parts[first]
 
     @property
+    def starting_ns(self) -> int:
+        """The time before the first work, and that in which the host uses something for the first time."""
+        worked = np.flatnonzero(self.parts < len(BUSY_PARTS))
+        before = self.bounds[[0, worked[0]]].astype(np.int64) if len(worked) else np.zeros(2, np.int64)
+        return union(*joined(Spans(before[:1], before[1:]), self.spans(["idle_first_use_ns"]))).total_ns
+
+    @property
     def totals_ns(self) -> dict[str, int]:
         """The time of each part; the sum is the device's span."""
         lengths = np.diff(self.bounds)
@@ -216,6 +223,22 @@ def _submitted_late(unknown: Spans, waiting: Spans) -> Spans:
     late = intersect(unknown, waiting)
     short = late.ends - late.starts <= LATE_NS
     return Spans(late.starts[short], late.ends[short])
+
+
+def recorded_bounds(trace: Trace, timeline: Timeline) -> tuple[int, int]:
+    """Return when the recording of a device begins and ends: its own events, and all of the processes that feed it."""
+    first, last = int(timeline.bounds[0]), int(timeline.bounds[-1])
+    if timeline.host is None:
+        return first, last
+    processes = timeline.host.threads["process"].unique()
+    of_host = trace.host_events.filter(pl.col("category") != "overhead")
+    ranges = trace.annotations.filter(pl.col("side") == "host")
+    rows = pl.concat([each.select("process", "start_ns", "end_ns") for each in (of_host, ranges)])
+    own = rows.filter(pl.col("process").is_in(processes.implode())).select(
+        pl.col("start_ns").min(), pl.col("end_ns").max()
+    )
+    begin, end = own.row(0)
+    return min(first, first if begin is None else begin), max(last, last if end is None else end)
 
 
 def extend(timeline: Timeline, since_ns: int, until_ns: int) -> Timeline:
