@@ -1,6 +1,8 @@
 """A stretch of time that is measured as one iteration where no loop was found: a marked step, or the whole recording.
 
 A capture of one step, of a single pass or of one request repeats nothing, but shows reliably where its time goes, too.
+A recording lasts from the first event to the last, those of the host included: before the device has any work a program
+may have started for long.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import polars as pl
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.breakdown.parts_table import with_parts
-from deepprof.metrics.breakdown.timeline import Timeline
+from deepprof.metrics.breakdown.timeline import Timeline, extend, recorded_bounds
 from deepprof.metrics.iteration import ITERATIONS
 from deepprof.metrics.iteration_table import Activity, as_table, measure_coverage, measure_rows, summarize
 from deepprof.metrics.loop import Loop, Single
@@ -32,6 +34,7 @@ def measure_single(trace: Trace, sequence: Sequence, families: List[Family], tim
     what, first, end = _find_step(families, count) or ("recording", 0, count)
     table = _measure_stretch(trace, sequence, first, end)
     if what == "recording":
+        timeline = extend(timeline, *recorded_bounds(trace, timeline))
         table = _stretch_to_span(table, timeline)
     loop = Loop(
         rank=trace.rank or 0,
@@ -73,7 +76,7 @@ def _measure_stretch(trace: Trace, sequence: Sequence, first: int, end: int) -> 
 
 
 def _stretch_to_span(table: pl.DataFrame, timeline: Timeline) -> pl.DataFrame:
-    """Return the row with the device's whole span, including copies before the first kernel and after the last."""
+    """Return the row with all of `timeline`: copies before the first kernel and after the last, and the host's time."""
     first, last = int(timeline.bounds[0]), int(timeline.bounds[-1])
     busy = sum(ns for part, ns in timeline.totals_ns.items() if not part.startswith("idle_"))
     return table.with_columns(

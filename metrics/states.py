@@ -35,7 +35,7 @@ STATE_PARTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "launching": ("idle_launch_ns",),
         "synchronisation": ("idle_sync_ns",),
         "allocator": ("idle_allocator_ns",),
-        "host": ("idle_host_ns", "idle_first_use_ns"),
+        "host": ("idle_host_ns", "idle_first_use_ns", "idle_blocked_ns"),
         "other-stream": ("idle_dependency_ns",),
         "start-up": ("idle_startup_ns",),
         "other-process": ("idle_shared_ns",),

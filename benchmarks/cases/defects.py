@@ -26,6 +26,7 @@ __all__ = [
     "TWINS",
     "UPDATE",
     "plan_allocating",
+    "plan_blocked",
     "plan_device_copies",
     "plan_eager",
     "plan_filled_gap",
@@ -101,6 +102,14 @@ def plan_loads_code(request: SimulationRequest, *, call: str, at: int) -> RankPl
     training = replace(draw_training(request.random, reads=True), tunes=False)
     first = (Call(call, LOAD_NS),)
     return RankPlan(build=replace(training, before_forward=lambda index: first if index == at else ()).build, warmup=0)
+
+
+def plan_blocked(request: SimulationRequest, *, hidden: bool) -> RankPlan:
+    """One call of every iteration is blocked; `hidden` where the device has work enough meanwhile."""
+    training = draw_training(request.random, reads=not hidden)
+    whole = training.model.device_ns
+    ns = round(0.5 * (whole - LAUNCH_NS * len(training.model.launches))) if hidden else whole
+    return RankPlan(build=replace(training, before_forward=lambda _: (Call("cudaLaunchKernel", ns),)).build)
 
 
 def plan_eager(request: SimulationRequest) -> RankPlan:
@@ -224,7 +233,11 @@ TWINS = {
     "the host's gaps are empty": Twin(
         make_job(plan_filled_gap, filled=False), ("host-bound",), ("communication-bound",), change=drop_calls
     ),
-    "one launch loads code": Twin(make_job(plan_loads_code, 8, call="cudaLaunchKernel", at=3), (HEALTHY,), BLAMES),
+    "one launch of eight iterations is blocked": Twin(
+        make_job(plan_loads_code, 8, call="cudaLaunchKernel", at=3), ("slow-iterations",), BLAMES
+    ),
+    "one launch of every iteration is blocked": Twin(make_job(plan_blocked, hidden=False), ("blocked-call",), BLAMES),
+    "a blocked launch is hidden": Twin(make_job(plan_blocked, hidden=True), (HEALTHY,), (*BLAMES, "blocked-call")),
     "one launch of four marked steps loads code": Twin(
         make_job(plan_loads_code, 4, annotate=True, call="cudaLaunchKernel", at=2), (HEALTHY,), BLAMES
     ),

@@ -18,6 +18,7 @@ CAUSES: dict[str, str] = {
     "small-kernels": words.LAUNCHING,
     "graph-growth": words.HOST_WORK,
     "sync-bound": words.SYNCHRONIZATION,
+    "blocked-call": words.BLOCKED_CALL,
     "allocator-bound": words.ALLOCATION,
     "first-use": words.FIRST_USE,
     "copy-bound": words.COPY_TO_DEVICE,

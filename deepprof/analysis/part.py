@@ -28,6 +28,7 @@ from deepprof.diagnosis.engine import (
 from deepprof.diagnosis.finding import Finding
 from deepprof.metrics.annotation.anatomy import read_anatomy
 from deepprof.metrics.annotation.trace_annotation import TraceAnnotation, annotate
+from deepprof.metrics.breakdown.costs import mean_parts
 from deepprof.metrics.breakdown.parts_table import with_parts
 from deepprof.metrics.breakdown.timeline import Timeline, lay_out
 from deepprof.metrics.clocks import on_one_clock
@@ -245,9 +246,14 @@ def _list_stretches(trace: Trace, look: _TraceAnalysis, kinds: KernelKinds) -> I
     for device in sorted(look.timelines.keys() - {loop.device for loop in look.loops}):
         measured = single.get(device)
         top = top_of_recording(trace, device, kinds) if measured is None else measured.top
-        if top is not None:
-            roofline = None if measured is None else measured.roofline
-            yield WorkWithoutLoop(rank, device, None if measured is None else measured.stream, top, roofline)
+        if top is None:
+            continue
+        if measured is None:
+            yield WorkWithoutLoop(rank, device, None, top)
+            continue
+        starting = 0 if measured.timeline is None or measured.single != "recording" else measured.timeline.starting_ns
+        parts = mean_parts(measured)
+        yield WorkWithoutLoop(rank, device, measured.stream, top, measured.roofline, parts, starting)
 
 
 def _find_own(rank: int, question: AnalysisOptions) -> dict[int, SharedWork]:

@@ -129,7 +129,9 @@ def describe_recording(trace: Trace) -> Recording:
 class WorkWithoutLoop:
     """What takes the time of a device without a loop; `stream` is its main stream, None where it has none.
 
-    `roofline` is that of what is measured as one iteration, None where there is none or no shapes were read.
+    `roofline` is that of what is measured as one iteration, None where there is none or no shapes were read. `parts` is
+    where the time of what is measured goes, in ns, empty where that is nothing; `starting_ns` of it is the start of the
+    program.
     """
 
     rank: int
@@ -137,6 +139,8 @@ class WorkWithoutLoop:
     stream: int | None
     top: TopWork
     roofline: LoopRoofline | None = None
+    parts: Mapping[str, float] = field(default_factory=dict)
+    starting_ns: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

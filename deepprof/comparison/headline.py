@@ -10,7 +10,8 @@ from deepprof.comparison.result import Headline, LoopPair, PartChange, ProgramCh
 from deepprof.comparison.stage_changes import find_main_stage
 from deepprof.comparison.times import SAME
 from deepprof.metrics.breakdown.costs import spans_of_parts
-from deepprof.metrics.breakdown.host_states import ALLOCATOR, WAIT
+from deepprof.metrics.breakdown.host_states import WAIT
+from deepprof.metrics.breakdown.long_calls import ALLOCATOR
 from deepprof.metrics.breakdown.program_places import find_calls, find_place
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.series.statistics import bootstrap_change

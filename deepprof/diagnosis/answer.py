@@ -1,7 +1,7 @@
 """What a recording is, what takes most of its time, and the largest loss that can be avoided: the report's answer.
 
-Every recording gets one. Shares are of a usual iteration, of a marked step, or of the time that the devices' recordings
-span; a stall is an iteration far from the usual ones, and its share is that of all iterations.
+Every recording gets one. Shares are of a usual iteration, of a marked step, or of the recorded time, the host's
+included; a stall is an iteration far from the usual ones, and its share is that of all iterations.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ Group = Literal["computing", "communicating", "copying", "waiting"]
 Kind = Literal["training loop", "loop", "marked step", "start-up", "benchmark", "single pass", "recording", "no work"]
 
 TRAINING = ("backward", "optimizer")  # stages, and the category of kernels, that only training has
-STARTING = ("idle_first_use_ns", "idle_allocator_ns")  # what the first calls of a process wait for
-LEAST_STARTING = 0.3  # of a recording
+FIRST_USE = "idle_first_use_ns"
+LEAST_STARTING, LEAST_FIRST_USE = 0.3, 0.05  # of a recording
 FEW_KERNELS = 2  # names of kernels that a benchmark runs again and again
 MOST_CALLS = 0.8  # of all kernels are of these
 LEAST_CALLS = 10
@@ -41,9 +41,10 @@ STALLS = "slow-iterations"
 class Answer:
     """The answer to what was recorded and what to do.
 
-    `whole_ns` is the mean usual iteration, the marked step or the devices' span; `parts` are the shares of it, by part
-    of the time, and `groups` by what the device does, the largest first. `loss` is the finding on the largest avoidable
-    loss, and `loss_ratio` its share; None where there is none. `loop` is the loop that this is about, None without one.
+    `whole_ns` is the mean usual iteration, the marked step or the recorded time of all devices; `parts` are the shares
+    of it, by part of the time, and `groups` by what the device does, the largest first. `loss` is the finding on the
+    largest avoidable loss, and `loss_ratio` its share; None where there is none. `loop` is the loop that this is about,
+    None without one.
     """
 
     kind: Kind
@@ -147,14 +148,28 @@ def _measure_without_loop(analysis: Analysis) -> tuple[Kind, Mapping[str, float]
     step = next((each for each in analysis.steps if each.single == "marked step"), None)
     if step is not None:
         return "marked step", mean_parts(step)
-    totals = {name: float(analysis.breakdown[name].sum()) for name in PART_NAMES}
+    totals = _add_parts(analysis)
     whole = sum(totals.values())
     if not whole:
         return "recording" if analysis.summary.span_ns else "no work", {}
-    if sum(totals[part] for part in STARTING) >= LEAST_STARTING * whole:
+    if _is_start(analysis, totals):
         return "start-up", totals
     longest = max(analysis.stretches, key=lambda each: each.top.mean_ns, default=None)
     return ("benchmark" if longest is not None and _repeats_few(longest) else "recording"), totals
+
+
+def _add_parts(analysis: Analysis) -> dict[str, float]:
+    """Return the time of each part of all devices' recordings; of those that are not measured, the device's span."""
+    measured = {(each.rank, each.device): each.parts for each in analysis.stretches if each.parts}
+    spans = (row for row in analysis.breakdown.rows(named=True) if (row["rank"], row["device"]) not in measured)
+    every = [*measured.values(), *spans]
+    return {name: float(sum(parts[name] for parts in every)) for name in PART_NAMES}
+
+
+def _is_start(analysis: Analysis, totals: Mapping[str, float]) -> bool:
+    """Return whether much of the time is a program's start: a wait before the first work alone is none."""
+    whole, starting = sum(totals.values()), sum(each.starting_ns for each in analysis.stretches)
+    return starting >= LEAST_STARTING * whole and totals[FIRST_USE] >= LEAST_FIRST_USE * whole
 
 
 def _repeats_few(stretch: WorkWithoutLoop) -> bool:

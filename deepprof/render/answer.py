@@ -73,7 +73,9 @@ def _describe_recorded(answer: Answer, analysis: Analysis) -> str:
     large = _list_large(answer)
     shares = ", and ".join(_write_share(group, answer, words, " of it" * (group == large[0])) for group in large)
     head = f"{_describe_kind(answer)}: {words.actor} {shares}." if shares else f"{_describe_kind(answer)}."
-    return " ".join([head, *_describe_stall(answer), *_describe_work(analysis, answer.loss)])
+    return " ".join(
+        [head, *_describe_coverage(answer), *_describe_stall(answer), *_describe_work(analysis, answer.loss)]
+    )
 
 
 def _list_large(answer: Answer) -> list[Group]:
@@ -111,6 +113,13 @@ def _describe_time(loop: Loop) -> str:
     median, mean = float(times.median() or 0), float(times.mean() or 0)  # type: ignore[arg-type]
     spread = f" (the median; {format_duration(mean)} on average)" if mean > UNEVEN * median else ""
     return format_duration(median) + spread
+
+
+def _describe_coverage(answer: Answer) -> Iterator[str]:
+    """Yield a sentence on the share of the recording that the iterations are, where they are not nearly all of it."""
+    loop = answer.loop
+    if loop is not None and loop.coverage_ratio < WHOLE:
+        yield f"The iterations are {format_ratio(loop.coverage_ratio)} of the recording's busy time."
 
 
 def _describe_stall(answer: Answer) -> Iterator[str]:

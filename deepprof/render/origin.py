@@ -30,7 +30,6 @@ NEXT = "-v shows the evidence and the paper's figures; deepprof export --to perf
 FORMATS: Mapping[str, Callable[[Any], str]] = MappingProxyType(
     {"ns": format_duration, "ratio": format_ratio, "bytes": format_bytes}
 )
-COVERED = 0.8  # of the recording's busy time: if the iterations have less, that is said
 GOOD = 0.9  # agreement with the user's own ranges: a lower one is shown without -v, too
 
 
@@ -44,10 +43,7 @@ def print_origin(analysis: Analysis, page: TextPage, *, verbose: bool) -> None:
         _print_evidence(analysis, page)
         return
     words = wording_of(analysis)
-    told = [
-        f"from {_describe_source(loop, words)}{_doubt(loop)}{_describe_coverage(loop)}"
-        for loop in analysis.loops[:LOOPS]
-    ]
+    told = [f"from {_describe_source(loop, words)}{_doubt(loop)}" for loop in analysis.loops[:LOOPS]]
     for sentence in dict.fromkeys(told):
         page.line(sentence, indent=2, hang=2)
     page.line(NEXT, "dim", indent=2, hang=2)
@@ -80,13 +76,6 @@ def _doubt(loop: Loop) -> str:
     return f"{sure}; only {_describe_agreement(loop)}"
 
 
-def _describe_coverage(loop: Loop) -> str:
-    """Return which part of the recording the iterations are, where they are not nearly all of it."""
-    if loop.coverage_ratio >= COVERED:
-        return ""
-    return f"; the iterations are {format_ratio(loop.coverage_ratio)} of the recording's busy time"
-
-
 def _describe_agreement(loop: Loop) -> str:
     """Return how many of the user's ranges agree with an iteration."""
     agreement = loop.agreement
@@ -104,7 +93,7 @@ def _describe_loop(loop: Loop, words: Wording) -> Iterable[str]:
     """Yield the evidence, and what repeats around and inside the iterations."""
     agreement = f"; {_describe_agreement(loop)}" if loop.agreement else ""
     yield f"boundaries from {_describe_source(loop, words)}: {words.speak(loop.evidence)}{agreement}"
-    yield f"confidence {format_confidence(loop.confidence)}{_describe_coverage(loop)}"
+    yield f"confidence {format_confidence(loop.confidence)}"
     for name, part in (("before them", loop.prologue), ("after them", loop.epilogue)):
         if part.kernels:
             yield f"{name}: {words.count(part.kernels)} in {format_duration(part.span_ns)}"

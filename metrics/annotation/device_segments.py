@@ -21,7 +21,9 @@ Bools = npt.NDArray[np.bool_]
 
 LOADING = PART_NAMES.index("idle_input_ns")
 # Idle times in which the device had nothing queued: what the host did then is what it waited for.
-OF_HOST = tuple(PART_NAMES.index(f"idle_{part}_ns") for part in ("launch", "sync", "allocator", "first_use", "host"))
+OF_HOST = tuple(
+    PART_NAMES.index(f"idle_{part}_ns") for part in ("launch", "sync", "allocator", "first_use", "blocked", "host")
+)
 UNKNOWN_PART = PART_NAMES.index("idle_unknown_ns")
 
 

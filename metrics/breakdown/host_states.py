@@ -14,6 +14,7 @@ import numpy.typing as npt
 import polars as pl
 
 from deepprof.collectors.trace import Trace
+from deepprof.metrics.breakdown.long_calls import ALLOCATOR, BUILD, find_long_calls
 from deepprof.metrics.names import rows_named
 from deepprof.metrics.spans import Spans, union
 
@@ -30,17 +31,9 @@ INPUT = (
     r"|\breader\b|input_pipeline|iterator_?get_?next|data_?fetch|fetch_?data"
 )
 DIRECTORY = r"^.*[/\\]([^/\\]+\(\d+\): )"  # of a Python frame's file: it does not show what the frame does
-ALLOCATOR = (
-    r"(?i)^(?:cuda|hip|cu)(?:ext)?(?:malloc|free|mem(?:alloc|free|create|release|map|unmap|setaccess|address)"
-    r"|host(?:alloc|malloc|free|register|unregister))"
-)
 WAIT = r"Synchronize|^(?:cuda|hip|cu)Mem(?:cpy|set)"
 UNWAITED = "Async"
 HELD_NS = 100_000  # an asynchronous copy returns after 5 to 20 µs; a longer one waits, as from pageable memory
-FAR = 100  # times the median of calls of its name: a first use, which loads code or starts a library
-FIRST_USE_NS = 50_000_000  # the least time of such a call; a garbage collection takes 10 ms
-FEW_CALLS = 3  # of a name: fewer have no usual length
-BUILD = r"(?:Module|Library)Load|BeginCapture|GraphInstantiate|^nvrtcCompile|^hiprtcCompile"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +42,9 @@ class HostStates:
 
     `waiting` is inside calls that wait for the device; `sync` adds the short pause between a wait and the next call,
     when the host begins again and the device has nothing queued. `other` holds pauses of more than `PAUSE_NS` and the
-    building of code and graphs. `without` is the time before the threads' first call and after the last. `first_use` is
-    inside calls that take far longer than others of their name. `recorder` is the profiler's work. `threads` lists the
-    launching threads.
+    building of code and graphs. `without` is the time before the threads' first call and after the last. `first_use`
+    and `blocked` are inside calls that take far longer than others of their name (`long_calls`). `recorder` is the
+    profiler's work. `threads` lists the launching threads.
     """
 
     threads: pl.DataFrame
@@ -62,6 +55,7 @@ class HostStates:
     other: Spans
     without: Spans
     first_use: Spans
+    blocked: Spans
     recorder: Spans
     launches_ns: Int64s
     waits_ns: Int64s
@@ -83,6 +77,7 @@ def read_states(trace: Trace, launches: pl.DataFrame, operators: Spans | None = 
         rows_named(calls, trace.names, ALLOCATOR),
         rows_named(calls, trace.names, BUILD),
     )
+    first_uses, blocked = find_long_calls(trace, calls)
     waiting, launched = _spans_of(waits), launches.sort("launch_ns")
     seen = _spans_of(calls) if operators is None else operators
     after_wait, long = _split_pauses(seen, waiting)
@@ -94,7 +89,8 @@ def read_states(trace: Trace, launches: pl.DataFrame, operators: Spans | None = 
         sync=union(*joined(waiting, after_wait)),
         other=union(*joined(_spans_of(builds), long)),
         without=_time_without(seen),
-        first_use=_spans_of(_find_first_uses(trace, calls)),
+        first_use=_spans_of(first_uses),
+        blocked=_spans_of(blocked),
         recorder=_spans_of(rows.filter(pl.col("category") == "overhead")),
         launches_ns=launched["launch_ns"].to_numpy(),
         waits_ns=waits["start_ns"].to_numpy(),
@@ -119,15 +115,6 @@ def _find_waits(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
     rows = rows_named(calls, trace.names, WAIT)
     returning = trace.names.gather(rows["name_id"]).str.contains(UNWAITED, literal=True).fill_null(value=False)
     return rows.filter(~returning | (pl.col("end_ns") - pl.col("start_ns") > HELD_NS))
-
-
-def _find_first_uses(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
-    """Return the calls that take far longer than usual ones of their name; waits and building graphs are left out."""
-    length = pl.col("end_ns") - pl.col("start_ns")
-    usual = pl.when(pl.len() < FEW_CALLS).then(0).otherwise(length.median()).over("name_id")
-    long = calls.filter((length >= FIRST_USE_NS) & (length >= FAR * usual))
-    told = trace.names.gather(long["name_id"]).str.contains(f"{WAIT}|{BUILD}").fill_null(value=False)
-    return long.filter(~told)
 
 
 def _spans_of(rows: pl.DataFrame) -> Spans:

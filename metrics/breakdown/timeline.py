@@ -12,7 +12,8 @@ import polars as pl
 from deepprof.collectors.reprs import in_milliseconds, one_line
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.breakdown.gaps import NO_GAPS, Gaps, find_gaps, find_held, judge_gaps
-from deepprof.metrics.breakdown.host_states import HostStates, read_states
+from deepprof.metrics.breakdown.host_states import HostStates, joined, read_states
+from deepprof.metrics.breakdown.long_calls import LONG_NS
 from deepprof.metrics.breakdown.parts import BUSY_PARTS, COPY_PARTS, PART_NAMES
 from deepprof.metrics.names import with_names
 from deepprof.metrics.operators import is_stand_in
@@ -72,6 +73,13 @@ class Timeline:
         idle = parts[first] >= len(BUSY_PARTS)
         first, until = first[idle], until[idle]
         return self.bounds[first], self.bounds[until], parts[first]
+
+    @property
+    def starting_ns(self) -> int:
+        """The time before the first work, and that in which the host uses something for the first time."""
+        worked = np.flatnonzero(self.parts < len(BUSY_PARTS))
+        before = self.bounds[[0, worked[0]]].astype(np.int64) if len(worked) else np.zeros(2, np.int64)
+        return union(*joined(Spans(before[:1], before[1:]), self.spans(["idle_first_use_ns"]))).total_ns
 
     @property
     def totals_ns(self) -> dict[str, int]:
@@ -169,14 +177,15 @@ def _paint_parts(
     layers: list[tuple[str, Spans]] = [*zip(BUSY_PARTS, busy, strict=True)]
     held_kernels, held_copies = gaps.held if host is not None else NO_GAPS.held
     layers += [
-        ("idle_first_use_ns", NOTHING if host is None else host.first_use),
         ("idle_shared_ns", held_copies),  # before the call that waits for the copy
-        ("idle_launch_ns", gaps.launching),
         ("idle_dependency_ns", gaps.dependency),
         ("idle_startup_ns", gaps.startup),
         ("idle_shared_ns", held_kernels),
         ("idle_startup_ns", NOTHING if host is None else _submitted_late(gaps.unknown, host.waiting)),
         ("idle_unknown_ns", gaps.unknown),
+        ("idle_first_use_ns", NOTHING if host is None else host.first_use),
+        ("idle_blocked_ns", NOTHING if host is None else _blocked_while_idle(host.blocked, bounds, busy)),
+        ("idle_launch_ns", gaps.launching),
     ]
     if host is not None:
         layers += [
@@ -194,11 +203,42 @@ def _paint_parts(
     return Timeline(device, painted.bounds, numbers[painted.colours], host, gaps.held, gaps.held_back)
 
 
+def _blocked_while_idle(calls: Spans, bounds: tuple[int, int], busy: Sequence[Spans]) -> Spans:
+    """Return the time in which the device is idle for long within one of the calls.
+
+    A call may take long because it waits for the device, as for room in its queue: then hardly any idle time is in it.
+    """
+    if not calls.total_ns:
+        return NOTHING
+    worked = union(*joined(*busy))
+    edges = np.array(bounds, np.int64)
+    idle = union(np.append(edges[:1], worked.ends), np.append(worked.starts, edges[1:]))
+    inside = intersect(calls, idle)
+    long = inside.ends - inside.starts >= LONG_NS
+    return Spans(inside.starts[long], inside.ends[long])
+
+
 def _submitted_late(unknown: Spans, waiting: Spans) -> Spans:
     """Return the short gaps before queued work in which the host waits for it: the driver submits it late."""
     late = intersect(unknown, waiting)
     short = late.ends - late.starts <= LATE_NS
     return Spans(late.starts[short], late.ends[short])
+
+
+def recorded_bounds(trace: Trace, timeline: Timeline) -> tuple[int, int]:
+    """Return when the recording of a device begins and ends: its own events, and all of the processes that feed it."""
+    first, last = int(timeline.bounds[0]), int(timeline.bounds[-1])
+    if timeline.host is None:
+        return first, last
+    processes = timeline.host.threads["process"].unique()
+    of_host = trace.host_events.filter(pl.col("category") != "overhead")
+    ranges = trace.annotations.filter(pl.col("side") == "host")
+    rows = pl.concat([each.select("process", "start_ns", "end_ns") for each in (of_host, ranges)])
+    own = rows.filter(pl.col("process").is_in(processes.implode())).select(
+        pl.col("start_ns").min(), pl.col("end_ns").max()
+    )
+    begin, end = own.row(0)
+    return min(first, first if begin is None else begin), max(last, last if end is None else end)
 
 
 def extend(timeline: Timeline, since_ns: int, until_ns: int) -> Timeline:

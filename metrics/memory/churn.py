@@ -13,7 +13,7 @@ import numpy.typing as npt
 import polars as pl
 
 from deepprof.collectors.trace import Trace
-from deepprof.metrics.breakdown.host_states import ALLOCATOR
+from deepprof.metrics.breakdown.long_calls import ALLOCATOR
 from deepprof.metrics.contexts.slices import find_open
 from deepprof.metrics.host import read_launches
 from deepprof.metrics.loop import Loop

@@ -19,7 +19,10 @@ PARTS: Mapping[Kind, tuple[str, ...]] = MappingProxyType(
     {
         "compute": ("compute_ns",),
         "input": ("idle_input_ns",),
-        "host": ("idle_launch_ns", "idle_sync_ns", "idle_allocator_ns", "idle_host_ns", "idle_first_use_ns"),
+        "host": (
+            *("idle_launch_ns", "idle_sync_ns", "idle_allocator_ns"),
+            *("idle_host_ns", "idle_first_use_ns", "idle_blocked_ns"),
+        ),
         "copy": (*COPY_PARTS.values(), "exposed_memset_ns"),
     }
 )

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import polars as pl
 
 from deepprof.collectors.trace import Trace
-from deepprof.metrics.breakdown.host_states import BUILD
+from deepprof.metrics.breakdown.long_calls import BUILD
 from deepprof.metrics.breakdown.parts import COPY_PARTS, IDLE_PARTS
 from deepprof.metrics.intervals import Intervals, intervals_of
 from deepprof.metrics.loop import Loop

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import polars as pl
 import pytest
 
 from deepprof.analysis import analyze
 from deepprof.analysis.result import Analysis
 from deepprof.metrics.breakdown.parts import PART_NAMES
-from deepprof.metrics.breakdown.timeline import lay_out
+from deepprof.metrics.breakdown.timeline import lay_out, recorded_bounds
 from deepprof.metrics.evidence import gather_evidence
 from deepprof.metrics.host import read_host
 from deepprof.metrics.loop import Loop
@@ -40,8 +43,40 @@ def test_without_a_marker_all_that_was_recorded_is_measured() -> None:
     copy = Work(4_000, 5_000, 3_990, "Memcpy HtoD", 9, "memcpy", {"copy_kind": "HtoD"})
     loop = measured(Job(6_000, [*WORK, copy], iterations=1))
     assert loop is not None
-    assert (loop.single, loop.usual["iteration_ns"].item()) == ("recording", 5_000_000)
-    assert sum(loop.parts.select(PART_NAMES).row(0)) == 5_000_000
+    assert (loop.single, loop.usual["iteration_ns"].item()) == ("recording", 5_005_000)
+    assert sum(loop.parts.select(PART_NAMES).row(0)) == 5_005_000  # from the first launch call on
+
+
+def test_a_recording_begins_with_the_host() -> None:
+    waits = [Did("enumerate(DataLoader)#_next", -800_000, -20_000, "range"), Did("cudaMemcpyAsync", -19_000, -18_990)]
+    loop = measured(Job(6_000, WORK, waits, iterations=1))
+    assert loop is not None
+    length = loop.usual["iteration_ns"].item()
+    assert length == (800_000 + 90 * 39 + 10) * 1_000 == sum(loop.parts.select(PART_NAMES).row(0))
+    assert loop.parts["idle_input_ns"].item() == 780_000_000
+
+
+def test_what_other_processes_did_before_is_no_part_of_a_recording() -> None:
+    job = Job(6_000, WORK, [Did("enumerate(DataLoader)#_next", -800_000, -20_000, "range")], iterations=1)
+    trace = job.trace()
+    away = trace.annotations.with_columns(process=pl.col("process") + 1)
+    trace = replace(trace, annotations=away)
+    timeline = lay_out(trace, 0, read_host(trace).launches)
+    assert recorded_bounds(trace, timeline)[0] == -5_000
+
+
+def test_a_program_that_starts_is_told_from_one_that_waits() -> None:
+    starts = [Did("cudaFree", -500_000, -100_000), Did("cudaMalloc", -90_000, -89_000)]
+    answer = analysis(*starts).answer
+    assert (answer.kind, round(answer.whole_ns)) == ("start-up", (500_000 + 90 * 39 + 10) * 1_000)
+    assert answer.loss is not None
+    assert answer.loss.rule == "first-use"
+    assert answer.loss_ratio == pytest.approx(400_000 / 503_520, abs=0.001)
+    waits = analysis(Did("enumerate(DataLoader)#_next", -800_000, -20_000, "range"), starts[1]).answer
+    assert waits.kind == "recording"
+    assert waits.loss is not None
+    assert waits.loss.rule == "input-bound"
+    assert analysis().answer.whole_ns == pytest.approx((90 * 39 + 15) * 1_000)
 
 
 @pytest.mark.parametrize("kernels", [0, 1])

@@ -73,7 +73,7 @@ CARRIERS = (
     ),
     _GrowingPart(
         "host",
-        ("idle_launch_ns", "idle_host_ns", "idle_sync_ns", "idle_first_use_ns"),
+        ("idle_launch_ns", "idle_host_ns", "idle_sync_ns", "idle_first_use_ns", "idle_blocked_ns"),
         "The host becomes slower",
         "Look at the host over time: other processes on its cores, lists and logs that grow, garbage collection, "
         "clock limits.",

@@ -28,8 +28,8 @@ def first_use(loop: Loop, trace: Trace) -> Iterator[Finding]:
     texts = FindingTexts(
         title="The host uses something for the first time",
         summary=(
-            f"{claim.amount} the device has nothing to do while the host is in calls that take more than a hundred "
-            f"times as long as usual{called}: code is loaded, or a library starts."
+            f"{claim.amount} the device has nothing to do while the host uses something for the first time{called}: "
+            "code is loaded, or a library starts."
         ),
         advice=(
             "Leave it out of what you measure: begin to record after some iterations. To be rid of it in short runs, "

@@ -52,7 +52,7 @@ CAUSES = (
     ),
     _SlowCause(
         "builds",
-        ("idle_launch_ns", "idle_host_ns", "idle_sync_ns"),
+        ("idle_launch_ns", "idle_host_ns", "idle_first_use_ns", "idle_sync_ns"),
         "Some iterations compile code or capture graphs",
         "A shape that is new makes the compiler or the graph start again: pad or bucket shapes, mark dimensions as "
         "dynamic, warm up with all shapes that occur.",
@@ -63,6 +63,13 @@ CAUSES = (
         ("idle_first_use_ns",),
         "Some iterations use something for the first time: code is loaded",
         "Run such an iteration before the training that counts; CUDA_MODULE_LOADING=EAGER loads all code at the start.",
+    ),
+    _SlowCause(
+        "blocked call",
+        ("idle_blocked_ns",),
+        "Some iterations are blocked in one call of the host",
+        "Find out what holds the call: a lock of the driver that another thread has, memory that is swapped, other "
+        "processes on the same cores.",
     ),
     _SlowCause(
         "communication",
@@ -100,7 +107,7 @@ CAUSES = (
     ),
     _SlowCause(
         "host",
-        ("idle_host_ns", "idle_first_use_ns", "idle_launch_ns", "idle_sync_ns"),
+        ("idle_host_ns", "idle_first_use_ns", "idle_blocked_ns", "idle_launch_ns", "idle_sync_ns"),
         "Some iterations wait for the host",
         "Find out what the host does in these iterations: checkpoints, logging, garbage collection, other processes "
         "on the same cores. Move it to another thread, or do it less often.",
@@ -231,6 +238,7 @@ WORDS = {
     "input": "waiting for data",
     "allocator": "allocating and freeing device memory",
     "first use": "loading code or starting a library",
+    "blocked call": "a call that is blocked",
     "builds": "building code or graphs",
     "communication": "waiting in collectives",
     "copies": "copying",

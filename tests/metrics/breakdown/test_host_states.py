@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.breakdown.host_states import HostStates, launches_within, read_states
 from deepprof.metrics.spans import Spans
-from tests.tables import Row, launch, make_trace, span
+from tests.tables import Row, event, launch, make_trace, span
 
 MS = 1_000_000
 US = 1_000
@@ -247,22 +247,55 @@ def test_launches_are_counted_as_one_by_one(data: st.DataObject) -> None:
     assert found.to_list() == wanted
 
 
-def test_a_call_far_longer_than_others_of_its_name_is_a_first_use() -> None:
+def test_a_launch_far_longer_than_others_is_blocked_unless_its_kernel_is_new() -> None:
     usual = [launch(i, i * MS, i * MS + 10 * US) for i in range(1, 9)]
-    loading = launch(9, 100 * MS, 700 * MS)
-    assert pairs(state(["cudaLaunchKernel"], [*usual, loading]).first_use) == [(100 * MS, 700 * MS)]
-    assert pairs(state(["cudaLaunchKernel"], [*usual, launch(9, 100 * MS, 149 * MS)]).first_use) == []
+    device = [event(0, i * MS + 20 * US, i * MS + 30 * US, correlation=i) for i in range(1, 9)]
+    for name, is_new in ((0, False), (1, True)):
+        last = event(name, 701 * MS, 702 * MS, correlation=9)
+        trace = make_trace([*device, last], [*usual, launch(9, 100 * MS, 700 * MS)], names=["cudaLaunchKernel", "new"])
+        found = read_states(trace, launches(0))
+        assert (pairs(found.first_use), pairs(found.blocked)) == (([], [(100 * MS, 700 * MS)])[:: -1 if is_new else 1])
 
 
-def test_calls_that_are_all_long_are_no_first_use() -> None:
+def test_first_launches_that_are_short_show_that_no_code_is_loaded() -> None:
+    device = [event(i, i * MS + 20 * US, i * MS + 30 * US, correlation=i) for i in range(1, 9)]
+    host = [launch(i, i * MS, i * MS + 10 * US) for i in range(1, 8)]
+    host += [launch(8, 8 * MS, 500 * MS), launch(9, 600 * MS, 600 * MS + 10 * US)]
+    again = event(1, 601 * MS, 602 * MS, correlation=9)
+    found = read_states(make_trace([*device, again], host, names=["cudaLaunchKernel", *"abcdefgh"]), launches(0))
+    assert (pairs(found.first_use), pairs(found.blocked)) == ([], [(8 * MS, 500 * MS)])
+
+
+@pytest.mark.parametrize(
+    ("name", "blocks"), [("cudaMemcpyAsync", True), ("cudaEventRecord", True), ("cudaMemcpy", False)]
+)
+def test_a_copy_or_an_event_of_half_a_second_is_blocked_unless_it_waits(name: str, blocks: bool) -> None:
+    device = [event(0, 0, 10 * US, correlation=1)]
+    found = read_states(make_trace(device, [launch(2, MS, 464 * MS)], names=[name]), launches(0))
+    assert pairs(found.blocked) == ([(MS, 464 * MS)] if blocks else [])
+
+
+def test_allocations_that_are_all_long_are_no_first_use() -> None:
     slow = [launch(i, i * 1_000 * MS, i * 1_000 * MS + 60 * MS) for i in range(1, 9)]
-    assert pairs(state(["cudaMalloc"], slow).first_use) == []
+    found = state(["cudaMalloc"], slow)
+    assert (pairs(found.first_use), pairs(found.blocked)) == ([], [])
 
 
-def test_the_only_long_call_of_its_name_is_a_first_use_unless_it_waits_or_builds() -> None:
-    for name, is_first in (("cudaFree", True), ("cudaDeviceSynchronize", False), ("cuModuleLoadData", False)):
-        found = pairs(state([name], [launch(1, 0, 400 * MS)]).first_use)
-        assert found == ([(0, 400 * MS)] if is_first else []), name
+def test_the_first_frees_start_a_library_though_they_are_all() -> None:
+    frees = [launch(0, i * 500 * MS, i * 500 * MS + 190 * MS) for i in range(1, 4)]
+    assert len(pairs(state(["cudaFree"], frees).first_use)) == 3
+    short = [launch(0, i * 500 * MS, i * 500 * MS + 9 * MS) for i in range(1, 4)]
+    assert pairs(state(["cudaFree"], short).first_use) == []
+
+
+def test_a_module_is_loaded_for_the_first_use_of_the_next_kernel() -> None:
+    device = [event(at, at * MS, at * MS + 10 * US, correlation=at) for at in (1, 2)]
+    device.append(event(1, 3 * MS, 3 * MS + 10 * US, correlation=3))
+    host = [launch(at, at * MS - 20 * US, at * MS - 10 * US) for at in (1, 2, 3)]
+    loads = [launch(0, at * MS - 500 * US, at * MS - 100 * US, 3) for at in (2, 3)]
+    rows = sorted([*host, *loads], key=lambda row: row["start_ns"])
+    found = read_states(make_trace(device, rows, names=["cudaLaunchKernel", "a", "b", "cuModuleLoadData"]), launches(0))
+    assert pairs(found.first_use) == [(2 * MS - 500 * US, 2 * MS - 100 * US)]
 
 
 def test_before_the_first_call_and_after_the_last_the_host_is_at_other_work() -> None:

@@ -232,10 +232,11 @@ def test_a_late_launch_is_the_hosts_and_what_follows_it_the_devices() -> None:
     assert queued(60, launched_us=150) == {"idle_launch_ns": 57.875, "idle_startup_ns": 2.125}
 
 
-def test_a_copy_that_blocks_its_call_is_launched_for_as_long() -> None:
+def test_a_copy_that_blocks_its_call_is_no_launching() -> None:
     device = [event(1, 5 * US, 100 * US, correlation=1), copy(900 * US, 950 * US, 1, correlation=2)]
     host = [call("cudaLaunchKernel", 0, 4 * US, 1), call("cudaMemcpyAsync", 200 * US, 960 * US, 2)]
-    assert totals(made(device, host))["idle_launch_ns"] == 800 * US
+    found = totals(made(device, host))
+    assert (found["idle_launch_ns"], found["idle_blocked_ns"]) == (100 * US, 700 * US)
 
 
 def test_thousands_of_kernels_of_one_graph_launch_are_no_gaps_of_the_host() -> None:
@@ -263,7 +264,7 @@ def test_code_that_is_loaded_by_a_launch_is_not_launching() -> None:
     times = [(i * 100 * US, i * 100 * US + 4 * US, i + 1) for i in range(8)]
     device = [event(1, begin + 5 * US, begin + 90 * US, correlation=number) for begin, _, number in times]
     host = [call("cudaLaunchKernel", begin, end, number) for begin, end, number in times]
-    device.append(event(1, 601_000 * US, 601_100 * US, correlation=9))
+    device.append(event(2, 601_000 * US, 601_100 * US, correlation=9))
     host.append(call("cudaLaunchKernel", 1_000 * US, 600_995 * US, 9))
     assert totals(made(device, host))["idle_first_use_ns"] > 599_000 * US
 
@@ -329,3 +330,11 @@ def test_devices_have_timelines_of_their_own() -> None:
     trace = made(rows, [])
     assert totals(trace) == {"compute_ns": 10}
     assert totals(trace, 1) == {"compute_ns": 20, "idle_unknown_ns": 20}
+
+
+def test_a_long_call_that_waits_for_room_in_the_queue_is_not_blocked() -> None:
+    times = [(i * 10 * US, i * 10 * US + 4 * US, i + 1) for i in range(8)]
+    device = [event(1, 5 * US + i * 1_000 * US, 1_004 * US + i * 1_000 * US, correlation=i + 1) for i in range(9)]
+    host = [call("cudaLaunchKernel", begin, end, number) for begin, end, number in times]
+    host.append(call("cudaLaunchKernel", 80 * US, 7_000 * US, 9))
+    assert "idle_blocked_ns" not in totals(made(device, host))

@@ -26,9 +26,10 @@ const IDLE = [
   "idle_startup_ns",
   "idle_shared_ns",
   "idle_unknown_ns",
+  "idle_blocked_ns",
 ];
 const BUSY_LOOKS = 8;
-const IDLE_LOOKS = 10;
+const IDLE_LOOKS = 11;
 
 /** The number of an idle part's look, the same in all views. */
 export function idleLook(part: TimePart): number {

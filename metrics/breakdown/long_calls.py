@@ -1,0 +1,103 @@
+"""Calls that take far longer than others of their name: those that use something for the first time, and blocked ones.
+
+Either takes milliseconds in a call that otherwise returns in microseconds. A first use loads code or starts a library,
+and happens once; a blocked call waits for something that the trace does not show, such as a lock, and may happen again.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from deepprof.collectors.trace import Trace
+from deepprof.metrics.names import rows_named
+from deepprof.metrics.sharing.work import WORK
+
+FAR = 50  # times what calls of its name usually take
+LONG_NS = 300_000  # the least time of such a call: a call that only queues work takes 3 to 20 µs, profiled ones more
+FIRST_CALLS = 3  # of a name: they do not tell what the name usually takes
+LIBRARY_NS = 50_000_000  # an allocation or a free that takes longer starts a library: memory alone takes 0.1 to 10 ms
+COLD = 4  # times as long as others are the first launches of kernels whose code is not loaded yet
+ALLOCATOR = (
+    r"(?i)^(?:cuda|hip|cu)(?:ext)?(?:malloc|free|mem(?:alloc|free|create|release|map|unmap|setaccess|address)"
+    r"|host(?:alloc|malloc|free|register|unregister))"
+)
+LOAD = r"(?:Module|Library)Load"
+BUILD = rf"{LOAD}|BeginCapture|GraphInstantiate|^nvrtcCompile|^hiprtcCompile"
+SYNCHRONIZE = "Synchronize"  # a wait of any length is what it is for
+COPY, UNWAITED = r"Mem(?:cpy|set)", "Async"
+QUEUES = rf"Launch|{COPY}|Event|StreamWait"  # what such calls do needs no library
+GRAPH = "Graph"  # its launch takes as long as it is large, and a copy that is no asynchronous one as long as the device
+
+
+def find_long_calls(trace: Trace, calls: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the calls that use something for the first time, and those that are blocked; `calls` are sorted by start.
+
+    Allocations that are no first use stay allocations.
+    """
+    loads, long = rows_named(calls, trace.names, LOAD), _find_long(trace, calls)
+    if loads.is_empty() and long.is_empty():
+        return loads, loads
+    launches = _find_launches(trace, calls)
+    first, memory = _are_first(trace, launches, long), _are(long, trace, ALLOCATOR)
+    first_uses = pl.concat([long.filter(first).select(calls.columns), _before_new(loads, launches)])
+    return first_uses, long.filter(~first & ~memory).select(calls.columns)
+
+
+def _find_long(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
+    """Return the calls far longer than usual with their `length` and their `number` among those of their name."""
+    length, number = pl.col("end_ns") - pl.col("start_ns"), pl.int_range(pl.len())
+    measured = calls.with_columns(length=length, number=number.over("name_id"))
+    later = pl.col("length").filter(pl.col("number") >= FIRST_CALLS).median().over("name_id").fill_null(0)
+    usual = pl.min_horizontal(later, pl.col("length").median().over("name_id"))
+    far = (pl.col("length") >= LONG_NS) & (pl.col("length") >= FAR * pl.col("usual"))
+    long = measured.with_columns(usual=usual).filter(far)
+    takes = _are(long, trace, GRAPH) | (_are(long, trace, COPY) & ~_are(long, trace, UNWAITED))
+    return long.filter(~_are(long, trace, f"{SYNCHRONIZE}|{BUILD}") & ~(takes & (long["usual"] == 0)))
+
+
+def _find_launches(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
+    """Return the launches of kernels, and whether each is the `new` one: the recording's first of that kernel."""
+    kernels = trace.device_events.filter((pl.col("activity") == "kernel") & pl.col("correlation").is_not_null())
+    new = kernels.group_by("name_id").agg(pl.col("correlation").sort_by("start_ns").first())["correlation"]
+    launches = calls.filter(pl.col("correlation").is_in(kernels["correlation"].implode()))
+    return launches.with_columns(new=pl.col("correlation").is_in(new.implode()))
+
+
+def _before_new(loads: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
+    """Return the calls that load code for a kernel that is launched next, and for the first time."""
+    following = np.searchsorted(launches["start_ns"].to_numpy(), loads["start_ns"].to_numpy())
+    new = np.append(launches["new"].to_numpy(), False)
+    return loads.filter(pl.Series(new[following], dtype=pl.Boolean))
+
+
+def _are_first(trace: Trace, launches: pl.DataFrame, long: pl.DataFrame) -> pl.Series:
+    """Return which of the long calls use something for the first time."""
+    early, memory = long["number"] < FIRST_CALLS, _are(long, trace, ALLOCATOR)
+    starts_library = memory & early & (long["length"] >= LIBRARY_NS)
+    others = early & ~_are(long, trace, f"{ALLOCATOR}|{QUEUES}")
+    before = ~memory & (long["start_ns"] < _first_work(trace)).fill_null(value=False)
+    return starts_library | others | before | _load_code(launches, long)
+
+
+def _load_code(launches: pl.DataFrame, long: pl.DataFrame) -> pl.Series:
+    """Return which of the long calls launch a kernel for the first time, where its code is loaded at that time.
+
+    In a program that runs for a while first launches of a recording are as short as all others.
+    """
+    length = pl.col("end_ns") - pl.col("start_ns")
+    new, old = launches.select(n=length.filter("new").median(), o=length.filter(~pl.col("new")).median()).row(0)
+    cold = old is None or (new or 0) >= COLD * old
+    first = launches.filter("new")["correlation"].implode()
+    return long.select((pl.col("correlation").is_in(first) & cold).fill_null(value=False)).to_series()
+
+
+def _are(rows: pl.DataFrame, trace: Trace, pattern: str) -> pl.Series:
+    """Return which rows have a name with `pattern`."""
+    return trace.names.gather(rows["name_id"]).str.contains(pattern).fill_null(value=False)
+
+
+def _first_work(trace: Trace) -> int:
+    """Return when the first work on any device begins."""
+    first = trace.device_events.filter(pl.col("activity").is_in(WORK))["start_ns"].min()
+    return 0 if first is None else first  # type: ignore[return-value]
