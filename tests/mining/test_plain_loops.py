@@ -25,12 +25,13 @@ def mine(
     *,
     durations: Sequence[float] | None = None,
     gaps: Sequence[float] | None = None,
-    **marks: npt.NDArray[np.bool_],
+    copies: npt.NDArray[np.bool_] | None = None,
+    syncs: npt.NDArray[np.bool_] | None = None,
 ) -> MiningResult:
     """Mine kernels of ten units each, if nothing else is said, one unit after the other."""
     times = [10.0] * len(symbols) if durations is None else durations
     pauses = [1.0] * len(symbols) if gaps is None else gaps
-    return find_loops(symbols, Evidence(durations=np.array(times), gaps=np.array(pauses), **marks))
+    return find_loops(symbols, Evidence(np.array(pauses), durations=np.array(times), copies=copies, syncs=syncs))
 
 
 def every(size: int, period: int, first: int = 0) -> npt.NDArray[np.bool_]:
