@@ -7,7 +7,7 @@ is unknown.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -57,6 +57,7 @@ class Gaps:
     unknown: Spans
     held: tuple[Spans, Spans] = (NOTHING, NOTHING)  # when kernels, and when copies, wait for what other processes use
     held_back: Spans = NOTHING  # the parts of `unknown` in which queued work waits for nothing that the trace shows
+    filled: Int64s = field(default_factory=lambda: np.empty(0, np.int64))  # launches that find a filled queue
 
 
 NO_GAPS = Gaps(NOTHING, NOTHING, NOTHING, NOTHING)

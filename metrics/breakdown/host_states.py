@@ -40,8 +40,7 @@ HELD_NS = 100_000  # an asynchronous copy returns after 5 to 20 µs; a longer on
 class HostStates:
     """Spans in which the launching threads do something other than launch, and when their calls begin (sorted).
 
-    `waiting` is inside calls that wait for the device; `sync` adds the short pause between a wait and the next call,
-    when the host begins again and the device has nothing queued. `other` holds pauses of more than `PAUSE_NS` and the
+    `waiting` is inside calls that wait for the device. `other` holds pauses of more than `PAUSE_NS` and the
     building of code and graphs. `without` is the time before the threads' first call and after the last. `first_use`
     and `blocked` are inside calls that take far longer than others of their name (`long_calls`). `recorder` is the
     profiler's work. `threads` lists the launching threads.
@@ -51,7 +50,6 @@ class HostStates:
     input: Spans
     allocator: Spans
     waiting: Spans
-    sync: Spans
     other: Spans
     without: Spans
     first_use: Spans
@@ -80,14 +78,12 @@ def read_states(trace: Trace, launches: pl.DataFrame, operators: Spans | None = 
     first_uses, blocked = find_long_calls(trace, calls)
     waiting, launched = _spans_of(waits), launches.sort("launch_ns")
     seen = _spans_of(calls) if operators is None else operators
-    after_wait, long = _split_pauses(seen, waiting)
     return HostStates(
         threads=threads,
         input=_input_spans(trace, threads, launches),
         allocator=_spans_of(allocations),
         waiting=waiting,
-        sync=union(*joined(waiting, after_wait)),
-        other=union(*joined(_spans_of(builds), long)),
+        other=union(*joined(_spans_of(builds), _long_pauses(seen))),
         without=_time_without(seen),
         first_use=_spans_of(first_uses),
         blocked=_spans_of(blocked),
@@ -111,10 +107,19 @@ def on_threads(rows: pl.DataFrame, threads: pl.DataFrame) -> pl.DataFrame:
 
 
 def _find_waits(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
-    """Return the calls in which the host waits for the device, including asynchronous copies that took too long."""
+    """Return the calls in which the host waits for the device.
+
+    Asynchronous copies are among them that took too long, or returned only after the copy was done.
+    """
     rows = rows_named(calls, trace.names, WAIT)
     returning = trace.names.gather(rows["name_id"]).str.contains(UNWAITED, literal=True).fill_null(value=False)
-    return rows.filter(~returning | (pl.col("end_ns") - pl.col("start_ns") > HELD_NS))
+    copies = trace.device_events.filter(pl.col("activity") == "memcpy")
+    done = copies.group_by("correlation").agg(done_ns=pl.col("end_ns").max())
+    known = rows.join(done, on="correlation", how="left", maintain_order="left")
+    held = (known["end_ns"] - known["start_ns"] > HELD_NS) | (known["end_ns"] >= known["done_ns"]).fill_null(
+        value=False
+    )
+    return rows.filter(~returning | held)
 
 
 def _spans_of(rows: pl.DataFrame) -> Spans:
@@ -127,12 +132,11 @@ def joined(*several: Spans) -> tuple[Int64s, Int64s]:
     return np.concatenate([s.starts for s in several]), np.concatenate([s.ends for s in several])
 
 
-def _split_pauses(calls: Spans, waiting: Spans) -> tuple[Spans, Spans]:
-    """Return the short pauses that follow a wait, and the long ones."""
+def _long_pauses(calls: Spans) -> Spans:
+    """Return the pauses between calls that are too long for launching."""
     starts, ends = calls.ends[:-1], calls.starts[1:]
     long = ends - starts > PAUSE_NS
-    after_wait = np.isin(starts, waiting.ends) & ~long
-    return Spans(starts[after_wait], ends[after_wait]), Spans(starts[long], ends[long])
+    return Spans(starts[long], ends[long])
 
 
 def _time_without(calls: Spans) -> Spans:

@@ -11,6 +11,7 @@ import polars as pl
 
 from deepprof.collectors.reprs import in_milliseconds, one_line
 from deepprof.collectors.trace import Trace
+from deepprof.metrics.breakdown.after_waits import due_to_waits, find_filled
 from deepprof.metrics.breakdown.gaps import NO_GAPS, Gaps, find_gaps, find_held, judge_gaps
 from deepprof.metrics.breakdown.host_states import HostStates, joined, read_states
 from deepprof.metrics.breakdown.long_calls import LONG_NS
@@ -18,7 +19,7 @@ from deepprof.metrics.breakdown.parts import BUSY_PARTS, COPY_PARTS, PART_NAMES
 from deepprof.metrics.names import with_names
 from deepprof.metrics.operators import is_stand_in
 from deepprof.metrics.sharing.work import WORK, OtherWork
-from deepprof.metrics.spans import NOTHING, Painted, Spans, intersect, paint, union
+from deepprof.metrics.spans import NOTHING, Painted, Spans, covered, intersect, paint, union
 from deepprof.metrics.streams import is_collective
 from deepprof.plurals import counted
 
@@ -115,7 +116,9 @@ def lay_out(trace: Trace, device: int, launches: pl.DataFrame, others: OtherWork
     calls = _feeding_calls(linked)
     host = read_states(trace, calls) if calls.height else None
     found = find_gaps(linked)
-    gaps = judge_gaps(trace, device, found)
+    queued = linked.filter(pl.col("launch_ns").is_not_null())
+    filled = find_filled(queued["launch_ns"].to_numpy(), queued["start_ns"].to_numpy())
+    gaps = replace(judge_gaps(trace, device, found), filled=filled)
     if others is not None:
         gaps = replace(gaps, held=find_held(linked, found, others))
     return _paint_parts(device, _extent(work), _busy_layers(linked), gaps, host)
@@ -174,6 +177,7 @@ def _paint_parts(
 
     `bounds` are the begin and the end of the device's span.
     """
+    worked = union(*joined(*busy))
     layers: list[tuple[str, Spans]] = [*zip(BUSY_PARTS, busy, strict=True)]
     held_kernels, held_copies = gaps.held if host is not None else NO_GAPS.held
     layers += [
@@ -184,7 +188,7 @@ def _paint_parts(
         ("idle_startup_ns", NOTHING if host is None else _submitted_late(gaps.unknown, host.waiting)),
         ("idle_unknown_ns", gaps.unknown),
         ("idle_first_use_ns", NOTHING if host is None else host.first_use),
-        ("idle_blocked_ns", NOTHING if host is None else _blocked_while_idle(host.blocked, bounds, busy)),
+        ("idle_blocked_ns", NOTHING if host is None else _blocked_while_idle(host.blocked, _idle_in(bounds, worked))),
         ("idle_launch_ns", gaps.launching),
     ]
     if host is not None:
@@ -192,7 +196,7 @@ def _paint_parts(
             ("idle_unknown_ns", host.recorder),
             ("idle_input_ns", host.input),
             ("idle_allocator_ns", host.allocator),
-            ("idle_sync_ns", host.sync),
+            ("idle_sync_ns", host.waiting),
             ("idle_host_ns", host.other),
             ("idle_host_ns", host.without),
         ]
@@ -200,22 +204,36 @@ def _paint_parts(
     layers.append((rest, union(*np.array(bounds, np.int64)[:, None])))
     numbers = np.array([PART_NAMES.index(name) for name, _ in layers], np.int16)
     painted = _clip(paint([spans for _, spans in layers]), *bounds)
-    return Timeline(device, painted.bounds, numbers[painted.colours], host, gaps.held, gaps.held_back)
+    timeline = Timeline(device, painted.bounds, numbers[painted.colours], host, gaps.held, gaps.held_back)
+    return timeline if host is None else _blame_waits(timeline, host.waiting, worked, gaps.filled)
 
 
-def _blocked_while_idle(calls: Spans, bounds: tuple[int, int], busy: Sequence[Spans]) -> Spans:
+def _blocked_while_idle(calls: Spans, idle: Spans) -> Spans:
     """Return the time in which the device is idle for long within one of the calls.
 
     A call may take long because it waits for the device, as for room in its queue: then hardly any idle time is in it.
     """
-    if not calls.total_ns:
-        return NOTHING
-    worked = union(*joined(*busy))
-    edges = np.array(bounds, np.int64)
-    idle = union(np.append(edges[:1], worked.ends), np.append(worked.starts, edges[1:]))
     inside = intersect(calls, idle)
     long = inside.ends - inside.starts >= LONG_NS
     return Spans(inside.starts[long], inside.ends[long])
+
+
+def _idle_in(bounds: tuple[int, int], busy: Spans) -> Spans:
+    """Return when nothing runs."""
+    edges = np.array(bounds, np.int64)
+    return union(np.append(edges[:1], busy.ends), np.append(busy.starts, edges[1:]))
+
+
+def _blame_waits(timeline: Timeline, waiting: Spans, busy: Spans, filled: Int64s) -> Timeline:
+    """Return the timeline in which late launches that are due to waits are waiting."""
+    due = due_to_waits(timeline.spans(["idle_launch_ns"]), waiting, busy, filled)
+    if not due.total_ns:
+        return timeline
+    bounds = np.unique(np.concatenate([timeline.bounds, due.starts, due.ends]))
+    parts = timeline.parts[np.searchsorted(timeline.bounds, bounds[:-1], side="right") - 1]
+    inside = covered(due, bounds[:-1], bounds[1:]) > 0
+    blamed = np.where(inside, np.int16(PART_NAMES.index("idle_sync_ns")), parts)
+    return replace(timeline, bounds=bounds, parts=blamed)
 
 
 def _submitted_late(unknown: Spans, waiting: Spans) -> Spans:

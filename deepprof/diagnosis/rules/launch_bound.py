@@ -9,13 +9,13 @@ from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.frameworks import advise
 from deepprof.diagnosis.judgement import FindingTexts, SeverityLimits
 from deepprof.diagnosis.rule import rule
-from deepprof.diagnosis.rules.sync_bound import LAUNCH, SYNC, blamed_on_waits
 from deepprof.metrics.breakdown.costs import mean_of, spans_of_parts, threads_of
 from deepprof.metrics.breakdown.program_places import find_place
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.operators import is_stand_in
 from deepprof.plurals import counted
 
+LAUNCH = ("idle_launch_ns",)
 LIMITS = SeverityLimits(warning=0.15, critical=0.5)
 
 LAUNCH_LESS = (
@@ -39,7 +39,7 @@ LAUNCH_LESS_IN = {
 def launch_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
     """Yield `launch-bound` when the host launches too slowly to keep the device busy, though it does not wait."""
     claim = launch_bound.claim(loop)
-    if claim is None or is_stand_in(trace) or (mean_of(loop, "waits") >= 1 and blamed_on_waits(loop) != SYNC):
+    if claim is None or is_stand_in(trace):
         return
     launches = mean_of(loop, "launches")
     each = claim.cost.mean_ns / max(1.0, launches)

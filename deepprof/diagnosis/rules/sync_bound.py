@@ -1,14 +1,13 @@
 """The device's queue runs empty because the host launches only after it has waited for the device, again and again.
 
 A host that launches too slowly (`launch_bound`) leaves the queue empty, too. They differ in whether the host had time
-to spare. A host that waits for the device could have launched ahead instead, so the waits are the cause; a host that
-never waits is too slow.
+to spare. A host that waits for the device could have launched ahead instead, for as long as it waited; what is late
+beyond that is too slow (`metrics.breakdown.after_waits`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import polars as pl
 
@@ -23,9 +22,8 @@ from deepprof.metrics.breakdown.program_places import find_calls, find_place
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.spans import Spans, intersect
 
-SYNC, LAUNCH = ("idle_sync_ns",), ("idle_launch_ns",)
+SYNC = ("idle_sync_ns",)
 LIMITS = SeverityLimits(warning=0.1, critical=0.3)
-EXCUSED = 0.5  # share of the idle time that the waits must last to be its cause
 
 WAIT_LESS = (
     "Read values back less often: keep sums on the device and fetch them every so many iterations; copy "
@@ -44,22 +42,12 @@ WAIT_LESS_IN = {
 }
 
 
-def blamed_on_waits(loop: Loop) -> tuple[str, ...]:
-    """Return the parts of the time that the host's waits cause.
-
-    Late launches are among them where the waits are long enough for the host to have launched ahead instead.
-    """
-    starved = mean_of(loop, *SYNC, *LAUNCH)
-    return (*SYNC, *LAUNCH) if mean_of(loop, "waiting_ns") >= EXCUSED * starved else SYNC
-
-
 @rule("sync-bound", parts=SYNC, limits=LIMITS, explains={"launch-bound", "host-bound"}, delays_rank=True)
 def sync_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
     """Yield `sync-bound` when the host's waits, and not its speed, leave the device without work."""
-    claim, waits = sync_bound.claim(loop, blamed_on_waits(loop)), mean_of(loop, "waits")
+    claim, waits = sync_bound.claim(loop), mean_of(loop, "waits")
     if claim is None or waits < 1:
         return
-    claim = replace(claim, headroom_ns=min(claim.cost.mean_ns, mean_of(loop, "waiting_ns")))
     host = loop.timeline.host if loop.timeline else None
     waiting = intersect(host.waiting, windows_of(loop)) if host else None
     place = _place_of_waits(trace, waiting, threads_of(loop)) if waiting else {}

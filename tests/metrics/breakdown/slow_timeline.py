@@ -15,10 +15,11 @@ from unittest.mock import patch
 
 from deepprof.collectors.trace import Trace
 
-STARTUP, HANDOFF, LATENCY, MOST_LATENCY, PAUSE, HELD, FEW, GRAPH = 4, 7, 3, 6, 9, 5, 1, 30
+STARTUP, HANDOFF, LATENCY, MOST_LATENCY, PAUSE, HELD, FEW, GRAPH, FILLED = 4, 7, 3, 6, 9, 5, 1, 30, 8
 SMALL_LIMITS = {
     "gaps": {"STARTUP_NS": STARTUP, "HANDOFF_NS": HANDOFF, "LATENCY_NS": LATENCY, "MOST_LATENCY_NS": MOST_LATENCY},
     "host_states": {"PAUSE_NS": PAUSE, "HELD_NS": HELD, "MAX_LOADER_KERNELS": FEW},
+    "after_waits": {"FILLED_NS": FILLED},
     "timeline": {"WHOLE_GRAPH": GRAPH},
 }
 COPIES = {"HtoD": "exposed_htod_ns", "DtoH": "exposed_dtoh_ns", "DtoD": "exposed_dtod_ns", "PtoP": "exposed_ptop_ns"}
@@ -83,6 +84,24 @@ class Slow:
         collective = row["activity"] == "kernel" and self.name(row).startswith("nccl")
         return "exposed_communication_ns" if collective else "compute_ns"
 
+    def parts(self) -> dict[int, str]:
+        """Return whose every nanosecond is, after late launches were put down to the waits that cause them."""
+        found = {t: self.part(t) for t in range(self.first, self.last)}
+        launches = [(r, call) for r in self.events if (call := self.launch(r))]
+        filled = [call["start_ns"] for r, call in launches if r["start_ns"] - call["start_ns"] > FILLED]
+        late = {t for t, name in found.items() if name == "idle_launch_ns"}
+        due = late & self.host.waiting
+        lead = 0
+        for t in range(min(self.host.waiting, default=self.last), self.last):
+            if t in self.host.waiting:
+                lead += found.get(t) in ORDER
+            elif t in filled:
+                lead = 0
+            if t not in self.host.waiting and t in late and lead:
+                due.add(t)
+                lead -= 1
+        return found | dict.fromkeys(due if self.host.known else (), "idle_sync_ns")
+
     def part(self, t: int) -> str:
         """Return whose the nanosecond from `t` is."""
         running = {self.busy_part(r) for r in self.events if r["start_ns"] <= t < r["end_ns"]}
@@ -129,8 +148,9 @@ class Slow:
     def totals(self, start: int, end: int) -> dict[str, int]:
         """Return the time of each part that occurs in [start, end)."""
         found: dict[str, int] = {}
+        parts = self.parts()
         for t in range(max(start, self.first), min(end, self.last)):
-            name = self.part(t)
+            name = parts[t]
             found[name] = found.get(name, 0) + 1
         return found
 
@@ -155,7 +175,13 @@ class Threads:
         begun = [(call["start_ns"], GRAPH if r["activity"] == "graph" else 1) for r, call in calls if call]
         rows = slow.trace.host_events.rows(named=True)
         own = [r for r in rows if r["category"] == "runtime" and (r["process"], r["thread"]) in threads]
-        waits = [r for r in own if self.is_wait(slow.name(r), r["end_ns"] - r["start_ns"])]
+        done = {r["correlation"]: r["end_ns"] for r in slow.trace.device_events.rows(named=True) if is_copy(r)}
+        waits = [
+            r
+            for r in own
+            if self.is_wait(slow.name(r), r["end_ns"] - r["start_ns"])
+            or ("Memcpy" in slow.name(r) and r["end_ns"] >= done.get(r["correlation"], r["end_ns"] + 1))
+        ]
         loads = [
             r
             for r in slow.trace.annotations.rows(named=True)
@@ -196,9 +222,12 @@ class Threads:
                 return name
         pause = self.pause(t)
         long = pause is not None and pause[1] - pause[0] > PAUSE
-        if pause is not None and not long and pause[0] - 1 in self.waiting:
-            return "idle_sync_ns"
         return "idle_host_ns" if long or t in self.builds or self.is_away(t) else "idle_launch_ns"
+
+
+def is_copy(row: Row) -> bool:
+    """Return whether a row is a copy that a call asked for."""
+    return row["activity"] == "memcpy" and row["correlation"] is not None
 
 
 def moments(rows: Any) -> set[int]:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.breakdown.host_states import HostStates, launches_within, read_states
 from deepprof.metrics.spans import Spans
-from tests.tables import Row, event, launch, make_trace, span
+from tests.tables import Row, copy, event, launch, make_trace, span
 
 MS = 1_000_000
 US = 1_000
@@ -43,7 +43,7 @@ def python(name: int, start: int, end: int, category: str = "python") -> Row:
 
 def test_nothing_is_nothing() -> None:
     found = state([], [], launched=launches())
-    assert all(pairs(spans) == [] for spans in (found.input, found.waiting, found.sync, found.allocator, found.other))
+    assert all(pairs(spans) == [] for spans in (found.input, found.waiting, found.allocator, found.other))
     assert all(len(times) == 0 for times in (found.launches_ns, found.waits_ns, found.allocations_ns, found.builds_ns))
 
 
@@ -112,18 +112,18 @@ def test_code_and_graphs_are_built_by_the_host(name: str) -> None:
     assert (pairs(found.other), found.builds_ns.tolist()) == ([(5, 50)], [5])
 
 
-def test_after_a_wait_the_host_begins_again() -> None:
-    calls = [launch(1, 0, 40, 0), launch(2, 90, 95, 1), launch(3, 120, 125, 1)]
-    found = state(["cudaStreamSynchronize", "cudaLaunchKernel"], calls)
-    assert pairs(found.sync) == [(0, 90)]
-    assert pairs(found.waiting) == [(0, 40)]
+@pytest.mark.parametrize(("done", "waits"), [(30, True), (41, False)])
+def test_a_short_copy_waits_where_it_returns_after_the_copy_is_done(done: int, waits: bool) -> None:
+    device = [copy(20, done, 0, correlation=2)]
+    found = read_states(make_trace(device, [launch(2, 0, 40)], names=["cudaMemcpyAsync"]), launches(0))
+    assert pairs(found.waiting) == ([(0, 40)] if waits else [])
 
 
 def test_a_long_pause_is_other_work_and_no_part_of_the_wait() -> None:
     calls = [launch(1, 0, 40, 0), launch(2, 41 + MS, 42 + MS, 1), launch(3, 42 + 2 * MS, 43 + 2 * MS, 1)]
     found = state(["cudaStreamSynchronize", "cudaLaunchKernel"], calls)
     assert pairs(found.other) == [(40, 41 + MS)]  # the second pause is a millisecond and no longer
-    assert pairs(found.sync) == [(0, 40)]
+    assert pairs(found.waiting) == [(0, 40)]
 
 
 def test_forward_and_backward_threads_are_looked_at_together() -> None:
