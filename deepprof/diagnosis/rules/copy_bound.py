@@ -62,7 +62,7 @@ def _describe(claim: CostClaim, copies: pl.DataFrame, trace: Trace) -> Finding:
     cost, intervals = claim.cost, intervals_of(claim.loop)
     taken, nbytes = int((copies["end_ns"] - copies["start_ns"]).sum()), int(copies["nbytes"].sum() or 0)
     per_second = nbytes / max(1, taken) * 1e9
-    pageable, pinned = (bool(copies["name"].str.contains(f"(?i){kind}").any()) for kind in ("pageable", "pinned"))
+    pageable, pinned = (_is_mostly(copies, kind) for kind in ("pageable", "pinned"))
     way = WAYS.get(_main_direction(copies), "between host and device")
     size = f": {format_nbytes(nbytes / cost.iterations)} at {format_nbytes(per_second)}/s" if nbytes else ""
     texts = FindingTexts(
@@ -81,6 +81,14 @@ def _describe(claim: CostClaim, copies: pl.DataFrame, trace: Trace) -> Finding:
         "avg_overlap_ratio": round(intervals.overlap_ratio, 4) if intervals else None,  # the paper's
     }
     return claim.conclude(texts, evidence)
+
+
+def _is_mostly(copies: pl.DataFrame, kind: str) -> bool:
+    """Return whether most of what is copied is from or to a kind of memory, by bytes, or by time without sizes."""
+    sized = bool(copies["nbytes"].sum())
+    weight = copies["nbytes"].fill_null(0) if sized else copies["end_ns"] - copies["start_ns"]
+    of_kind = weight.filter(copies["name"].str.contains(f"(?i){kind}").fill_null(value=False)).sum()
+    return 2 * int(of_kind) > int(weight.sum())
 
 
 def _main_direction(copies: pl.DataFrame) -> str:

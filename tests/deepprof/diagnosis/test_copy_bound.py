@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import polars as pl
 import pytest
 
-from deepprof.diagnosis.rules.copy_bound import copy_bound
+from deepprof.diagnosis.rules.copy_bound import _is_mostly, copy_bound
 from deepprof.diagnosis.rules.device_copies import device_copies
 from tests.deepprof.diagnosis.loops import Job, Work, compute
 
@@ -82,3 +83,15 @@ def test_copies_of_unknown_size_have_no_speed() -> None:
     (found,) = Job(100_000, [AHEAD, copied("HtoD", 60_000, 80_000, None)]).found(copy_bound)
     assert found.evidence["bytes_per_second"] == 0
     assert "GB/s" not in found.summary
+
+
+def test_a_few_small_copies_from_pageable_memory_are_no_pageable_copying() -> None:
+    kinds = [("Pinned", 50_000_000)] * 3 + [("Pageable", 3_000)] * 4
+    names = [f"Memcpy HtoD ({kind} -> Device)" for kind, _ in kinds]
+    columns = {"name": names, "nbytes": [nbytes for _, nbytes in kinds], "start_ns": 0, "end_ns": 10}
+    copies = pl.DataFrame(columns)
+    assert [_is_mostly(copies, kind) for kind in ("pageable", "pinned")] == [False, True]
+    small = copies.filter(pl.col("nbytes") < 4_000)
+    assert [_is_mostly(small, kind) for kind in ("pageable", "pinned")] == [True, False]
+    unsized = copies.with_columns(nbytes=pl.lit(None, pl.Int64))
+    assert _is_mostly(unsized, "pageable")
