@@ -32,7 +32,7 @@ from deepprof.analysis.tables import (
 )
 from deepprof.collectors.reprs import one_line, shorten_path
 from deepprof.collectors.trace import Accounting, Trace, empty_table
-from deepprof.diagnosis.answer import Answer, find_answer
+from deepprof.diagnosis.answer import RecordingAnswer, find_answer
 from deepprof.diagnosis.coverage import UnnamedPart, find_unnamed
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.unexamined import explain_missing_lines, find_unexamined
@@ -188,7 +188,7 @@ class Analysis:
         return next((finding for finding in told if finding.rule != "capture-incomplete"), None)
 
     @cached_property
-    def answer(self) -> Answer:
+    def answer(self) -> RecordingAnswer:
         """What the recording is, what takes most of its time, and the largest loss that can be avoided."""
         return find_answer(self)
 

@@ -38,7 +38,7 @@ STALLS = "slow-iterations"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Answer:
+class RecordingAnswer:
     """The answer to what was recorded and what to do.
 
     `whole_ns` is the mean usual iteration, the marked step or the recorded time of all devices; `parts` are the shares
@@ -63,12 +63,12 @@ class Answer:
         return None if self.loop is None else self.loop.confidence
 
 
-def find_answer(analysis: Analysis) -> Answer:
+def find_answer(analysis: Analysis) -> RecordingAnswer:
     """Return the answer of an analysis."""
-    loop, loss = choose_loop(analysis), find_loss(analysis)
+    loop, loss = choose_loop(analysis), _find_loss(analysis)
     kind, parts = _measure_without_loop(analysis) if loop is None else _measure_loop(loop)
     shares = _share(parts)
-    return Answer(
+    return RecordingAnswer(
         kind=kind,
         whole_ns=(sum(parts.values()) or analysis.summary.span_ns) if loop is None else find_mean(loop) or 0.0,
         parts=shares,
@@ -79,7 +79,7 @@ def find_answer(analysis: Analysis) -> Answer:
     )
 
 
-def find_loss(analysis: Analysis) -> Finding | None:
+def _find_loss(analysis: Analysis) -> Finding | None:
     """Return the finding on the largest avoidable loss: the headline, or a remark that states more.
 
     A single stall, which may be chance, is a remark, and so are the losses of a recording without iterations: it is not
@@ -181,11 +181,11 @@ def _repeats_few(stretch: WorkWithoutLoop) -> bool:
 def choose_loop(analysis: Analysis) -> Loop | None:
     """Return the loop that the headline is about, or else the one that takes most of the time."""
     headline = analysis.headline
-    about = find_meant(headline, analysis.loops) if headline is not None and headline.stream is not None else []
+    about = _find_meant(headline, analysis.loops) if headline is not None and headline.stream is not None else []
     return max(about or analysis.loops, key=_time_of, default=None)
 
 
-def find_meant(finding: Finding, loops: Iterable[Loop]) -> list[Loop]:
+def _find_meant(finding: Finding, loops: Iterable[Loop]) -> list[Loop]:
     """Return the loops that a finding may be about: of several on one stream, those with its mean iteration time."""
     wanted, spoken = (finding.rank, finding.device, finding.stream), finding.evidence.get("iteration_ns")
     there = [loop for loop in loops if matches(wanted, (loop.rank, loop.device, loop.stream))]
@@ -211,5 +211,5 @@ def find_mean(loop: Loop) -> float | None:
 
 def find_time(finding: Finding, analysis: Analysis) -> float | None:
     """Return the mean time of the loop, or the time of the step, that a finding is about; None where several fit."""
-    meant = find_meant(finding, analysis.loops or analysis.steps)
+    meant = _find_meant(finding, analysis.loops or analysis.steps)
     return find_mean(meant[0]) if len(meant) == 1 else None

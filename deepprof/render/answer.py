@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from deepprof.analysis import Analysis, Loop
-    from deepprof.diagnosis.answer import Answer, Group
+    from deepprof.diagnosis.answer import Group, RecordingAnswer
     from deepprof.diagnosis.finding import Finding
     from deepprof.render.page import TextPage
     from deepprof.render.wording import Wording
@@ -65,7 +65,7 @@ def describe_answer(analysis: Analysis) -> Iterator[str]:
         yield sure
 
 
-def _describe_recorded(answer: Answer, analysis: Analysis) -> str:
+def _describe_recorded(answer: RecordingAnswer, analysis: Analysis) -> str:
     """Return what was recorded, the largest parts of its time, and what a busy device computes."""
     words = wording_of(analysis)
     if answer.kind == "no work":
@@ -78,13 +78,13 @@ def _describe_recorded(answer: Answer, analysis: Analysis) -> str:
     )
 
 
-def _list_large(answer: Answer) -> list[Group]:
+def _list_large(answer: RecordingAnswer) -> list[Group]:
     """Return what the device does most of the time, one or two groups."""
     groups = list(answer.groups)[:2]
     return [group for group in groups if group == groups[0] or answer.groups[group] >= LARGE]
 
 
-def _write_share(group: Group, answer: Answer, words: Wording, of: str) -> str:
+def _write_share(group: Group, answer: RecordingAnswer, words: Wording, of: str) -> str:
     """Return what the device does, its share `of` what, and what most of it is for."""
     inside = [part for part in answer.parts if find_group(part) == group and part in words.reasons]
     large = [part for part in inside if answer.parts[part] >= MINOR][:2] or inside[:1]
@@ -97,7 +97,7 @@ def _write_share(group: Group, answer: Answer, words: Wording, of: str) -> str:
     return f"{words.groups[group]} {share} ({reasons})"
 
 
-def _describe_kind(answer: Answer) -> str:
+def _describe_kind(answer: RecordingAnswer) -> str:
     """Return what was recorded, and how long an iteration or all of it takes."""
     loop = answer.loop
     if loop is None:
@@ -115,14 +115,14 @@ def _describe_time(loop: Loop) -> str:
     return format_duration(median) + spread
 
 
-def _describe_coverage(answer: Answer) -> Iterator[str]:
+def _describe_coverage(answer: RecordingAnswer) -> Iterator[str]:
     """Yield a sentence on the share of the recording that the iterations are, where they are not nearly all of it."""
     loop = answer.loop
     if loop is not None and loop.coverage_ratio < WHOLE:
         yield f"The iterations are {format_ratio(loop.coverage_ratio)} of the recording's busy time."
 
 
-def _describe_stall(answer: Answer) -> Iterator[str]:
+def _describe_stall(answer: RecordingAnswer) -> Iterator[str]:
     """Yield a sentence on the iterations that take several times as long as the others."""
     loop = answer.loop
     if loop is None or loop.stalls.is_empty():
@@ -153,7 +153,7 @@ def _describe_work(analysis: Analysis, loss: Finding | None) -> Iterator[str]:
         yield f"{titles[:1].upper()}{titles[1:]}."
 
 
-def _describe_loss(answer: Answer, analysis: Analysis) -> str:
+def _describe_loss(answer: RecordingAnswer, analysis: Analysis) -> str:
     """Return the largest avoidable loss and what to do, or that there is none."""
     loss = answer.loss
     if loss is None:
@@ -163,7 +163,7 @@ def _describe_loss(answer: Answer, analysis: Analysis) -> str:
     return f"The largest avoidable loss: {what}. What to do: {SENTENCE.split(loss.advice)[0]}"
 
 
-def _describe_cost(answer: Answer) -> str:
+def _describe_cost(answer: RecordingAnswer) -> str:
     """Return what the loss costs and its share of the time that the answer is about."""
     loss, share = answer.loss, answer.loss_ratio
     cost = None if loss is None else loss.headroom_ns_per_iteration
@@ -200,7 +200,7 @@ def _describe_masked(analysis: Analysis) -> str:
     )
 
 
-def _describe_none(answer: Answer, analysis: Analysis) -> str:
+def _describe_none(answer: RecordingAnswer, analysis: Analysis) -> str:
     """Return the line where no loss is named: the cause is not known, or all losses are small."""
     if analysis.unnamed:
         words, part = wording_of(analysis), analysis.unnamed[0]
@@ -212,7 +212,7 @@ def _describe_none(answer: Answer, analysis: Analysis) -> str:
     return f"No loss is above its limit{': what is left to make faster is computing' * computes}."
 
 
-def _describe_certainty(answer: Answer, analysis: Analysis) -> str:
+def _describe_certainty(answer: RecordingAnswer, analysis: Analysis) -> str:
     """Return how sure the answer is, and what would make it surer."""
     known = []
     if answer.loop is not None:
@@ -224,7 +224,7 @@ def _describe_certainty(answer: Answer, analysis: Analysis) -> str:
     return " ".join(filter(None, [sure, f"To be surer, {more}." if more else ""]))
 
 
-def _advise_recording(answer: Answer, analysis: Analysis) -> str:
+def _advise_recording(answer: RecordingAnswer, analysis: Analysis) -> str:
     """Return what to record for a surer answer, empty where nothing is missing."""
     loop = answer.loop
     if loop is None:

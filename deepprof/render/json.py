@@ -185,7 +185,7 @@ class _UnnamedBlock(msgspec.Struct, frozen=True, kw_only=True):
     why: str
 
 
-class _HeadlineBlock(msgspec.Struct, frozen=True, kw_only=True):
+class _AnswerBlock(msgspec.Struct, frozen=True, kw_only=True):
     """What the first lines of the report say.
 
     `kind` is what was recorded, `part` what the device does most of the time, `part_share` its share; `cause` is the
@@ -209,7 +209,7 @@ class _ReportBlock(msgspec.Struct, frozen=True, kw_only=True):
     trace: _TraceBlock
     loops: list[_LoopBlock]
     no_loop_reason: str | None
-    headline: _HeadlineBlock
+    headline: _AnswerBlock
     work: list[WorkRow]
     top_work: list[TopWorkBlock]
     ranks: list[RankBlock]
@@ -248,11 +248,11 @@ def report(analysis: Analysis, *, limit: int | None = MAX_FINDINGS) -> _ReportBl
     )
 
 
-def _describe_headline(analysis: Analysis) -> _HeadlineBlock:
+def _describe_headline(analysis: Analysis) -> _AnswerBlock:
     """Return the answer."""
     answer = analysis.answer
     part, share = next(iter(answer.groups.items()), (None, None))
-    return _HeadlineBlock(
+    return _AnswerBlock(
         kind=answer.kind,
         part=part,
         part_share=_round_share(share),

@@ -332,7 +332,7 @@ def test_recordings_pass_through_an_analysis(block: list[Drawn], number: int) ->
 
 def test_every_kind_of_loss_that_is_drawn_has_a_rule_or_is_known_to_have_none() -> None:
     named = set(saying.CAUSES.values()) | {vocabulary.COPY_TO_HOST, vocabulary.UNKNOWN, vocabulary.NOTHING}
-    without = {vocabulary.LATE_SUBMISSION, vocabulary.BLOCKED_CALL, vocabulary.OTHER_THREAD}
+    without = {vocabulary.LATE_SUBMISSION, vocabulary.OTHER_THREAD}
     assert set(vocabulary.CAUSES) - named == without
 
 

@@ -39,7 +39,10 @@ def blocked_call(loop: Loop, trace: Trace) -> Iterator[Finding]:
     if claim is None:
         return
     spans = spans_of_parts(loop, PARTS)
-    call, longest = find_calls(trace, "", spans, threads_of(loop)) or {}, int((spans.ends - spans.starts).max(initial=0))
+    call, longest = (
+        find_calls(trace, "", spans, threads_of(loop)) or {},
+        int((spans.ends - spans.starts).max(initial=0)),
+    )
     name = call.get("call", "a call")
     texts = FindingTexts(
         title=f"The host is blocked in {name}",

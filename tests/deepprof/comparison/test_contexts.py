@@ -156,7 +156,7 @@ def test_what_varies_as_much_within_a_run_is_no_row(monkeypatch: pytest.MonkeyPa
     names = trace.names.to_list()
     slow = (pl.col("name_id") == names.index("index_kernel")).cum_sum() == 12
     late = trace.device_events.with_columns(
-        grown=pl.when(slow & (pl.col("name_id") == names.index("index_kernel"))).then(2_000_000).otherwise(0)
+        grown=pl.when(slow & (pl.col("name_id") == names.index("index_kernel"))).then(1_600_000).otherwise(0)
     )
     late = late.with_columns(shift=pl.col("grown").cum_sum())
     events = late.with_columns(

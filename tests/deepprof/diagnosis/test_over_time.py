@@ -15,8 +15,9 @@ from deepprof.diagnosis.rules.slow_iterations import slow_iterations
 from tests import manifest
 from tests.widening import first_of_each
 
-# 61 % of the iteration is idle without a cause; one iteration after warm-up; a rank that waits more and more.
-WARNED = {"hta-negqueue", "tl-jax08-attention", "tl-rocprof-json"}
+# 61 % of the iteration is idle without a cause, as 77 % are where only kernels were recorded; one iteration after
+# warm-up; a rank that waits more and more.
+WARNED = {"hta-negqueue", "rocprofv3-csv-llamacpp", "tl-jax08-attention", "tl-rocprof-json"}
 CHANGING = {
     "param-linear": {"slow-iterations"},  # 10 and 21 of 40 took more than twice the time of the others on the host
     "tl-rocprof-json": {"slow-iterations", "drift"},  # from 34 to 46 ms over 50, and six of 57 to 169 ms

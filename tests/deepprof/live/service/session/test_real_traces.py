@@ -19,6 +19,12 @@ from tests.widening import slow_unless
 # In one trace the online miner puts the first kernel of its iterations eleven kernels away from where the miner of
 # whole traces does, as it decides before it has seen the end. That is what a daemon settles once a rank has ended.
 DIFFERS = "cs336-zx-2_7B-clean/result_2_7B_clean.sqlite"
+# Loops of few kernels without inner ones, which the times of kernels show: the live miner has only their order.
+SHORT = (
+    "nvprof-csv-cg/conjugateGradient_trace.csv",
+    "nvprof-csv-stencil2d/traces_shoc_lev1stencil2d.csv",
+    "rocprofv3-csv-llamacpp/decode_kernel_trace.csv",
+)
 # Unlike the first of their format: of few kernels an iteration, and of a device alone with a loop.
 BESIDE = ["cs336-zx-2_7B-compile/result_2_7B_compile_ro.sqlite", "rocprofv3-csv-llamacpp/prefill_kernel_trace.csv"]
 WHOLE = [(100, 20), (8192, 20), (EVERYTHING, 20)]
@@ -62,5 +68,5 @@ def test_a_session_gives_the_iterations_of_the_analysis(traces: Path, records: i
         if not agrees_live(given, wanted):
             differ.add(file)
             assert given["start_ns"].to_list() != wanted["start_ns"].to_list(), f"{file}: other figures"
-    assert differ <= {DIFFERS}
+    assert differ <= {DIFFERS, *SHORT}
     assert looped >= looped_min
