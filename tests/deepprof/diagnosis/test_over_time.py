@@ -17,7 +17,7 @@ from tests.widening import first_of_each
 
 # 61 % of the iteration is idle without a cause, as 77 % are where only kernels were recorded; one iteration after
 # warm-up; a rank that waits more and more.
-WARNED = {"hta-negqueue", "rocprofv3-csv-llamacpp", "tl-jax08-attention", "tl-rocprof-json"}
+WARNED = {"hta-negqueue", "rocprofv3-csv-llamacpp/decode_kernel_trace.csv", "tl-jax08-attention", "tl-rocprof-json"}
 CHANGING = {
     "param-linear": {"slow-iterations"},  # 10 and 21 of 40 took more than twice the time of the others on the host
     "tl-rocprof-json": {"slow-iterations", "drift"},  # from 34 to 46 ms over 50, and six of 57 to 169 ms
@@ -38,6 +38,6 @@ def test_real_traces(traces: Path, row: dict[str, str]) -> None:
     if row["format"] in ("pyprof-csv", "nsys-rep (binary)"):  # refused
         return
     case, found = row["file"].split("/")[0], findings(manifest.path_of(row))
-    assert all(f.severity == "info" for f in found) == (case not in WARNED)
+    assert all(f.severity == "info" for f in found) == WARNED.isdisjoint({case, row["file"]})
     assert {f.rule for f in found} - {"capture-incomplete"} == CHANGING.get(case, set())
     assert sum(f.rule == "capture-incomplete" for f in found) <= 8  # one per loop
