@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from deepprof.analysis.result import Analysis, WorkWithoutLoop
 
 Group = Literal["computing", "communicating", "copying", "waiting"]
-Kind = Literal["training loop", "loop", "marked step", "start-up", "benchmark", "single pass", "recording", "no work"]
+Kind = Literal["training loop", "loop", "marked step", "start-up", "benchmark", "recording", "no work"]
 
 TRAINING = ("backward", "optimizer")  # stages, and the category of kernels, that only training has
 FIRST_USE = "idle_first_use_ns"

@@ -204,8 +204,10 @@ def _describe_none(answer: RecordingAnswer, analysis: Analysis) -> str:
     """Return the line where no loss is named: the cause is not known, or all losses are small."""
     if analysis.unnamed:
         words, part = wording_of(analysis), analysis.unnamed[0]
-        what = f"{words.groups[find_group(part.part)]} {format_ratio(part.share)} {words.reasons[part.part]}"
-        return f"The largest loss has no cause that is certain: {words.actor} {what}; {part.why}."
+        what = [words.groups[find_group(part.part)], format_ratio(part.share), words.reasons.get(part.part, "")]
+        return (
+            f"The largest loss has no cause that is certain: {words.actor} {' '.join(filter(None, what))}; {part.why}."
+        )
     if answer.loop is None:
         return "No loss with a known cause takes a tenth of it."
     computes = next(iter(answer.groups), None) == "computing"

@@ -1,0 +1,79 @@
+"""The answer: what a recording is, what takes its time, and which loss comes first."""
+
+from __future__ import annotations
+
+import pytest
+
+import deepprof
+from deepprof.analysis import Analysis
+from deepprof.diagnosis.answer import find_answer, find_group
+from deepprof.diagnosis.finding import Finding
+from deepprof.metrics.breakdown.parts import PART_NAMES
+from deepprof.metrics.loop import Loop
+from deepprof.render.answer import describe_answer
+from deepprof.render.wording import CPU, GPU
+from tests.deepprof.builders import build_analysis, build_finding
+from tests.loops import MS, make_loop
+from tests.tables import make_trace
+
+
+def analysis_of(*loops: Loop, findings: tuple[Finding, ...] = ()) -> Analysis:
+    return build_analysis(loops=loops, findings=findings)
+
+
+def build_stall(share: float, severity: str = "info") -> Finding:
+    return build_finding(rule="slow-iterations", severity=severity, evidence={"share_ratio": share})
+
+
+def test_groups_are_shares_of_a_usual_iteration() -> None:
+    loop = make_loop([10] * 10, idle_input_ns=4, exposed_htod_ns=1)
+    answer = find_answer(analysis_of(loop))
+    assert (answer.kind, answer.whole_ns, answer.loss) == ("loop", 10 * MS, None)
+    assert dict(answer.groups) == pytest.approx({"computing": 0.5, "waiting": 0.4, "copying": 0.1})
+
+
+@pytest.mark.parametrize("part", PART_NAMES)
+def test_every_part_that_no_finding_names_is_described(part: str) -> None:
+    loop = make_loop([10] * 10, **({} if part == "compute_ns" else {part: 8}))
+    lines = list(describe_answer(analysis_of(loop)))
+    assert len(lines) == 3
+    assert all(find_group(part) in words.groups for words in (GPU, CPU))
+
+
+def test_stalls_are_apart_and_the_larger_loss_is_first() -> None:
+    loop, growth = make_loop([10] * 20 + [2_000] + [10] * 19), build_finding(headroom_ns_per_iteration=4 * MS, stream=7)
+    assert find_answer(analysis_of(loop, findings=(growth,))).whole_ns == 10 * MS
+    for share, first in ((0.8, "slow-iterations"), (0.35, "graph-growth")):
+        answer = find_answer(analysis_of(loop, findings=(growth, build_stall(share))))
+        assert answer.loss is not None
+        assert answer.loss.rule == first
+    assert find_answer(analysis_of(loop, findings=(build_stall(0.2),))).loss is None
+    assert "Iteration 20 is a stall of 2.00 s" in next(describe_answer(analysis_of(loop)))
+
+
+def test_among_few_iterations_none_is_a_stall() -> None:
+    assert make_loop([10, 10, 100, 10]).stalls.is_empty()
+    assert make_loop([10] * 8 + [100] * 2).stalls.is_empty()  # a fifth of them: that is how the job runs
+
+
+def test_a_remark_leads_only_without_iterations_and_no_place_does() -> None:
+    remark = build_finding(rule="copy-bound", severity="info", evidence={"share_ratio": 0.95}, iterations=None)
+    place, small = (
+        build_finding(rule=rule, severity="info", evidence={"share_ratio": share})
+        for rule, share in (("hotspot", 0.9), ("copy-bound", 0.05))
+    )
+    answer = find_answer(analysis_of(findings=(place, remark)))
+    assert answer.loss is remark
+    assert find_answer(analysis_of(findings=(place, small))).loss is None
+    assert find_answer(analysis_of(make_loop([10] * 8), findings=(remark,))).loss is None
+
+
+def test_a_recording_without_work_is_one_line() -> None:
+    analysis = deepprof.analyze(make_trace())
+    assert analysis.answer.kind == "no work"
+    assert [line.partition(":")[0] for line in describe_answer(analysis)] == ["No work of a device was recorded"]
+
+
+def test_a_loop_without_a_whole_iteration_has_an_answer() -> None:
+    lines = list(describe_answer(analysis_of(make_loop([]))))
+    assert lines[0].startswith("A loop of 1 iteration, none of them measured whole")
