@@ -39,19 +39,13 @@ class Cost:
         return self.mean_ns / max(1.0, self.whole_ns)
 
 
-def regular(loop: Loop) -> pl.DataFrame:
-    """Return the rows of `Loop.usual` that are not outliers: what the loop does all the time."""
-    usual = loop.usual
-    return usual.filter(pl.col("iteration_ns") <= OUTLIER * pl.col("iteration_ns").median())
-
-
 def cost_of(loop: Loop, parts: Sequence[str]) -> Cost | None:
     """Return what `parts` cost together; None where the loop has no usual iteration, or no parts."""
     rows = loop.usual
     if rows.is_empty() or loop.parts.is_empty():
         return None
     length_ns, taken = rows["iteration_ns"].to_numpy(), rows.select(pl.sum_horizontal(parts)).to_series().to_numpy()
-    ordinary = length_ns <= OUTLIER * np.median(length_ns)  # as `regular` has them
+    ordinary = length_ns <= OUTLIER * np.median(length_ns)  # what the loop does all the time
     mean, usual = float(taken.mean()), float(taken[ordinary].mean())
     return Cost(
         mean_ns=mean,
