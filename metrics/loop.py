@@ -24,6 +24,7 @@ from deepprof.plurals import counted
 STALL = 3.0  # times the median: such an iteration says nothing about the others
 MOST_STALLS = 0.1  # of the iterations: more of them are how the job runs
 FEWEST_BESIDE_STALLS = 8  # iterations: among fewer it is not known what is usual
+LEAST_COVERED = 0.2  # of the time for which the device works: iterations of less are a detail of the recording
 
 BoundarySource = Literal["annotation", "framework", "mined"]
 Single = Literal["marked step", "recording"]
@@ -119,6 +120,11 @@ class Loop:
             f"median {in_milliseconds(time.median)}" if time else "",
             f"confidence {self.confidence:.3g}",
         )
+
+    @property
+    def is_main(self) -> bool:
+        """Whether the iterations are so much of the device's work that they are what was recorded."""
+        return self.coverage_ratio >= LEAST_COVERED
 
     @property
     def place(self) -> PlaceOfLoop:

@@ -34,20 +34,30 @@ def read_said(analysis: Analysis) -> Said:
     """Return what the analysis says first."""
     answer = analysis.answer
     part, share = next(iter(answer.groups.items()), ("", 0.0))
-    cause = "" if answer.loss is None else _name_cause(answer.loss)
+    cause, cost = _find_cause(analysis)
     return Said(
         kind=KINDS.get(answer.kind, answer.kind),
         part=part,
         part_share=share,
         cause=cause,
-        cause_share=(answer.loss_ratio or 0.0) if cause else 0.0,
+        cause_share=cost if cause else 0.0,
         confidence=answer.confidence or 0.0,
         loops=0 if answer.loop is None else answer.loop.iterations.height,
     )
+
+
+def _find_cause(analysis: Analysis) -> tuple[str, float]:
+    """Return the cause that is blamed first, with its share; or the wait that is said to have no known cause."""
+    answer = analysis.answer
+    if answer.loss is not None:
+        return _name_cause(answer.loss), answer.loss_ratio or 0.0
+    return (words.UNKNOWN, analysis.unnamed[0].share) if analysis.unnamed else ("", 0.0)
 
 
 def _name_cause(finding: Finding) -> str:
     """Return the cause that a finding blames."""
     if finding.rule == "copy-bound" and "to the host" in finding.title:
         return words.COPY_TO_HOST
+    if "interval_share_ratio" in finding.evidence:  # between iterations, for a reason that was not recorded
+        return words.UNKNOWN
     return CAUSES.get(finding.rule, "" if finding.rule in rules_on_work() else words.UNKNOWN)

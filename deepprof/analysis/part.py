@@ -241,9 +241,10 @@ def _with_roofline(loop: Loop, trace: Trace, known: WorkSources, peaks: DevicePe
 
 
 def _list_stretches(trace: Trace, look: _TraceAnalysis, kinds: KernelKinds) -> Iterator[WorkWithoutLoop]:
-    """Yield what was measured of each device without a loop: a marked step, or else the recording."""
+    """Yield what was measured of each device without a main loop: a marked step, or else the recording."""
     rank, single = trace.rank or 0, {loop.device: loop for loop in look.singles}
-    for device in sorted(look.timelines.keys() - {loop.device for loop in look.loops}):
+    described = {loop.device for loop in look.loops} - single.keys()
+    for device in sorted(look.timelines.keys() - described):
         measured = single.get(device)
         top = top_of_recording(trace, device, kinds) if measured is None else measured.top
         if top is None:
@@ -333,7 +334,9 @@ def _look_at(
             loops = iter(shown.loops)
         look.reasons.extend([(f", device {device}", shown.reason)] if shown.reason else [])
         look.loops.extend(_with_top(with_parts(loop, trace, timelines[device]), trace, kinds) for loop in loops)
-        look.singles.extend([] if shown.loops else _stand_in(shown, trace, timelines[device], kinds))
+        look.singles.extend(
+            [] if any(loop.is_main for loop in shown.loops) else _stand_in(shown, trace, timelines[device], kinds)
+        )
     return look
 
 

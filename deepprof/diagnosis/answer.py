@@ -6,7 +6,7 @@ included; a stall is an iteration far from the usual ones, and its share is that
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -18,6 +18,7 @@ from deepprof.diagnosis.finding import Finding
 from deepprof.metrics.breakdown.costs import mean_parts
 from deepprof.metrics.breakdown.parts import IDLE_PARTS, PART_NAMES
 from deepprof.metrics.loop import Loop
+from deepprof.metrics.spans import intersect, union
 
 if TYPE_CHECKING:
     from deepprof.analysis.result import Analysis, WorkWithoutLoop
@@ -32,6 +33,7 @@ FEW_KERNELS = 2  # names of kernels that a benchmark runs again and again
 MOST_CALLS = 0.8  # of all kernels are of these
 LEAST_CALLS = 10
 LEAST_OF_STALL = 0.3  # of the time of all iterations: then a single stall is what was lost, chance or not
+LEAST_OF_STAGE = 0.001  # of a loop's work on the device
 LEAST_WITHOUT_LOOP = 0.1  # of a recording: a smaller loss is not named as that of a recording without iterations
 OF_RECORDING = "capture-incomplete"  # concerns the recording, not the job
 STALLS = "slow-iterations"
@@ -41,10 +43,11 @@ STALLS = "slow-iterations"
 class RecordingAnswer:
     """The answer to what was recorded and what to do.
 
-    `whole_ns` is the mean usual iteration, the marked step or the recorded time of all devices; `parts` are the shares
-    of it, by part of the time, and `groups` by what the device does, the largest first. `loss` is the finding on the
-    largest avoidable loss, and `loss_ratio` its share; None where there is none. `loop` is the loop that this is about,
-    None without one.
+    `whole_ns` is the mean usual iteration, the marked step or the recorded time, of several devices their mean; `parts`
+    are the shares of it, by part of the time, and `groups` by what the device does, the largest first. `loss` is the
+    finding on the largest avoidable loss, and `loss_ratio` its share; None where there is none. `loop` is the loop that
+    this is about, None without one. `recorded_ns` is from the first to the last work of the loop's device, and `longest_wait_ns` the
+    longest wait in that outside the iterations; 0 where they are not known.
     """
 
     kind: Kind
@@ -54,6 +57,8 @@ class RecordingAnswer:
     loss: Finding | None
     loss_ratio: float | None
     loop: Loop | None
+    recorded_ns: int = 0
+    longest_wait_ns: int = 0
 
     @property
     def confidence(self) -> float | None:
@@ -65,9 +70,10 @@ class RecordingAnswer:
 
 def find_answer(analysis: Analysis) -> RecordingAnswer:
     """Return the answer of an analysis."""
-    loop, loss = choose_loop(analysis), _find_loss(analysis)
+    loop = choose_loop(analysis)
+    loop = loop if loop is not None and loop.is_main else None
     kind, parts = _measure_without_loop(analysis) if loop is None else _measure_loop(loop)
-    shares = _share(parts)
+    shares, loss = _share(parts), _find_loss(analysis, is_loop=loop is not None)
     return RecordingAnswer(
         kind=kind,
         whole_ns=(sum(parts.values()) or analysis.summary.span_ns) if loop is None else find_mean(loop) or 0.0,
@@ -76,10 +82,29 @@ def find_answer(analysis: Analysis) -> RecordingAnswer:
         loss=loss,
         loss_ratio=None if loss is None else _find_share(loss, analysis),
         loop=loop,
+        **({} if loop is None else _measure_outside(loop)),
     )
 
 
-def _find_loss(analysis: Analysis) -> Finding | None:
+def _measure_outside(loop: Loop) -> dict[str, int]:
+    """Return how long the loop's device has work, and its longest wait in that time outside the iterations."""
+    if loop.timeline is None or not len(loop.timeline.parts):
+        return {}
+    bounds, timeline = loop.timeline.bounds[[0, -1]], loop.timeline
+    whole = pl.when(~pl.col("warmup")).then("iteration_ns")
+    rows = loop.iterations.select("start_ns", length=pl.coalesce(whole, "operation_ns"))
+    starts = rows["start_ns"].to_numpy()
+    inside = union(starts, starts + rows["length"].to_numpy())
+    begins, ends, _ = timeline.find_waits()
+    between = union(np.append(bounds[0], inside.ends), np.append(inside.starts, bounds[1]))
+    outside = intersect(union(begins, ends), between)
+    return {
+        "recorded_ns": int(bounds[1] - bounds[0]),
+        "longest_wait_ns": int((outside.ends - outside.starts).max(initial=0)),
+    }
+
+
+def _find_loss(analysis: Analysis, *, is_loop: bool) -> Finding | None:
     """Return the finding on the largest avoidable loss: the headline, or a remark that states more.
 
     A single stall, which may be chance, is a remark, and so are the losses of a recording without iterations: it is not
@@ -87,9 +112,11 @@ def _find_loss(analysis: Analysis) -> Finding | None:
     """
     headline = analysis.headline
     remarks = [each for each in analysis.findings if each.severity == "info" and _is_loss(each)]
-    if analysis.loops:
+    if is_loop:
         least = max(LEAST_OF_STALL, 0.0 if headline is None else _find_share(headline, analysis) or 0.0)
         return next((each for each in remarks if each.rule == STALLS and _share_of(each) > least), headline)
+    if analysis.loops:  # which take so little of the time that the answer is not about them
+        headline, remarks = None, [each for each in remarks if each.iterations is None]
     return headline or next((each for each in remarks if _share_of(each) >= LEAST_WITHOUT_LOOP), None)
 
 
@@ -100,8 +127,9 @@ def _is_loss(finding: Finding) -> bool:
 
 
 def _share_of(finding: Finding) -> float:
-    """Return the share that a finding states itself."""
-    return float(finding.evidence.get("share_ratio") or 0.0)
+    """Return the share that a finding states itself: what can be saved, or else the whole cost."""
+    evidence = finding.evidence
+    return float(evidence.get("saved_ratio") or evidence.get("share_ratio") or 0.0)
 
 
 def _find_share(finding: Finding, analysis: Analysis) -> float | None:
@@ -139,37 +167,42 @@ def _group(shares: Mapping[str, float]) -> dict[Group, float]:
 def _measure_loop(loop: Loop) -> tuple[Kind, Mapping[str, float]]:
     """Return whether iterations compute gradients or update a model, and the mean time of each part of one."""
     kinds = set() if loop.work is None else set(loop.work.table["category"].cast(pl.String))
-    stages = set() if loop.anatomy is None else set(loop.anatomy.stages["stage"].cast(pl.String))
+    stages = set() if loop.anatomy is None else _list_stages(loop.anatomy.stages)
     return "training loop" if (kinds | stages) & set(TRAINING) else "loop", mean_parts(loop)
 
 
+def _list_stages(stages: pl.DataFrame) -> set[str]:
+    """Return the names of the stages that take some of the device's time: a copy alone makes no optimizer."""
+    long = stages.filter(pl.col("device_ns") >= LEAST_OF_STAGE * pl.col("device_ns").sum())
+    return set(long["stage"].cast(pl.String))
+
+
 def _measure_without_loop(analysis: Analysis) -> tuple[Kind, Mapping[str, float]]:
-    """Return what was recorded where no iteration repeats, and the time of each part."""
-    step = next((each for each in analysis.steps if each.single == "marked step"), None)
-    if step is not None:
-        return "marked step", mean_parts(step)
-    totals = _add_parts(analysis)
-    whole = sum(totals.values())
-    if not whole:
-        return "recording" if analysis.summary.span_ns else "no work", {}
-    if _is_start(analysis, totals):
-        return "start-up", totals
-    longest = max(analysis.stretches, key=lambda each: each.top.mean_ns, default=None)
-    return ("benchmark" if longest is not None and _repeats_few(longest) else "recording"), totals
-
-
-def _add_parts(analysis: Analysis) -> dict[str, float]:
-    """Return the time of each part of all devices' recordings; of those that are not measured, the device's span."""
+    """Return what was recorded where no iteration repeats, and the mean time of each part on a device."""
+    steps = [mean_parts(each) for each in analysis.steps if each.single == "marked step"]
+    if steps:
+        return "marked step", _average(steps)
     measured = {(each.rank, each.device): each.parts for each in analysis.stretches if each.parts}
     spans = (row for row in analysis.breakdown.rows(named=True) if (row["rank"], row["device"]) not in measured)
     every = [*measured.values(), *spans]
-    return {name: float(sum(parts[name] for parts in every)) for name in PART_NAMES}
+    means = _average(every)
+    if not sum(means.values()):
+        return "recording" if analysis.summary.span_ns else "no work", {}
+    if _is_start(analysis, means, len(every)):
+        return "start-up", means
+    longest = max(analysis.stretches, key=lambda each: each.top.mean_ns, default=None)
+    return ("benchmark" if longest is not None and _repeats_few(longest) else "recording"), means
 
 
-def _is_start(analysis: Analysis, totals: Mapping[str, float]) -> bool:
+def _average(several: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the mean of each part of the time, of several devices; of those that are not measured, of their spans."""
+    return {name: sum(parts.get(name, 0.0) for parts in several) / max(1, len(several)) for name in PART_NAMES}
+
+
+def _is_start(analysis: Analysis, means: Mapping[str, float], devices: int) -> bool:
     """Return whether much of the time is a program's start: a wait before the first work alone is none."""
-    whole, starting = sum(totals.values()), sum(each.starting_ns for each in analysis.stretches)
-    return starting >= LEAST_STARTING * whole and totals[FIRST_USE] >= LEAST_FIRST_USE * whole
+    whole, starting = sum(means.values()), sum(each.starting_ns for each in analysis.stretches) / devices
+    return starting >= LEAST_STARTING * whole and means[FIRST_USE] >= LEAST_FIRST_USE * whole
 
 
 def _repeats_few(stretch: WorkWithoutLoop) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from deepprof.diagnosis.finding import Finding, Severity
 from deepprof.metrics.breakdown.costs import Cost, mean_of
@@ -88,6 +88,23 @@ class CostClaim:
         return {"shorter_ns_per_iteration": round(self.shorter_ns or 0)} if known else {}
 
     @property
+    def saved_ns(self) -> float:
+        """How much time an iteration would save."""
+        known = (each for each in (self.headroom_ns, self.shorter_ns) if each is not None)
+        return min(known, default=self.cost.mean_ns)
+
+    def limit(self, headroom_ns: float) -> CostClaim | None:
+        """Return the claim of which only `headroom_ns` could be saved; None where that is hardly worth it."""
+        least = HIDDEN * self.limits.warning * self.cost.whole_ns
+        return replace(self, headroom_ns=headroom_ns) if headroom_ns >= least else None
+
+    @property
+    def saving(self) -> Numbers:
+        """The share of the time that could be saved, where that is less than the cost by the nature of the cost."""
+        part = {"saved_ratio": round(self.saved_ns / max(1.0, self.cost.whole_ns), 4)}
+        return {} if self.headroom_ns is None else part
+
+    @property
     def per(self) -> str:
         """What counts refer to, in words."""
         return f"in the {self.loop.single}" if self.loop.single else "per iteration"
@@ -118,14 +135,13 @@ class CostClaim:
     def conclude(self, texts: FindingTexts, evidence: Numbers, location: Place = None) -> Finding:
         """Return the finding."""
         loop, cost = self.loop, self.cost
-        known = (each for each in (self.headroom_ns, self.shorter_ns) if each is not None)
-        saved = min(known, default=cost.mean_ns)
+        saved = self.saved_ns
         return Finding(
             rule=self.rule,
             severity=self.severity,
             title=texts.title,
             summary=texts.summary,
-            evidence={**_describe_cost(cost), **evidence, **self.bound},
+            evidence={**_describe_cost(cost), **evidence, **self.saving, **self.bound},
             advice=texts.advice,
             headroom_ns_per_iteration=None if loop.single == "recording" else round(saved),
             confidence=self.confidence,
@@ -145,6 +161,14 @@ def say_saved(claim: CostClaim) -> str:
         f" Without them {whole} would take {format_ms(claim.shorter_ns or 0)} less: the host launches what follows "
         "just in time, and the device would wait for that."
     )
+
+
+def say_left(claim: CostClaim) -> str:
+    """Return a sentence on what of a cost the device itself would still take, where that is more than a little."""
+    left = claim.cost.mean_ns - claim.saved_ns
+    if claim.headroom_ns is None or left < (1 - MOST_OF_IT) * claim.cost.mean_ns:
+        return ""
+    return f" {format_ms(left)} of that would stay: the device itself takes time between two kernels."
 
 
 def share_out(saved_ns: float, loop: Loop, parts: Sequence[str]) -> dict[str, int]:

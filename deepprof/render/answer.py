@@ -28,6 +28,7 @@ LARGE = 0.2  # of the time: a second group of that size is named, too
 MINOR = 0.1  # of the time: smaller parts of a group are not named
 NEARLY_ALL = 0.95  # of a group: its other parts are not worth a word
 WHOLE = 0.8  # of a device's busy time: iterations that cover less are said to
+LONG_WAIT = 0.1  # of the recorded time: a wait outside the iterations that is worth a sentence
 FEW = 5  # iterations, below which more should be recorded
 # Keys of a location, the most informative first.
 PLACES = ("range", "operator", "call", "frame", "kernel")
@@ -102,9 +103,10 @@ def _describe_kind(answer: RecordingAnswer) -> str:
     loop = answer.loop
     if loop is None:
         return KINDS[answer.kind].format(time=format_duration(answer.whole_ns))
+    whole = counted(int(loop.iterations["complete"].sum()) or loop.iterations.height, "iteration")
     if not answer.whole_ns:
-        return f"A loop of {counted(loop.iterations.height, 'iteration')}, none of them measured whole"
-    return KINDS[answer.kind].format(count=counted(loop.iterations.height, "iteration"), time=_describe_time(loop))
+        return f"A loop of {whole}, none of them measured whole"
+    return KINDS[answer.kind].format(count=whole, time=_describe_time(loop))
 
 
 def _describe_time(loop: Loop) -> str:
@@ -116,10 +118,16 @@ def _describe_time(loop: Loop) -> str:
 
 
 def _describe_coverage(answer: RecordingAnswer) -> Iterator[str]:
-    """Yield a sentence on the share of the recording that the iterations are, where they are not nearly all of it."""
+    """Yield sentences on the share of the recording that the iterations are, where they are not nearly all of it."""
     loop = answer.loop
-    if loop is not None and loop.coverage_ratio < WHOLE:
+    if loop is None:
+        return
+    if loop.coverage_ratio < WHOLE:
         yield f"The iterations are {format_ratio(loop.coverage_ratio)} of the recording's busy time."
+    wait, recorded = answer.longest_wait_ns, answer.recorded_ns
+    if recorded and wait >= max(LONG_WAIT * recorded, answer.whole_ns):
+        share = format_ratio(wait / recorded)
+        yield f"Beside these the device waits up to {format_duration(wait)} at a time ({share} of the recording)."
 
 
 def _describe_stall(answer: RecordingAnswer) -> Iterator[str]:

@@ -10,7 +10,7 @@ import polars as pl
 
 from deepprof.metrics.breakdown.parts import PART_NAMES
 from deepprof.metrics.loop import Loop
-from deepprof.metrics.spans import NOTHING, Spans, intersect, union
+from deepprof.metrics.spans import NOTHING, Spans, covered, intersect, union
 
 OUTLIER = 1.5  # times the median: an iteration that takes longer is not typical of the loop
 
@@ -81,6 +81,20 @@ def windows_of(loop: Loop) -> Spans:
 def spans_of_parts(loop: Loop, parts: Sequence[str]) -> Spans:
     """Return when the device spends its time on `parts`, within the loop's usual iterations."""
     return NOTHING if loop.timeline is None else intersect(loop.timeline.spans(parts), windows_of(loop))
+
+
+def without_own_gaps(loop: Loop, parts: Sequence[str]) -> float:
+    """Return the mean time of idle `parts` per usual iteration that a device with a full queue would not have, in ns.
+
+    Between two kernels a device takes time itself, so that one that gets its work early is idle for a moment, too.
+    """
+    lost = spans_of_parts(loop, parts)
+    if loop.timeline is None or not lost.total_ns:
+        return 0.0
+    gaps = spans_of_parts(loop, [*parts, "idle_startup_ns"])
+    inside, whole = covered(lost, gaps.starts, gaps.ends), gaps.ends - gaps.starts
+    avoidable = np.minimum(inside, np.maximum(whole - loop.timeline.between_ns, 0))
+    return float(avoidable.sum()) / max(1, loop.usual.height)
 
 
 def held_back_in(loop: Loop) -> Spans:

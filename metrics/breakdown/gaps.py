@@ -25,6 +25,8 @@ MOST_LATENCY_NS = 20_000  # longer ones are waits in a queue that is never empty
 STARTUP_NS = 20_000  # to begin a kernel behind another on its stream: NVIDIA 1 µs, AMD up to 10 µs, at most twice that
 STREAM_WAIT = "Wait Event"  # a stream waits for another one; in other synchronisations the host waits
 HELD_BACK_NS = 100_000  # work that is queued on an idle device so long is not late by the device's own slowness
+BETWEEN_NS = 1_000  # from one kernel to the next of a full queue, where the trace shows too few of them: NVIDIA's
+MIN_BETWEEN = 10  # pairs of such kernels
 HANDOFF_NS = 50_000  # from the end of work on one stream to the begin of work on another that waited for it
 
 
@@ -34,6 +36,7 @@ class Endings:
 
     `launch_ns` and `launched_ns` are begin and end of the launch call, meaningless where `linked` is false; `same`
     is whether the work which ended last ran on the same stream. `event` is the number of the row that ends the gap.
+    `between_ns` is what the device takes from one kernel to the next where both are queued.
     """
 
     start: Int64s
@@ -45,6 +48,7 @@ class Endings:
     same: Bools
     latency_ns: int
     event: Int64s
+    between_ns: int = BETWEEN_NS
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,7 @@ def find_gaps(work: pl.DataFrame) -> Endings:
         same=stream[at] == stream[newest[at - 1]],
         latency_ns=shortest_latency(start[linked] - begun[linked]),
         event=at,
+        between_ns=find_between(work),
     )
 
 
@@ -96,6 +101,14 @@ def shortest_latency(latencies: Int64s) -> int:
         return LATENCY_NS
     shortest = int(np.quantile(latencies, 0.05))
     return shortest if shortest <= MOST_LATENCY_NS else LATENCY_NS
+
+
+def find_between(work: pl.DataFrame) -> int:
+    """Return the median time from the end of work to the begin of the next on its stream that is queued by then."""
+    ended = pl.col("end_ns").shift().over("stream")
+    gap, queued = (pl.col("start_ns") - ended).clip(0), pl.col("launched_ns") + STARTUP_NS <= ended
+    between = work.select(gap.filter(queued & (gap <= STARTUP_NS))).to_series()
+    return round(float(between.median())) if len(between) >= MIN_BETWEEN else BETWEEN_NS  # type: ignore[arg-type]
 
 
 def judge_gaps(trace: Trace, device: int, gaps: Endings) -> Gaps:

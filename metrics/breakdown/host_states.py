@@ -16,7 +16,7 @@ import polars as pl
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.breakdown.long_calls import ALLOCATOR, BUILD, find_long_calls
 from deepprof.metrics.names import rows_named
-from deepprof.metrics.spans import Spans, union
+from deepprof.metrics.spans import Spans, intersect, union
 
 Int64s = npt.NDArray[np.int64]
 
@@ -140,9 +140,16 @@ def _long_pauses(calls: Spans) -> Spans:
 
 
 def _time_without(calls: Spans) -> Spans:
-    """Return the time up to `PAUSE_NS` before the first call and from `PAUSE_NS` after the last; all if no calls."""
-    starts = np.array([BEFORE_NS, *(calls.ends[-1:] + PAUSE_NS)])
-    return Spans(starts, np.array([*(calls.starts[:1] - PAUSE_NS), -BEFORE_NS]))
+    """Return the time before the first call and after the last; all if no calls."""
+    starts = np.array([BEFORE_NS, *calls.ends[-1:]])
+    return Spans(starts, np.array([*calls.starts[:1], -BEFORE_NS]))
+
+
+def long_without(states: HostStates, bounds: tuple[int, int]) -> Spans:
+    """Return the time within `bounds` before the first call and after the last, where it is too long for launching."""
+    inside = intersect(states.without, Spans(*np.array(bounds, np.int64)[:, None]))
+    long = inside.ends - inside.starts > PAUSE_NS
+    return Spans(inside.starts[long], inside.ends[long])
 
 
 def _input_spans(trace: Trace, threads: pl.DataFrame, launched: pl.DataFrame) -> Spans:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,21 +11,22 @@ import polars as pl
 
 from deepprof.collectors.reprs import in_milliseconds, one_line
 from deepprof.collectors.trace import Trace
-from deepprof.metrics.breakdown.after_waits import due_to_waits, find_filled
-from deepprof.metrics.breakdown.gaps import NO_GAPS, Gaps, find_gaps, find_held, judge_gaps
-from deepprof.metrics.breakdown.host_states import HostStates, joined, read_states
+from deepprof.metrics.breakdown.gaps import BETWEEN_NS, NO_GAPS, Gaps, find_gaps, find_held, judge_gaps
+from deepprof.metrics.breakdown.host_states import HostStates, joined, long_without, read_states
 from deepprof.metrics.breakdown.long_calls import LONG_NS
+from deepprof.metrics.breakdown.lost_lead import find_due, find_filled
 from deepprof.metrics.breakdown.parts import BUSY_PARTS, COPY_PARTS, PART_NAMES
 from deepprof.metrics.names import with_names
 from deepprof.metrics.operators import is_stand_in
 from deepprof.metrics.sharing.work import WORK, OtherWork
-from deepprof.metrics.spans import NOTHING, Painted, Spans, covered, intersect, paint, union
+from deepprof.metrics.spans import NOTHING, Painted, Spans, intersect, paint, union
 from deepprof.metrics.streams import is_collective
 from deepprof.plurals import counted
 
 Int64s = npt.NDArray[np.int64]
 
 LATE_NS = 5_000_000  # drivers that gather work before they submit it (WDDM, WSL) take 0.2 to 2 ms
+WITHIN_CALLS = ("idle_first_use_ns", "idle_blocked_ns")  # even a call that launches
 WHOLE_GRAPH = 1_000  # kernels that a graph counts as: any large number
 
 
@@ -36,7 +37,8 @@ class Timeline:
     `parts[i]` indexes `PART_NAMES`. `host` is what the threads that feed the device were doing, None if the trace does
     not record it. `held` is when kernels, and when copies, may have waited for other processes; without `host` that is
     uncertain, and no part of its own. `held_back` is when queued work waits for nothing that the trace shows, in the
-    idle time of unknown cause or of other processes.
+    idle time of unknown cause or of other processes. `between_ns` is what the device takes from one kernel to the next
+    where both are queued.
     """
 
     device: int
@@ -45,6 +47,7 @@ class Timeline:
     host: HostStates | None
     held: tuple[Spans, Spans] = (NOTHING, NOTHING)
     held_back: Spans = NOTHING
+    between_ns: int = BETWEEN_NS
 
     def __repr__(self) -> str:
         segments, span = counted(len(self.parts), "segment"), int(np.diff(self.bounds).sum())
@@ -121,7 +124,8 @@ def lay_out(trace: Trace, device: int, launches: pl.DataFrame, others: OtherWork
     gaps = replace(judge_gaps(trace, device, found), filled=filled)
     if others is not None:
         gaps = replace(gaps, held=find_held(linked, found, others))
-    return _paint_parts(device, _extent(work), _busy_layers(linked), gaps, host)
+    timeline = _paint_parts(device, _extent(work), _busy_layers(linked), gaps, host)
+    return replace(timeline, between_ns=found.between_ns)
 
 
 def _feeding_calls(linked: pl.DataFrame) -> pl.DataFrame:
@@ -180,6 +184,7 @@ def _paint_parts(
     worked = union(*joined(*busy))
     layers: list[tuple[str, Spans]] = [*zip(BUSY_PARTS, busy, strict=True)]
     held_kernels, held_copies = gaps.held if host is not None else NO_GAPS.held
+    stalls = {} if host is None else _find_stalls(host, _idle_in(bounds, worked))
     layers += [
         ("idle_shared_ns", held_copies),  # before the call that waits for the copy
         ("idle_dependency_ns", gaps.dependency),
@@ -187,25 +192,30 @@ def _paint_parts(
         ("idle_shared_ns", held_kernels),
         ("idle_startup_ns", NOTHING if host is None else _submitted_late(gaps.unknown, host.waiting)),
         ("idle_unknown_ns", gaps.unknown),
-        ("idle_first_use_ns", NOTHING if host is None else host.first_use),
-        ("idle_blocked_ns", NOTHING if host is None else _blocked_while_idle(host.blocked, _idle_in(bounds, worked))),
+        *((part, stalls.get(part, NOTHING)) for part in WITHIN_CALLS),
         ("idle_launch_ns", gaps.launching),
+        ("idle_unknown_ns", NOTHING if host is None else host.recorder),
+        *((part, spans) for part, spans in stalls.items() if part not in WITHIN_CALLS),
+        ("idle_host_ns", NOTHING if host is None else long_without(host, bounds)),
     ]
-    if host is not None:
-        layers += [
-            ("idle_unknown_ns", host.recorder),
-            ("idle_input_ns", host.input),
-            ("idle_allocator_ns", host.allocator),
-            ("idle_sync_ns", host.waiting),
-            ("idle_host_ns", host.other),
-            ("idle_host_ns", host.without),
-        ]
     rest = "idle_unknown_ns" if host is None else "idle_launch_ns"
     layers.append((rest, union(*np.array(bounds, np.int64)[:, None])))
     numbers = np.array([PART_NAMES.index(name) for name, _ in layers], np.int16)
     painted = _clip(paint([spans for _, spans in layers]), *bounds)
     timeline = Timeline(device, painted.bounds, numbers[painted.colours], host, gaps.held, gaps.held_back)
-    return timeline if host is None else _blame_waits(timeline, host.waiting, worked, gaps.filled)
+    return _blame_stalls(timeline, stalls, worked, gaps.filled)
+
+
+def _find_stalls(host: HostStates, idle: Spans) -> dict[str, Spans]:
+    """Return when the host does something that keeps it from launching, by part of the time, the surest first."""
+    return {
+        "idle_first_use_ns": host.first_use,
+        "idle_blocked_ns": _blocked_while_idle(host.blocked, idle),
+        "idle_input_ns": host.input,
+        "idle_allocator_ns": host.allocator,
+        "idle_sync_ns": host.waiting,
+        "idle_host_ns": host.other,
+    }
 
 
 def _blocked_while_idle(calls: Spans, idle: Spans) -> Spans:
@@ -224,16 +234,25 @@ def _idle_in(bounds: tuple[int, int], busy: Spans) -> Spans:
     return union(np.append(edges[:1], busy.ends), np.append(busy.starts, edges[1:]))
 
 
-def _blame_waits(timeline: Timeline, waiting: Spans, busy: Spans, filled: Int64s) -> Timeline:
-    """Return the timeline in which late launches that are due to waits are waiting."""
-    due = due_to_waits(timeline.spans(["idle_launch_ns"]), waiting, busy, filled)
-    if not due.total_ns:
+def _blame_stalls(timeline: Timeline, stalls: Mapping[str, Spans], busy: Spans, filled: Int64s) -> Timeline:
+    """Return the timeline in which late launches that are due to a stall of the host are of the part of that stall.
+
+    A pause between calls is none: it does not show whether the host could have launched.
+    """
+    stalls = {part: spans for part, spans in stalls.items() if part != "idle_host_ns"}
+    late, painted = timeline.spans(["idle_launch_ns"]), paint([*stalls.values()])
+    kinds = painted.colours[painted.colours >= 0]
+    if not len(kinds):
         return timeline
-    bounds = np.unique(np.concatenate([timeline.bounds, due.starts, due.ends]))
+    starts, ends = (edges[painted.colours >= 0] for edges in (painted.bounds[:-1], painted.bounds[1:]))
+    until = find_due(late, starts, ends, busy, filled)
+    edges = np.clip(np.concatenate([starts, until]), *timeline.bounds[[0, -1]])
+    bounds = np.unique(np.concatenate([timeline.bounds, edges]))
     parts = timeline.parts[np.searchsorted(timeline.bounds, bounds[:-1], side="right") - 1]
-    inside = covered(due, bounds[:-1], bounds[1:]) > 0
-    blamed = np.where(inside, np.int16(PART_NAMES.index("idle_sync_ns")), parts)
-    return replace(timeline, bounds=bounds, parts=blamed)
+    stall = np.searchsorted(starts, bounds[:-1], side="right") - 1
+    due = (parts == PART_NAMES.index("idle_launch_ns")) & (stall >= 0) & (bounds[:-1] < until[stall])
+    names = np.array([PART_NAMES.index(name) for name in stalls], np.int16)
+    return replace(timeline, bounds=bounds, parts=np.where(due, names[kinds[stall]], parts))
 
 
 def _submitted_late(unknown: Spans, waiting: Spans) -> Spans:

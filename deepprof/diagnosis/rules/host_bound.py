@@ -18,6 +18,7 @@ from deepprof.metrics.spans import intersect
 OTHER, UNKNOWN = ("idle_host_ns",), ("idle_unknown_ns",)
 LIMITS = SeverityLimits(warning=0.15, critical=0.5)
 UNSEEN = 0.75  # certainty that the host is the cause where the trace has no launch records
+MOST = 0.5  # of the idle time of unknown cause: less between iterations is not what most of it is for
 ADVICE = (
     "Find out what the host does between the last kernel of an iteration and the first of the next: logging, metrics, "
     "checkpoints, evaluation, Python work, loading data outside a DataLoader. Move it to another thread, or do it less "
@@ -60,7 +61,7 @@ def _without_evidence(loop: Loop, trace: Trace) -> Iterator[Finding]:
     share = between_ns / max(1.0, cost.whole_ns)
     between = replace(cost, mean_ns=min(cost.mean_ns, between_ns), usual_share=min(cost.usual_share, share))
     claim = replace(all_idle, cost=between, certainty=UNSEEN)
-    if share < LIMITS.warning or not claim.holds:
+    if share < LIMITS.warning or between_ns < MOST * cost.mean_ns or not claim.holds:
         return
     place = find_place(trace, intervals.spans)
     meanwhile = f"; meanwhile the host is in {next(iter(place.values()))}" if place else ""

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.frameworks import advise
-from deepprof.diagnosis.judgement import FindingTexts, SeverityLimits
+from deepprof.diagnosis.judgement import FindingTexts, SeverityLimits, say_left
 from deepprof.diagnosis.rule import rule
-from deepprof.metrics.breakdown.costs import mean_of, spans_of_parts, threads_of
+from deepprof.metrics.breakdown.costs import mean_of, spans_of_parts, threads_of, without_own_gaps
 from deepprof.metrics.breakdown.program_places import find_place
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.operators import is_stand_in
@@ -39,6 +39,7 @@ LAUNCH_LESS_IN = {
 def launch_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
     """Yield `launch-bound` when the host launches too slowly to keep the device busy, though it does not wait."""
     claim = launch_bound.claim(loop)
+    claim = claim and claim.limit(without_own_gaps(loop, LAUNCH))
     if claim is None or is_stand_in(trace):
         return
     launches = mean_of(loop, "launches")
@@ -48,7 +49,7 @@ def launch_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
         summary=(
             f"{claim.amount} the device waits for the next launch: "
             f"{counted(launches, 'launch', 'launches')} {claim.per}, each "
-            f"{each / 1e3:.1f} µs too late on average."
+            f"{each / 1e3:.1f} µs too late on average.{say_left(claim)}"
         ),
         advice=advise(trace, LAUNCH_LESS, **LAUNCH_LESS_IN),
     )

@@ -2,7 +2,7 @@
 
 A host that launches too slowly (`launch_bound`) leaves the queue empty, too. They differ in whether the host had time
 to spare. A host that waits for the device could have launched ahead instead, for as long as it waited; what is late
-beyond that is too slow (`metrics.breakdown.after_waits`).
+beyond that is too slow (`metrics.breakdown.lost_lead`).
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import polars as pl
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.frameworks import advise
-from deepprof.diagnosis.judgement import FindingTexts, SeverityLimits, format_ms
+from deepprof.diagnosis.judgement import FindingTexts, SeverityLimits, format_ms, say_left
 from deepprof.diagnosis.rule import rule
-from deepprof.metrics.breakdown.costs import mean_of, threads_of, windows_of
+from deepprof.metrics.breakdown.costs import mean_of, threads_of, windows_of, without_own_gaps
 from deepprof.metrics.breakdown.host_states import WAIT
 from deepprof.metrics.breakdown.program_places import find_calls, find_place
 from deepprof.metrics.loop import Loop
@@ -46,6 +46,7 @@ WAIT_LESS_IN = {
 def sync_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
     """Yield `sync-bound` when the host's waits, and not its speed, leave the device without work."""
     claim, waits = sync_bound.claim(loop), mean_of(loop, "waits")
+    claim = claim and claim.limit(without_own_gaps(loop, SYNC))
     if claim is None or waits < 1:
         return
     host = loop.timeline.host if loop.timeline else None
@@ -57,7 +58,7 @@ def sync_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
         summary=(
             f"{waits:.1f} times {claim.per} the host waits until the device is done{doing}, "
             f"{format_ms(mean_of(loop, 'waiting_ns'))} in all; after that the device has nothing queued. "
-            f"{claim.amount} are idle because of it."
+            f"{claim.amount} are idle because of it.{say_left(claim)}"
         ),
         advice=advise(trace, WAIT_LESS, **WAIT_LESS_IN),
     )

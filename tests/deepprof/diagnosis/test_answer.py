@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
 import pytest
 
 import deepprof
 from deepprof.analysis import Analysis
+from deepprof.analysis.tables import BREAKDOWN
 from deepprof.diagnosis.answer import find_answer, find_group
 from deepprof.diagnosis.finding import Finding
 from deepprof.metrics.breakdown.parts import PART_NAMES
+from deepprof.metrics.breakdown.timeline import Timeline
 from deepprof.metrics.loop import Loop
 from deepprof.render.answer import describe_answer
 from deepprof.render.wording import CPU, GPU
@@ -77,3 +83,38 @@ def test_a_recording_without_work_is_one_line() -> None:
 def test_a_loop_without_a_whole_iteration_has_an_answer() -> None:
     lines = list(describe_answer(analysis_of(make_loop([]))))
     assert lines[0].startswith("A loop of 1 iteration, none of them measured whole")
+
+
+def test_only_whole_iterations_are_counted() -> None:
+    lines = describe_answer(analysis_of(make_loop([10] * 5, cut=2)))
+    assert next(lines).startswith("A loop of 6 iterations, 10.0 ms each")
+
+
+def test_iterations_of_little_of_the_work_are_not_what_was_recorded() -> None:
+    loop, own = replace(make_loop([10] * 5), coverage_ratio=0.19), build_finding(stream=7)
+    copies = build_finding(rule="copy-bound", severity="info", evidence={"share_ratio": 0.9}, iterations=None)
+    answer = find_answer(analysis_of(loop, findings=(own, copies)))
+    assert (answer.loop, answer.loss) == (None, copies)
+    assert find_answer(analysis_of(replace(loop, coverage_ratio=0.2), findings=(own, copies))).loss is own
+
+
+def test_the_longest_wait_outside_the_iterations_is_reported() -> None:
+    compute, idle = (PART_NAMES.index(name) for name in ("compute_ns", "idle_host_ns"))
+    edges, parts = np.array([-90, -85, 0, 4, 10, 61]) * MS, np.array([compute, idle, compute, idle, compute], np.int16)
+    loop = replace(make_loop([10] * 6), timeline=Timeline(0, edges, parts, None))
+    answer = find_answer(analysis_of(loop))
+    assert (answer.recorded_ns, answer.longest_wait_ns) == (151 * MS, 85 * MS)
+    assert "Beside these the device waits up to 85.0 ms at a time (56.3 % of the recording)." in next(
+        describe_answer(analysis_of(loop))
+    )
+
+
+def test_several_devices_are_described_by_their_mean() -> None:
+    rows = [
+        {"rank": 0, "device": device, "compute_ns": 10 * MS, "idle_host_ns": idle}
+        for device, idle in ((0, 0), (1, 80 * MS))
+    ]
+    breakdown = pl.DataFrame(rows, schema=BREAKDOWN).fill_null(0)
+    answer = find_answer(replace(analysis_of(), breakdown=breakdown))
+    assert answer.whole_ns == 50 * MS
+    assert dict(answer.groups) == pytest.approx({"waiting": 0.8, "computing": 0.2})

@@ -7,6 +7,7 @@ import pytest
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.rules.launch_bound import launch_bound
 from deepprof.diagnosis.rules.sync_bound import sync_bound
+from deepprof.metrics.breakdown.gaps import BETWEEN_NS
 from tests.deepprof.diagnosis.loops import START_US, Did, Job, Work
 
 LENGTH = 2_000
@@ -31,17 +32,31 @@ def test_a_host_that_never_waits_is_too_slow() -> None:
     found = both(Job(LENGTH, steps(100)))
     assert list(found) == ["launch-bound"]
     launch = found["launch-bound"]
-    assert (launch.severity, launch.headroom_ns_per_iteration) == ("critical", 1_000_000)
+    assert (launch.severity, launch.headroom_ns_per_iteration) == ("critical", 1_000_000 - 10 * BETWEEN_NS)
     assert launch.evidence["launches_per_iteration"] == 10
     assert launch.evidence["host_ns_per_launch"] == 100_000
     assert "10 launches per iteration, each 100.0 µs too late on average" in launch.summary
+
+
+def test_what_the_device_itself_takes_between_kernels_cannot_be_saved() -> None:
+    slow = [Work(2 * i, 2 * i + 0.2, 2 * i - 1) for i in range(1_000)]
+    launch = both(Job(LENGTH, slow))["launch-bound"]
+    assert launch.evidence["cost_ns_per_iteration"] == 1_000 * 1_800
+    assert launch.headroom_ns_per_iteration == 1_000 * 1_800 - 1_000 * BETWEEN_NS
+    assert launch.evidence["saved_ratio"] == 0.4
+    assert launch.summary.endswith("1.0 ms of that would stay: the device itself takes time between two kernels.")
+
+
+def test_a_device_that_takes_nearly_all_of_the_time_between_kernels_is_no_slow_host() -> None:
+    slow = [Work(2 * i, 2 * i + 0.8, 2 * i - 1) for i in range(1_000)]
+    assert both(Job(LENGTH, slow)) == {}
 
 
 def test_a_host_that_waits_for_every_kernel_could_have_launched_ahead() -> None:
     found = both(Job(LENGTH, steps(100), waits(110)))
     assert list(found) == ["sync-bound"]
     sync = found["sync-bound"]
-    assert (sync.severity, sync.headroom_ns_per_iteration) == ("critical", 1_000_000)
+    assert (sync.severity, sync.headroom_ns_per_iteration) == ("critical", 1_000_000 - 10 * BETWEEN_NS)
     assert sync.evidence["waits_per_iteration"] == 10
     assert sync.evidence["waiting_ns_per_iteration"] == 1_100_000
     assert sync.evidence["idle_after_waits_ns_per_iteration"] == 10 * 100 * 1_000

@@ -19,7 +19,7 @@ STARTUP, HANDOFF, LATENCY, MOST_LATENCY, PAUSE, HELD, FEW, GRAPH, FILLED = 4, 7,
 SMALL_LIMITS = {
     "gaps": {"STARTUP_NS": STARTUP, "HANDOFF_NS": HANDOFF, "LATENCY_NS": LATENCY, "MOST_LATENCY_NS": MOST_LATENCY},
     "host_states": {"PAUSE_NS": PAUSE, "HELD_NS": HELD, "MAX_LOADER_KERNELS": FEW},
-    "after_waits": {"FILLED_NS": FILLED},
+    "lost_lead": {"FILLED_NS": FILLED},
     "timeline": {"WHOLE_GRAPH": GRAPH},
 }
 COPIES = {"HtoD": "exposed_htod_ns", "DtoH": "exposed_dtoh_ns", "DtoD": "exposed_dtod_ns", "PtoP": "exposed_ptop_ns"}
@@ -85,22 +85,23 @@ class Slow:
         return "exposed_communication_ns" if collective else "compute_ns"
 
     def parts(self) -> dict[int, str]:
-        """Return whose every nanosecond is, after late launches were put down to the waits that cause them."""
+        """Return whose every nanosecond is, after late launches were put down to the stalls that cause them."""
         found = {t: self.part(t) for t in range(self.first, self.last)}
-        launches = [(r, call) for r in self.events if (call := self.launch(r))]
-        filled = [call["start_ns"] for r, call in launches if r["start_ns"] - call["start_ns"] > FILLED]
+        launches = [(row, call) for row in self.events if (call := self.launch(row))]
+        filled = [call["start_ns"] for row, call in launches if row["start_ns"] - call["start_ns"] > FILLED]
         late = {t for t, name in found.items() if name == "idle_launch_ns"}
-        due = late & self.host.waiting
-        lead = 0
-        for t in range(min(self.host.waiting, default=self.last), self.last):
-            if t in self.host.waiting:
+        lead, due, stall = 0, dict[int, str](), ""
+        for t in range(min(self.host.earliest, self.first), self.last):
+            now = self.host.stall(t)
+            if now:
+                stall = now
                 lead += found.get(t) in ORDER
             elif t in filled:
                 lead = 0
-            if t not in self.host.waiting and t in late and lead:
-                due.add(t)
-                lead -= 1
-        return found | dict.fromkeys(due if self.host.known else (), "idle_sync_ns")
+            if t in late and (now or lead):
+                due[t] = stall
+                lead -= not now
+        return found | (due if self.host.known else {})
 
     def part(self, t: int) -> str:
         """Return whose the nanosecond from `t` is."""
@@ -192,6 +193,24 @@ class Threads:
         self.allocator = moments(r for r in own if re.match("cudaMalloc|hipFree", slow.name(r)))
         self.waiting, self.calling = moments(waits), moments(own)
         self.builds = moments(r for r in own if "ModuleLoad" in slow.name(r))
+        self.first, self.last = slow.first, slow.last
+        self.earliest = min((r["start_ns"] for r in [*own, *loads]), default=self.first)
+
+    def stall(self, t: int) -> str:
+        """Return what keeps the threads from launching at `t`, empty where nothing does."""
+        for name, when in (
+            ("idle_input_ns", self.input),
+            ("idle_allocator_ns", self.allocator),
+            ("idle_sync_ns", self.waiting),
+        ):
+            if t in when:
+                return name
+        return ""
+
+    def is_long_pause(self, t: int) -> bool:
+        """Return whether `t` is in a pause that is too long for launching."""
+        pause = self.pause(t)
+        return pause is not None and pause[1] - pause[0] > PAUSE
 
     def is_wait(self, name: str, length: int) -> bool:
         """Return whether the host waits in a call."""
@@ -205,8 +224,11 @@ class Threads:
         return max(c for c in self.calling if c < t) + 1, min(c for c in self.calling if c > t)
 
     def is_away(self, t: int) -> bool:
-        """Return whether the threads make no call for long before the first one, or after the last."""
-        return not self.calling or t < min(self.calling) - PAUSE or t > max(self.calling) + PAUSE
+        """Return whether `t` is in a long time before the threads' first call, or after the last."""
+        if not self.calling:
+            return self.last - self.first > PAUSE
+        first, last = min(self.calling), max(self.calling) + 1
+        return (t < first and first - self.first > PAUSE) or (t >= last and self.last - last > PAUSE)
 
     def part(self, t: int) -> str:
         """Return what the host's part of a gap is put down to."""
@@ -220,9 +242,8 @@ class Threads:
         ):
             if t in when:
                 return name
-        pause = self.pause(t)
-        long = pause is not None and pause[1] - pause[0] > PAUSE
-        return "idle_host_ns" if long or t in self.builds or self.is_away(t) else "idle_launch_ns"
+        away = self.is_long_pause(t) or t in self.builds or self.is_away(t)
+        return "idle_host_ns" if away else "idle_launch_ns"
 
 
 def is_copy(row: Row) -> bool:

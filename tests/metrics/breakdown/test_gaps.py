@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepprof.metrics.breakdown.gaps import Endings, find_gaps, shortest_latency
+from deepprof.metrics.breakdown.gaps import BETWEEN_NS, Endings, find_between, find_gaps, shortest_latency
 
 US = 1_000
 EVENTS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 9), st.integers(1, 3)), max_size=9)
@@ -81,3 +81,11 @@ def test_without_a_likely_latency_there_is_a_usual_one() -> None:
 
 def test_a_device_clock_behind_the_hosts_gives_a_negative_latency() -> None:
     assert shortest_latency(np.array([-40 * US] * 9)) == -40 * US
+
+
+def test_between_two_queued_kernels_the_device_takes_its_median_time() -> None:
+    queued = [(i * 10 * US + (i % 3) * 100, 8 * US, 1) for i in range(12)]
+    assert find_between(work(queued, [-900 * US] * 12)) == 2 * US + 100
+    assert find_between(work(queued[:10], [-900 * US] * 10)) == BETWEEN_NS  # of nine pairs
+    assert find_between(work(queued, [start - 5 * US for start, _, _ in queued])) == BETWEEN_NS  # launched just in time
+    assert find_between(work(queued)) == BETWEEN_NS

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepprof.collectors.trace import Trace
-from deepprof.metrics.breakdown.host_states import HostStates, launches_within, read_states
+from deepprof.metrics.breakdown.host_states import HostStates, launches_within, long_without, read_states
 from deepprof.metrics.spans import Spans
 from tests.tables import Row, copy, event, launch, make_trace, span
 
@@ -298,7 +298,8 @@ def test_a_module_is_loaded_for_the_first_use_of_the_next_kernel() -> None:
     assert pairs(found.first_use) == [(2 * MS - 500 * US, 2 * MS - 100 * US)]
 
 
-def test_before_the_first_call_and_after_the_last_the_host_is_at_other_work() -> None:
+def test_a_long_time_before_the_first_call_or_after_the_last_is_other_work_of_the_host() -> None:
     found = state(["cudaLaunchKernel"], [launch(1, 10 * MS, 11 * MS), launch(2, 12 * MS, 13 * MS)])
-    (_, first), (last, _) = pairs(found.without)
-    assert (first, last) == (9 * MS, 14 * MS)
+    assert pairs(long_without(found, (0, 20 * MS))) == [(0, 10 * MS), (13 * MS, 20 * MS)]
+    assert pairs(long_without(found, (9 * MS, 14 * MS + 1))) == [(13 * MS, 14 * MS + 1)]
+    assert pairs(long_without(found, (9 * MS, 14 * MS))) == []

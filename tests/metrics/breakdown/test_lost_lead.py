@@ -1,12 +1,12 @@
-"""Late launches are due to a wait after it, for as long as it took from the host's lead, until the queue is filled."""
+"""Late launches are due to a stall after it, for as long as it took from the host's lead, until the queue is filled."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from deepprof.metrics.breakdown.after_waits import due_to_waits, find_filled
-from deepprof.metrics.spans import NOTHING, Spans, union
+from deepprof.metrics.breakdown.lost_lead import find_due, find_filled
+from deepprof.metrics.spans import NOTHING, Spans, intersect, union
 
 NEVER_FILLED = np.empty(0, np.int64)
 LATE = [(0, 10), (40, 60), (70, 90), (200, 220)]
@@ -18,13 +18,15 @@ def spans(*pairs: tuple[int, int]) -> Spans:
 
 
 def due(*waits: tuple[int, int], filled: tuple[int, ...] = ()) -> list[tuple[int, int]]:
-    found = due_to_waits(spans(*LATE), spans(*waits), spans(*BUSY), np.array(filled, np.int64))
+    stalls = spans(*waits)
+    until = find_due(spans(*LATE), stalls.starts, stalls.ends, spans(*BUSY), np.array(filled, np.int64))
+    found = intersect(spans(*LATE), union(stalls.starts, until))
     return list(zip(found.starts.tolist(), found.ends.tolist(), strict=True))
 
 
 def test_without_waits_or_late_launches_nothing_is_due() -> None:
     assert due() == []
-    assert due_to_waits(NOTHING, spans((0, 9)), spans(*BUSY), NEVER_FILLED) == NOTHING
+    assert find_due(NOTHING, *np.array([[0], [9]]), spans(*BUSY), NEVER_FILLED).tolist() == [9]
 
 
 def test_as_much_is_due_as_the_host_waited_for_a_busy_device() -> None:
