@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,15 @@ PART = re.compile(r"(?i)layer|block|attention|attn|mlp|expert|head\b|embed|norm\
 # PyTorch's own ranges that come once per iteration, the rarest first: gradient accumulation loads several batches per
 # iteration. The number ranks them by how often they proved to *end* where an iteration begins.
 LOOPS = {UPDATE: 2.0, "Optimizer.zero_grad#": 1.0, "enumerate(DataLoader)#": 3.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """When a range begins and ends, and whether the host has it or the device."""
+
+    start_ns: int
+    end_ns: int
+    on_host: bool
 
 
 def gather_evidence(trace: Trace, sequence: Sequence, host: HostSide | None = None) -> Evidence:
@@ -97,7 +107,7 @@ def _make_family(group: pl.DataFrame, sequence: Sequence) -> Family:
     name, host = group["name"][0], group["side"][0] == "host"
     family = group["family"][0]
     group = group.sort("end_ns" if order(name) < len(LOOPS) else "start_ns")
-    times = sequence.launch_ns if host and sequence.linked else sequence.start_ns
+    times = _times_for(sequence, on_host=host)
     begin, end = (np.searchsorted(times, group[edge].to_numpy()) for edge in ("start_ns", "end_ns"))
     positions, first = np.unique(end if order(name) < len(LOOPS) else begin, return_index=True)
     spans = union(group["start_ns"].to_numpy(), group["end_ns"].to_numpy())
@@ -110,6 +120,21 @@ def _make_family(group: pl.DataFrame, sequence: Sequence) -> Family:
         end[first].astype(np.int64),
         telling=next((rank for prefix, rank in LOOPS.items() if name.startswith(prefix)), 0.0),
     )
+
+
+def find_range(host: HostSide, sequence: Sequence, family: str, position: int) -> Mark:
+    """Return the first range of a family after which the kernel at `position` is the first to be launched."""
+    own = host.ranges.filter(pl.col("family") == family).sort("start_ns")
+    for row in own.select("start_ns", "end_ns", "side").iter_rows():
+        mark = Mark(row[0], row[1], row[2] == "host")
+        if int(np.searchsorted(_times_for(sequence, on_host=mark.on_host), mark.start_ns)) == position:
+            return mark
+    raise ValueError(f"no range of {family} begins at kernel {position}")
+
+
+def _times_for(sequence: Sequence, *, on_host: bool) -> Int64s:
+    """Return when kernels begin, by the clock of a range: their launch for one on the host, where that is known."""
+    return sequence.launch_ns if on_host and sequence.linked else sequence.start_ns
 
 
 def trust_in(name: str, *, framework: bool) -> Trust:

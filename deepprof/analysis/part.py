@@ -333,7 +333,7 @@ def _look_at(
             loops = iter(shown.loops)
         look.reasons.extend([(f", device {device}", shown.reason)] if shown.reason else [])
         look.loops.extend(_with_top(with_parts(loop, trace, timelines[device]), trace, kinds) for loop in loops)
-        look.singles.extend([] if shown.loops else _stand_in(shown, trace, timelines[device], kinds))
+        look.singles.extend([] if shown.loops else _stand_in(shown, trace, timelines[device], kinds, host))
     return look
 
 
@@ -351,9 +351,11 @@ def _complete(shown: SearchedStream, trace: Trace, host: HostSide, others: Other
         yield close_last(loop if others is None else keep_disturbed(loop, others), trace, shown.sequence, host)
 
 
-def _stand_in(shown: SearchedStream, trace: Trace, timeline: Timeline, kinds: KernelKinds) -> Iterator[Loop]:
+def _stand_in(
+    shown: SearchedStream, trace: Trace, timeline: Timeline, kinds: KernelKinds, host: HostSide
+) -> Iterator[Loop]:
     """Yield what is measured where a stream has no loop: a marked step, or all that was recorded."""
-    single = measure_single(trace, shown.sequence, shown.evidence.families, timeline)
+    single = measure_single(trace, shown.sequence, shown.evidence.families, timeline, host)
     if single is not None and len(shown.sequence.symbols) >= MIN_STREAM_KERNELS:
         yield _with_top(single, trace, kinds)
 
