@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from deepprof.collectors.trace import Trace
+from deepprof.collectors.trace import COPY_KINDS, Trace
 from deepprof.metrics.host import HostSide, read_host
 from deepprof.metrics.sequence import Sequence
 from deepprof.metrics.spans import covered, union
@@ -45,14 +45,18 @@ def gather_evidence(trace: Trace, sequence: Sequence, host: HostSide | None = No
     """
     host = host or read_host(trace)
     n, begin, launch = len(sequence.symbols), sequence.start_ns, sequence.launch_ns
+    waits, of_kernels = _mark(n, launch, host.waits_ns), sequence.directions is None
+    copies = _mark_runs(sequence)
+    if of_kernels:
+        waits |= _mark(n, begin, _events_of(trace, sequence, pl.col("copy_kind") == "DtoH"))
+        copies = _mark(n, begin, _events_of(trace, sequence, pl.col("copy_kind") == "HtoD"))
     return Evidence(
         gaps=sequence.gap_ns.astype(np.float64),
         launch_gaps=_launch_gaps(host, sequence) if sequence.linked else None,
-        copies=_mark(n, begin, _events_of(trace, sequence, pl.col("copy_kind") == "HtoD")),
-        syncs=_mark(n, launch, host.waits_ns)
-        | _mark(n, begin, _events_of(trace, sequence, pl.col("copy_kind") == "DtoH")),
+        copies=copies,
+        syncs=waits,
         graphs=_mark(n, launch, host.graphs_ns) | _mark(n, begin, _graph_times(trace, sequence)),
-        optimizer=host.optimizer,
+        optimizer=host.optimizer if of_kernels else None,
         families=tuple(_find_families(host, sequence)),
         start=int(np.searchsorted(launch, 0)) if sequence.linked else 0,
         breaks=tuple(sequence.breaks.tolist()),
@@ -78,6 +82,14 @@ def _mark(n: int, times: Int64s, events: Int64s) -> Marks:
     marks: Marks = np.zeros(n + 1, bool)
     marks[np.searchsorted(times, events)] = True
     return marks[:n]
+
+
+def _mark_runs(sequence: Sequence) -> Marks:
+    """Return which copies from the host follow another copy, or none; no kernel does."""
+    if sequence.directions is None:
+        return np.zeros(len(sequence.symbols), np.bool_)
+    fed = sequence.directions[sequence.symbols] == COPY_KINDS.index("HtoD")
+    return np.asarray(fed & ~np.append(False, fed[:-1])[: len(fed)])
 
 
 def _events_of(trace: Trace, sequence: Sequence, which: pl.Expr) -> Int64s:
