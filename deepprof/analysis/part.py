@@ -26,6 +26,7 @@ from deepprof.diagnosis.engine import (
     diagnose_work,
 )
 from deepprof.diagnosis.finding import Finding
+from deepprof.diagnosis.rules.input_bound import find_loading
 from deepprof.metrics.annotation.anatomy import read_anatomy
 from deepprof.metrics.annotation.trace_annotation import TraceAnnotation, annotate
 from deepprof.metrics.breakdown.costs import mean_parts
@@ -137,6 +138,7 @@ def examine(trace: Trace, question: AnalysisOptions, recorded: Trace | None = No
     for loops in (look.loops, look.singles):
         loops[:] = [replace(loop, work=measure_loop_work(loop, trace, kinds)) for loop in loops]
     found = [*_diagnose(trace, tree, look, (kinds, question)), *_diagnose_memory(annotation, look)]
+    found += find_loading(trace)
     steps = tuple(loop for loop in look.singles if loop.single == "marked step")
     measured = (*look.loops, *steps)
     number = pl.lit(trace.rank or 0, PLACED_STREAMS["rank"]).alias("rank")
