@@ -7,7 +7,7 @@ done something else.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -143,6 +143,17 @@ def _time_without(calls: Spans) -> Spans:
     """Return the time up to `PAUSE_NS` before the first call and from `PAUSE_NS` after the last; all if no calls."""
     starts = np.array([BEFORE_NS, *(calls.ends[-1:] + PAUSE_NS)])
     return Spans(starts, np.array([*(calls.starts[:1] - PAUSE_NS), -BEFORE_NS]))
+
+
+def lengthen_pauses(host: HostStates, since_ns: int, until_ns: int) -> HostStates:
+    """Return what the threads did, seen from `since_ns` to `until_ns`: before their first call, and after the last.
+
+    A pause there that is too long for launching is none of it, as between two calls.
+    """
+    starts, ends = host.without.starts.copy(), host.without.ends.copy()
+    ends[0] += PAUSE_NS * (since_ns < ends[0])
+    starts[-1] -= PAUSE_NS * (until_ns > starts[-1] > BEFORE_NS)
+    return replace(host, without=Spans(starts, ends))
 
 
 def are_loading(names: pl.Series) -> pl.Series:

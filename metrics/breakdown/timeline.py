@@ -13,7 +13,7 @@ from deepprof.collectors.reprs import in_milliseconds, one_line
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.breakdown.after_waits import due_to_waits, find_filled
 from deepprof.metrics.breakdown.gaps import NO_GAPS, Gaps, find_gaps, find_held, judge_gaps
-from deepprof.metrics.breakdown.host_states import HostStates, joined, read_states
+from deepprof.metrics.breakdown.host_states import HostStates, joined, lengthen_pauses, read_states
 from deepprof.metrics.breakdown.long_calls import LONG_NS
 from deepprof.metrics.breakdown.parts import BUSY_PARTS, COPY_PARTS, PART_NAMES
 from deepprof.metrics.names import with_names
@@ -279,7 +279,8 @@ def extend(timeline: Timeline, since_ns: int, until_ns: int) -> Timeline:
 def _paint_idle(timeline: Timeline, since_ns: int, until_ns: int) -> Timeline:
     """Return a time without work on the device, by what the host did."""
     busy = [NOTHING] * len(BUSY_PARTS)
-    return _paint_parts(timeline.device, (since_ns, until_ns), busy, NO_GAPS, timeline.host)
+    host = None if timeline.host is None else lengthen_pauses(timeline.host, since_ns, until_ns)
+    return _paint_parts(timeline.device, (since_ns, until_ns), busy, NO_GAPS, host)
 
 
 def _join(timeline: Timeline, one: Timeline, other: Timeline) -> Timeline:

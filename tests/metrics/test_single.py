@@ -106,6 +106,17 @@ def test_a_recording_begins_with_the_host() -> None:
     assert loop.parts["idle_input_ns"].item() == 780_000_000
 
 
+@pytest.mark.parametrize(("pause", "part"), [(5_000, "idle_host_ns"), (700, "idle_launch_ns")])
+def test_a_pause_before_the_first_call_and_after_the_last_is_whole(pause: int, part: str) -> None:
+    queued = [Work(10 * i, 10 * i + 10, 5 * i - 5, name=f"kernel_{i}_") for i in range(40)]  # without a gap
+    setup, report = Did("setup", -pause - 5, -500, "range"), Did("report", 250, 400 + pause, "range")
+    loop = measured(Job(20_000, queued, [setup, report], iterations=1))
+    assert loop is not None
+    idle = {"idle_host_ns": 0, "idle_launch_ns": 5_000}  # from the first call to its kernel
+    idle[part] += 2 * pause * 1_000
+    assert {name: loop.parts[name].item() for name in idle} == idle
+
+
 def test_what_other_processes_did_before_is_no_part_of_a_recording() -> None:
     job = Job(6_000, WORK, [Did("enumerate(DataLoader)#_next", -800_000, -20_000, "range")], iterations=1)
     trace = job.trace()
