@@ -47,12 +47,12 @@ READ_LESS = (
 BOTH_WAYS = "Devices copy in both directions at once: give each direction a stream of its own."
 PIN = "From and to pinned memory copies are faster and need not wait."
 COPY_LESS_IN = {
-    "pytorch": ".to(device, non_blocking=True).",
+    "pytorch": "PyTorch: .to(device, non_blocking=True).",
     "jax": "jax.device_put of the next batch before this step's result is awaited.",
     "tensorflow": "tf.data's prefetch_to_device.",
 }
 READ_LESS_IN = {
-    "pytorch": ".to('cpu', non_blocking=True), then event.synchronize().",
+    "pytorch": "PyTorch: .to('cpu', non_blocking=True), then event.synchronize().",
     "jax": "copy_to_host_async() of a result before it is read.",
 }
 PIN_IN = {"pytorch": "DataLoader(pin_memory=True), tensor.pin_memory()."}
