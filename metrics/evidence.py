@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from deepprof.collectors.trace import Trace
+from deepprof.collectors.trace import COPY_KINDS, Trace
 from deepprof.metrics.host import HostSide, read_host
 from deepprof.metrics.sequence import Sequence
 from deepprof.metrics.spans import covered, union
@@ -28,6 +29,15 @@ PART = re.compile(r"(?i)layer|block|attention|attn|mlp|expert|head\b|embed|norm\
 LOOPS = {UPDATE: 2.0, "Optimizer.zero_grad#": 1.0, "enumerate(DataLoader)#": 3.0}
 
 
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """When a range begins and ends, and whether the host has it or the device."""
+
+    start_ns: int
+    end_ns: int
+    on_host: bool
+
+
 def gather_evidence(trace: Trace, sequence: Sequence, host: HostSide | None = None) -> Evidence:
     """Return the evidence on where the iterations of `sequence` begin; what the trace lacks is left out.
 
@@ -35,14 +45,18 @@ def gather_evidence(trace: Trace, sequence: Sequence, host: HostSide | None = No
     """
     host = host or read_host(trace)
     n, begin, launch = len(sequence.symbols), sequence.start_ns, sequence.launch_ns
+    waits, of_kernels = _mark(n, launch, host.waits_ns), sequence.directions is None
+    copies = _mark_runs(sequence)
+    if of_kernels:
+        waits |= _mark(n, begin, _events_of(trace, sequence, pl.col("copy_kind") == "DtoH"))
+        copies = _mark(n, begin, _events_of(trace, sequence, pl.col("copy_kind") == "HtoD"))
     return Evidence(
         gaps=sequence.gap_ns.astype(np.float64),
         launch_gaps=_launch_gaps(host, sequence) if sequence.linked else None,
-        copies=_mark(n, begin, _events_of(trace, sequence, pl.col("copy_kind") == "HtoD")),
-        syncs=_mark(n, launch, host.waits_ns)
-        | _mark(n, begin, _events_of(trace, sequence, pl.col("copy_kind") == "DtoH")),
+        copies=copies,
+        syncs=waits,
         graphs=_mark(n, launch, host.graphs_ns) | _mark(n, begin, _graph_times(trace, sequence)),
-        optimizer=host.optimizer,
+        optimizer=host.optimizer if of_kernels else None,
         families=tuple(_find_families(host, sequence)),
         start=int(np.searchsorted(launch, 0)) if sequence.linked else 0,
         breaks=tuple(sequence.breaks.tolist()),
@@ -68,6 +82,14 @@ def _mark(n: int, times: Int64s, events: Int64s) -> Marks:
     marks: Marks = np.zeros(n + 1, bool)
     marks[np.searchsorted(times, events)] = True
     return marks[:n]
+
+
+def _mark_runs(sequence: Sequence) -> Marks:
+    """Return which copies from the host follow another copy, or none; no kernel does."""
+    if sequence.directions is None:
+        return np.zeros(len(sequence.symbols), np.bool_)
+    fed = sequence.directions[sequence.symbols] == COPY_KINDS.index("HtoD")
+    return np.asarray(fed & ~np.append(False, fed[:-1])[: len(fed)])
 
 
 def _events_of(trace: Trace, sequence: Sequence, which: pl.Expr) -> Int64s:
@@ -97,7 +119,7 @@ def _make_family(group: pl.DataFrame, sequence: Sequence) -> Family:
     name, host = group["name"][0], group["side"][0] == "host"
     family = group["family"][0]
     group = group.sort("end_ns" if order(name) < len(LOOPS) else "start_ns")
-    times = sequence.launch_ns if host and sequence.linked else sequence.start_ns
+    times = _times_for(sequence, on_host=host)
     begin, end = (np.searchsorted(times, group[edge].to_numpy()) for edge in ("start_ns", "end_ns"))
     positions, first = np.unique(end if order(name) < len(LOOPS) else begin, return_index=True)
     spans = union(group["start_ns"].to_numpy(), group["end_ns"].to_numpy())
@@ -110,6 +132,21 @@ def _make_family(group: pl.DataFrame, sequence: Sequence) -> Family:
         end[first].astype(np.int64),
         telling=next((rank for prefix, rank in LOOPS.items() if name.startswith(prefix)), 0.0),
     )
+
+
+def find_range(host: HostSide, sequence: Sequence, family: str, position: int) -> Mark:
+    """Return the first range of a family after which the kernel at `position` is the first to be launched."""
+    own = host.ranges.filter(pl.col("family") == family).sort("start_ns")
+    for row in own.select("start_ns", "end_ns", "side").iter_rows():
+        mark = Mark(row[0], row[1], row[2] == "host")
+        if int(np.searchsorted(_times_for(sequence, on_host=mark.on_host), mark.start_ns)) == position:
+            return mark
+    raise ValueError(f"no range of {family} begins at kernel {position}")
+
+
+def _times_for(sequence: Sequence, *, on_host: bool) -> Int64s:
+    """Return when kernels begin, by the clock of a range: their launch for one on the host, where that is known."""
+    return sequence.launch_ns if on_host and sequence.linked else sequence.start_ns
 
 
 def trust_in(name: str, *, framework: bool) -> Trust:

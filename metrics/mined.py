@@ -11,6 +11,7 @@ import polars as pl
 
 from deepprof import mining
 from deepprof.collectors.trace import Trace
+from deepprof.metrics.copy_loops import keep_both_ways
 from deepprof.metrics.iteration_table import measure_coverage, measure_iterations, measure_steadiness, summarize
 from deepprof.metrics.loop import Agreement, Loop, OutsideIterations
 from deepprof.metrics.marked import MarkedIterations, find_marked
@@ -28,7 +29,7 @@ LARGE_BLOCK = 0.05  # of the period
 MEANT = 0.5
 DISAGREE, FILLED = 0.6, 0.8  # below this agreement, or with this share of kernels inside growing ones, markers decide
 KEPT = 0.9  # of marked iterations that grow: if no mined loop has as many, the markers decide
-KERNELS = ("kernel", "graph")  # activities
+KERNELS, COPIES = ("kernel", "graph"), ("memcpy",)  # activities
 EXPLAINED, DOUBTED = 0.8, 0.5  # of the kernels' time: with less confidence falls, to this part with none
 STEADY = 0.8  # of the iterations that must work about as long as the median one; with fewer confidence falls
 NEAR = 0.01  # of the period: a range begins "at" an iteration when it is this close
@@ -41,19 +42,20 @@ def find_loops(trace: Trace, sequence: Sequence, evidence: Evidence) -> tuple[li
     if marked is not None and (mined.reason is not None or _overrules(marked, mined, sequence)):
         beside = [loop for loop in mined.loops if not _lies_among(marked.family, loop.iterations)]
         others = [_from_mined(trace, sequence, evidence, loop) for loop in beside]
-        return _with_coverage(trace, [_from_marked(trace, sequence, evidence, marked), *others]), None
+        return _with_coverage(trace, sequence, [_from_marked(trace, sequence, evidence, marked), *others]), None
     if mined.reason is not None:
         return [], f"{mined.reason}{_count_markers(evidence)}"
-    return _with_coverage(trace, [_from_mined(trace, sequence, evidence, loop) for loop in mined.loops]), None
+    return _with_coverage(trace, sequence, [_from_mined(trace, sequence, evidence, loop) for loop in mined.loops]), None
 
 
-def _with_coverage(trace: Trace, loops: Counts[Loop]) -> list[Loop]:
+def _with_coverage(trace: Trace, sequence: Sequence, loops: Counts[Loop]) -> list[Loop]:
     """Return the loops of one stream with what they cover.
 
     The less of the kernels' time all of them explain, and the less alike the work of a loop's iterations is, the less
     certain a loop is, unless the user marked its iterations. Copies before a loop, of a model's weights, are no doubt.
     """
-    kernels = (measure_coverage(trace, loop.device, loop.iterations, KERNELS) for loop in loops)
+    mined = KERNELS if sequence.directions is None else COPIES
+    kernels = (measure_coverage(trace, loop.device, loop.iterations, mined) for loop in loops)
     explained = DOUBTED + (1 - DOUBTED) * min(1.0, sum(kernels) / EXPLAINED)
     return [
         replace(
@@ -124,6 +126,9 @@ def mine(trace: Trace, sequence: Sequence, evidence: Evidence) -> mining.MiningR
     kernels = len(sequence.symbols)
     if kernels < MIN_STREAM_KERNELS:
         return mining.MiningResult((), f"only {counted(kernels, 'kernel')} on the main stream, too few to repeat")
+    if sequence.directions is not None:
+        found = mining.find_loops(sequence.symbols, evidence, coarse=sequence.directions)
+        return keep_both_ways(found, trace, sequence)
     coarse = coarse_ids(trace.names).to_numpy()
     return mining.find_loops(sequence.symbols, evidence, coarse=coarse)
 

@@ -37,12 +37,23 @@ COLLECTIVE_HLO = (
     r"^(?:all-gather|all-reduce|reduce-scatter|(?:ragged-)?all-to-all|collective-(?:permute|broadcast))"
     r"(?:-start|-done)?(?:\.|$)"
 )
+FEW_KERNELS = 0.05  # of the copies, and of their time: so few kernels show no iteration
 COLLECTIVE = rf"^(?:void )?(?:nccl|rccl)\w*Kernel|{COLLECTIVE_RANGE}|{COLLECTIVE_OPERATOR}|{COLLECTIVE_HLO}"
 
 
 def is_collective() -> pl.Expr:
     """Return whether a device event with a `name` column is a collective of NCCL, RCCL, XLA or a CPU's backend."""
     return pl.col("name").str.contains(COLLECTIVE) & (pl.col("activity") == "kernel")
+
+
+def is_mostly_copies(events: pl.DataFrame) -> bool:
+    """Return whether device events are copies with hardly any kernels, in number and in time."""
+    taken = pl.col("end_ns") - pl.col("start_ns")
+    sums = events.group_by("activity").agg(calls=pl.len(), ns=taken.sum())
+    known = {activity: (calls, ns) for activity, calls, ns in sums.iter_rows()}
+    calls, ns = (sum(each) for each in zip(*(known.get(name, (0, 0)) for name in ("kernel", "graph")), strict=True))
+    copies, copying_ns = known.get("memcpy", (0, 0))
+    return bool(copies and calls <= FEW_KERNELS * copies and ns <= FEW_KERNELS * copying_ns)
 
 
 def classify_streams(trace: Trace, chosen: tuple[int, int] | None = None) -> pl.DataFrame:

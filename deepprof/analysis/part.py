@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from deepprof.analysis.result import Recording, TimeSummary, WorkWithoutLoop, add_up, describe_recording
-from deepprof.analysis.streams import SearchedStream, carry_streams, list_marked_copies, next_streams, search_streams
+from deepprof.analysis.streams import SearchedStream, carry_streams, list_copying, next_streams, search_streams
 from deepprof.analysis.tables import BREAKDOWN, PLACED_STREAMS, PLACED_WORK
 from deepprof.collectors.trace import Trace, empty_table
 from deepprof.diagnosis.code_places import name_lines
@@ -26,6 +26,7 @@ from deepprof.diagnosis.engine import (
     diagnose_work,
 )
 from deepprof.diagnosis.finding import Finding
+from deepprof.diagnosis.rules.input_bound import find_loading
 from deepprof.metrics.annotation.anatomy import read_anatomy
 from deepprof.metrics.annotation.trace_annotation import TraceAnnotation, annotate
 from deepprof.metrics.breakdown.costs import mean_parts
@@ -58,6 +59,8 @@ from deepprof.metrics.single import measure_single
 from deepprof.metrics.spans import union
 from deepprof.metrics.streams import classify_streams
 from deepprof.metrics.top import top_of_loop, top_of_recording
+
+ONLY_COLLECTIVES = "only collectives ran on the device; no stream computes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +138,7 @@ def examine(trace: Trace, question: AnalysisOptions, recorded: Trace | None = No
     for loops in (look.loops, look.singles):
         loops[:] = [replace(loop, work=measure_loop_work(loop, trace, kinds)) for loop in loops]
     found = [*_diagnose(trace, tree, look, (kinds, question)), *_diagnose_memory(annotation, look)]
+    found += find_loading(trace)
     steps = tuple(loop for loop in look.singles if loop.single == "marked step")
     measured = (*look.loops, *steps)
     number = pl.lit(trace.rank or 0, PLACED_STREAMS["rank"]).alias("rank")
@@ -322,21 +326,23 @@ def _look_at(
         for device in roles["device"].unique(maintain_order=True)
     }
     known = question.find_known(trace)
-    main = _list_main(roles, known) or list_marked_copies(roles, host)
-    look = _TraceAnalysis([], timelines, [] if main else [("", _reason_without_kernels(trace))])
-    for device, number in main:
+    copying = {} if question.stream or known else list_copying(trace, roles)
+    main = copying or {device: [number] for device, number in _list_main(roles, known)}
+    reason = None if _has_kernels(trace) else _reason_without_kernels(trace)
+    look = _TraceAnalysis([], timelines, [] if main else [("", reason or ONLY_COLLECTIVES)])
+    for device, (number, *more) in main.items():
         if known is None:
-            streams = [(device, number), *([] if question.stream else next_streams(roles, device))]
-            shown = search_streams(trace, host, streams, question.counts)
+            beside = [(device, stream) for stream in more] or next_streams(roles, device)
+            places = [(device, number), *([] if question.stream else beside)]
+            shown = search_streams(trace, host, places, question.counts)
             loops = _complete(shown, trace, host, others.get(device))
         else:
             shown = carry_streams(known, host, (device, number))
             loops = iter(shown.loops)
-        look.reasons.extend([(f", device {device}", shown.reason)] if shown.reason else [])
+        look.reasons.extend([(f", device {device}", _join(reason, shown.reason))] if shown.reason else [])
         look.loops.extend(_with_top(with_parts(loop, trace, timelines[device]), trace, kinds) for loop in loops)
-        look.singles.extend(
-            [] if any(loop.is_main for loop in shown.loops) else _stand_in(shown, trace, timelines[device], kinds)
-        )
+        if not any(loop.is_main for loop in shown.loops):
+            look.singles.extend(_stand_in(shown, trace, timelines[device], kinds, host))
     return look
 
 
@@ -354,9 +360,11 @@ def _complete(shown: SearchedStream, trace: Trace, host: HostSide, others: Other
         yield close_last(loop if others is None else keep_disturbed(loop, others), trace, shown.sequence, host)
 
 
-def _stand_in(shown: SearchedStream, trace: Trace, timeline: Timeline, kinds: KernelKinds) -> Iterator[Loop]:
+def _stand_in(
+    shown: SearchedStream, trace: Trace, timeline: Timeline, kinds: KernelKinds, host: HostSide
+) -> Iterator[Loop]:
     """Yield what is measured where a stream has no loop: a marked step, or all that was recorded."""
-    single = measure_single(trace, shown.sequence, shown.evidence.families, timeline)
+    single = measure_single(trace, shown.sequence, shown.evidence.families, timeline, host)
     if single is not None and len(shown.sequence.symbols) >= MIN_STREAM_KERNELS:
         yield _with_top(single, trace, kinds)
 
@@ -366,12 +374,20 @@ def _with_top(loop: Loop, trace: Trace, kinds: KernelKinds) -> Loop:
     return replace(loop, top=top_of_loop(loop, trace, kinds))
 
 
+def _has_kernels(trace: Trace) -> bool:
+    """Return whether a trace has any kernel, or the launch of a graph."""
+    return bool(trace.device_events["activity"].is_in(["kernel", "graph"]).any())
+
+
 def _reason_without_kernels(trace: Trace) -> str:
-    """Return why a trace without any kernel to mine has no loop, with the importer's notes on it, if any."""
-    if trace.device_events.filter(pl.col("activity").is_in(["kernel", "graph"])).height:
-        return "only collectives ran on the device; no stream computes"
+    """Return why a trace without any kernel has no loop of kernels, with the importer's notes on it, if any."""
     said = [note for note in trace.notes if re.search("(?i)kernel|CUDA events|accelerator|device events", note)]
     return "; ".join(["the trace holds no GPU kernel", *said])
+
+
+def _join(*reasons: str | None) -> str:
+    """Return the reasons that there are, as one."""
+    return "; ".join(reason for reason in reasons if reason)
 
 
 def _summarize_devices(trace: Trace) -> Iterator[TimeSummary]:

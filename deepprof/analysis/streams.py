@@ -9,13 +9,13 @@ import polars as pl
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.carried import carry_over
-from deepprof.metrics.evidence import STEP, gather_evidence
+from deepprof.metrics.evidence import gather_evidence
 from deepprof.metrics.host import HostSide
 from deepprof.metrics.loop import Loop
-from deepprof.metrics.marked import MIN_MARKED_ITERATIONS
 from deepprof.metrics.mined import MIN_STREAM_KERNELS, find_counted, find_loops, pick_counted
 from deepprof.metrics.selection.selected_trace import SelectedTrace
 from deepprof.metrics.sequence import Sequence, main_sequence
+from deepprof.metrics.streams import busy_time, is_mostly_copies
 from deepprof.mining.evidence import Evidence
 
 NO_ITERATION = "the part that is looked at has no iteration of the whole"
@@ -68,12 +68,19 @@ def _search_stream(trace: Trace, host: HostSide, place: tuple[int, int]) -> Sear
     return SearchedStream(sequence, evidence, *find_loops(trace, sequence, evidence))
 
 
-def list_marked_copies(roles: pl.DataFrame, host: HostSide) -> list[tuple[int, int]]:
-    """Return each device's busiest stream of copies, where step markers show that they come in steps."""
-    steps = host.ranges.filter(~pl.col("framework"), pl.col("name").str.contains(STEP.pattern))
-    copying = roles.filter(pl.col("role") == "copy").sort("busy_ns", descending=True).unique("device", keep="first")
-    marked = steps.height >= MIN_MARKED_ITERATIONS
-    return copying.sort("device").select("device", "stream").rows() if marked else []
+def list_copying(trace: Trace, roles: pl.DataFrame) -> dict[int, list[int]]:
+    """Return the busiest streams with copies of each device, where no device does much but copy; else none."""
+    found = dict[int, list[int]]()
+    for device in roles.filter(pl.col("kernels") > 0)["device"].unique():
+        if not is_mostly_copies(trace.device_events.filter(pl.col("device") == device)):
+            return {}
+    copies = trace.device_events.filter(pl.col("activity") == "memcpy").group_by("device", "stream")
+    busy = copies.agg(copies=pl.len(), busy_ns=busy_time()).sort(
+        "device", "busy_ns", "stream", descending=[False, True, False]
+    )
+    for device, stream in busy.filter(pl.col("copies") >= MIN_STREAM_KERNELS).select("device", "stream").iter_rows():
+        found.setdefault(device, []).append(stream)
+    return {device: streams[:MOST_STREAMS] for device, streams in found.items()}
 
 
 def next_streams(roles: pl.DataFrame, device: int) -> list[tuple[int, int]]:

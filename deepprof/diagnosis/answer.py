@@ -46,8 +46,8 @@ class RecordingAnswer:
     `whole_ns` is the mean usual iteration, the marked step or the recorded time, of several devices their mean; `parts`
     are the shares of it, by part of the time, and `groups` by what the device does, the largest first. `loss` is the
     finding on the largest avoidable loss, and `loss_ratio` its share; None where there is none. `loop` is the loop that
-    this is about, None without one. `recorded_ns` is from the first to the last work of the loop's device, and `longest_wait_ns` the
-    longest wait in that outside the iterations; 0 where they are not known.
+    this is about, None without one. `recorded_ns` is from the first to the last work of the loop's device, and
+    `longest_wait_ns` the longest wait in that outside the iterations; 0 where they are not known.
     """
 
     kind: Kind

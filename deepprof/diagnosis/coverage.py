@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
 from deepprof.diagnosis.engine import declared_rules
 from deepprof.diagnosis.finding import Finding
 from deepprof.metrics.breakdown.costs import cost_of, mean_of, mean_parts
+from deepprof.metrics.breakdown.parts import COPY_PARTS
 from deepprof.metrics.loop import Loop
 
 ONCE = "nearly all of it is in one iteration, which may be chance: record more of them"
@@ -20,6 +21,8 @@ WHY = {
 }
 QUEUED = "work was launched and did not begin, or the launch was not recorded: the trace does not say more"
 TOO_FEW_ITERATIONS = "too few iterations show it"
+OTHER_DIRECTION = "copies in another direction cost more, which a finding names"
+COPYING = frozenset(COPY_PARTS[kind] for kind in ("HtoD", "DtoH", None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,7 @@ def find_unnamed(loops: Sequence[Loop], findings: Sequence[Finding]) -> Iterator
         named = {part for finding in findings if is_about(finding, loop) for part in finding.parts}
         for part, share in _large_parts(loop):
             if part not in named:
-                yield UnnamedPart(loop.rank, loop.device, loop.stream, part, share, _explain(loop, part))
+                yield UnnamedPart(loop.rank, loop.device, loop.stream, part, share, _explain(loop, part, named))
 
 
 def is_about(finding: Finding, loop: Loop) -> bool:
@@ -64,12 +67,14 @@ def _large_parts(loop: Loop) -> list[tuple[str, float]]:
     return sorted(large, key=lambda each: -each[1])
 
 
-def _explain(loop: Loop, part: str) -> str:
-    """Return why no finding names a part."""
+def _explain(loop: Loop, part: str, named: Collection[str]) -> str:
+    """Return why no finding names a part; `named` are the parts that are."""
     cost = cost_of(loop, [part])
     if cost is None:
         return TOO_FEW_ITERATIONS
     if cost.affected < 2 < cost.iterations:
         return ONCE
+    if part in COPYING and COPYING.intersection(named):
+        return OTHER_DIRECTION
     seen = mean_of(loop, "launches") > 0
     return QUEUED if part == "idle_unknown_ns" and seen else WHY.get(part, TOO_FEW_ITERATIONS)

@@ -59,7 +59,7 @@ def describe_answer(analysis: Analysis) -> Iterator[str]:
     """Yield the lines of the answer."""
     answer = analysis.answer
     yield _describe_recorded(answer, analysis)
-    if answer.kind == "no work":
+    if answer.kind == "no work" and answer.loss is None:
         return
     yield _describe_loss(answer, analysis)
     if sure := _describe_certainty(answer, analysis):

@@ -238,7 +238,7 @@ def _describe_loop(loop: Loop, words: Wording) -> Iterable[str]:
     yield f"{found}{median}" + (f"; {counted(warm, 'warm-up iteration')} first, in no figure" if warm else "")
     for cycle in loop.cycles:
         extra, kind = cycle.get("extra_events", 0), cycle.get("kind", "unknown")
-        work = f"{extra:+,} {verb(abs(float(extra)), words.work, words.work + 's')}"
+        work = f"{extra:+,} {verb(abs(float(extra)), words.unit, words.units)}"
         yield f"every {cycle.get('every')} iterations {work}" + ("" if kind == "unknown" else f" ({kind})")
 
 

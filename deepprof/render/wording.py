@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from deepprof.metrics.streams import FEW_KERNELS
 from deepprof.plurals import counted
 
 if TYPE_CHECKING:
@@ -102,6 +103,7 @@ CPU_REASONS: Mapping[str, str] = MappingProxyType(
 class Wording:
     """The nouns of a report.
 
+    `unit` and `units` are what an iteration consists of: kernels, or copies of a device that does nothing else.
     `actor` is the subject of sentences on where the time goes, `groups` what it does and `reasons` for what. `work` is
     what repeats, `lane` what it runs on, `whole` the time that is shown where there is no loop, `mined` the source of
     iterations without ranges.
@@ -116,21 +118,24 @@ class Wording:
     groups: Mapping[str, str]
     reasons: Mapping[str, str]
     actor: str
+    unit: str
+    units: str
 
     def count(self, number: int) -> str:
-        """Return `12 kernels` or `12 operators`."""
-        return counted(number, self.work)
+        """Return `12 kernels`, `12 operators` or `12 copies`."""
+        return counted(number, self.unit, self.units)
 
     def speak(self, text: str) -> str:
         """Return a sentence on kernels and their stream, as the miner writes it, in these words."""
+        text = ONE.sub(self.unit, SEVERAL.sub(self.units, text))
         if not self.on_cpu:
             return text
-        return LANE.sub(
-            "thread", WORK.sub(self.work, text.replace("device gap", "pause").replace("host range", "range"))
-        )
+        return LANE.sub("thread", text.replace("device gap", "pause").replace("host range", "range"))
 
 
-WORK, LANE = re.compile(r"\bkernel(?=s?\b)"), re.compile(r"\b(?:main )?stream\b")
+# What was not recorded keeps its name.
+ONE, SEVERAL = re.compile(r"(?<!\bno )(?<!GPU )\bkernel\b"), re.compile(r"\bkernels\b")
+LANE = re.compile(r"\b(?:main )?stream\b")
 GPU = Wording(
     on_cpu=False,
     work="kernel",
@@ -141,7 +146,10 @@ GPU = Wording(
     groups=GPU_GROUPS,
     reasons=GPU_REASONS,
     actor="the device",
+    unit="kernel",
+    units="kernels",
 )
+COPIES = replace(GPU, mined="the copies and their launches", unit="copy", units="copies")
 CPU = Wording(
     on_cpu=True,
     work="operator",
@@ -152,9 +160,15 @@ CPU = Wording(
     groups=CPU_GROUPS,
     reasons=CPU_REASONS,
     actor="the program",
+    unit="operator",
+    units="operators",
 )
 
 
 def wording_of(analysis: Analysis) -> Wording:
-    """Return the words for an analysis: those of a CPU where none of its recordings saw a device."""
-    return CPU if analysis.recordings and all(each.on_cpu for each in analysis.recordings) else GPU
+    """Return the words for an analysis: of a CPU where no recording saw a device, of copies where devices only copy."""
+    if analysis.recordings and all(each.on_cpu for each in analysis.recordings):
+        return CPU
+    events = analysis.summary.events
+    kernels, copies = events.get("kernel", 0) + events.get("graph", 0), events.get("memcpy", 0)
+    return COPIES if copies and kernels <= FEW_KERNELS * copies else GPU

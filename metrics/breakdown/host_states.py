@@ -152,13 +152,18 @@ def long_without(states: HostStates, bounds: tuple[int, int]) -> Spans:
     return Spans(inside.starts[long], inside.ends[long])
 
 
+def are_loading(names: pl.Series) -> pl.Series:
+    """Return which names are of what loads data."""
+    return names.str.replace(DIRECTORY, "$1").str.contains(INPUT).fill_null(value=False)
+
+
 def _input_spans(trace: Trace, threads: pl.DataFrame, launched: pl.DataFrame) -> Spans:
     """Return when the threads load data, as their ranges, operators and Python frames show.
 
     A range in which its own thread launches many kernels is the training around the loading, and is left out; launches
     of other threads do not matter.
     """
-    ids = trace.names.str.replace(DIRECTORY, "$1").str.contains(INPUT).fill_null(value=False).arg_true()
+    ids = are_loading(trace.names).arg_true()
     annotations = trace.annotations.filter((pl.col("side") == "host") & (pl.col("end_ns") > pl.col("start_ns")))
     host = trace.host_events.filter((pl.col("category") != "runtime") & pl.col("end_ns").is_not_null())
     loads = pl.col("name_id").is_in(ids.implode())

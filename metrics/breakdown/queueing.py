@@ -18,6 +18,7 @@ from deepprof.metrics.breakdown.host_states import HELD_NS, joined
 from deepprof.metrics.host import read_launches
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.spans import Spans, elapsed, intersect, union
+from deepprof.metrics.streams import is_mostly_copies
 
 Int64s = npt.NDArray[np.int64]
 
@@ -27,13 +28,15 @@ LINKED = 0.9  # of the kernels: with fewer launch records it is unknown how far 
 def saved_without(loop: Loop, trace: Trace, removed: Spans) -> float | None:
     """Return by how many ns a usual iteration would be shorter if the device did not spend `removed`.
 
-    None if the trace does not record when the kernels were launched.
+    None if the trace does not record when the kernels were launched, or the stream has hardly any beside its copies.
     """
     host = loop.timeline.host if loop.timeline is not None else None
     if host is None or loop.usual.is_empty():
         return None
-    stream = (pl.col("device") == loop.device) & (pl.col("stream") == loop.stream)
-    kernels = trace.device_events.filter(stream & (pl.col("activity") == "kernel"))
+    events = trace.device_events.filter(pl.col("device") == loop.device, pl.col("stream") == loop.stream)
+    if is_mostly_copies(events):
+        return None
+    kernels = events.filter(pl.col("activity") == "kernel")
     linked = kernels.join(read_launches(trace), on="correlation", how="inner", maintain_order="left")
     launched = linked.filter(pl.col("start_ns") >= pl.col("launch_ns"))  # a kernel before its launch has a wrong link
     if launched.height < LINKED * kernels.height or not launched.height:

@@ -20,7 +20,7 @@ from deepprof.metrics.names import with_names
 from deepprof.metrics.operators import is_stand_in
 from deepprof.metrics.sharing.work import WORK, OtherWork
 from deepprof.metrics.spans import NOTHING, Painted, Spans, intersect, paint, union
-from deepprof.metrics.streams import is_collective
+from deepprof.metrics.streams import is_collective, is_mostly_copies
 from deepprof.plurals import counted
 
 Int64s = npt.NDArray[np.int64]
@@ -129,8 +129,12 @@ def lay_out(trace: Trace, device: int, launches: pl.DataFrame, others: OtherWork
 
 
 def _feeding_calls(linked: pl.DataFrame) -> pl.DataFrame:
-    """Return the calls that launched kernels and graphs, with the number of kernels, as `read_states` reads them."""
-    feeding = linked.filter(pl.col("activity").is_in(["kernel", "graph"]) & pl.col("launch_ns").is_not_null())
+    """Return the calls that launched kernels and graphs, with the number of kernels, as `read_states` reads them.
+
+    Of a device with hardly any these are the calls that copy.
+    """
+    activities = ["kernel", "graph", *(["memcpy"] if is_mostly_copies(linked) else [])]
+    feeding = linked.filter(pl.col("activity").is_in(activities) & pl.col("launch_ns").is_not_null())
     graph = (pl.col("activity") == "graph").any()  # recorded as one event, whatever it contains
     return feeding.group_by("correlation", maintain_order=True).agg(
         pl.col("launch_ns", "process", "thread").first(), kernels=pl.when(graph).then(WHOLE_GRAPH).otherwise(pl.len())

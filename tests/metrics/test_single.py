@@ -20,6 +20,7 @@ from tests.deepprof.diagnosis.loops import MAIN, Did, Job, Work
 
 # Forty kernels, all of them different, 90 µs apart, each launched just before it begins.
 WORK = [Work(90 * i, 90 * i + 10, 90 * i - 5, name=f"kernel_{i}_") for i in range(40)]
+COPY = ("Memcpy HtoD", 9, "memcpy", {"copy_kind": "HtoD"})
 STEP = Did("ProfilerStep#1", 890, 2_690, "range")
 
 
@@ -28,15 +29,64 @@ def measured(job: Job) -> Loop | None:
     host = read_host(trace)
     sequence = main_sequence(trace, 0, MAIN, host)
     families = gather_evidence(trace, sequence, host).families
-    return measure_single(trace, sequence, families, lay_out(trace, 0, host.launches))
+    return measure_single(trace, sequence, families, lay_out(trace, 0, host.launches), host)
 
 
-def test_a_marked_step_is_measured_from_its_first_kernel_to_its_last() -> None:
+def test_a_marked_step_is_measured_from_its_mark_on() -> None:
     loop = measured(Job(4_000, WORK, [STEP], iterations=1))
     assert loop is not None
     assert (loop.single, loop.period, loop.iterations.height) == ("marked step", 20, 1)
-    assert loop.iterations["start_ns"].item() == 900_000
-    assert loop.usual["iteration_ns"].item() == sum(loop.parts.select(PART_NAMES).row(0))
+    assert loop.iterations["start_ns"].item() == 890_000
+    assert loop.usual["iteration_ns"].item() == 1_800_000 == sum(loop.parts.select(PART_NAMES).row(0))
+
+
+def test_what_a_marked_step_does_before_its_first_kernel_and_after_its_last_counts() -> None:
+    loads = Did("enumerate(DataLoader)#_next", -3_000, -1_200, "range")
+    step = Did("ProfilerStep#1", -3_100, 3_600, "range")
+    copies = [Work(-1_100, -100, -1_150, *COPY), Work(3_550, 9_550, 3_500, *COPY)]  # the last one outlasts the mark
+    later = Work(20_000, 21_000, 3_700, *COPY)
+    loop = measured(Job(30_000, [*copies, *WORK, later], [loads, step], iterations=1))
+    assert loop is not None
+    assert (loop.single, loop.period) == ("marked step", 40)
+    assert (loop.iterations["start_ns"].item(), loop.iterations["end_ns"].item()) == (-3_100_000, 9_550_000)
+    assert loop.parts["exposed_htod_ns"].item() == loop.iterations["htod_ns"].item() == 7_000_000
+    assert loop.parts["idle_input_ns"].item() == 1_800_000
+    assert loop.parts["compute_ns"].item() == 400_000
+    assert sum(loop.parts.select(PART_NAMES).row(0)) == 12_650_000
+
+
+def test_a_marked_step_begins_when_what_was_launched_before_it_is_done() -> None:
+    earlier = [Work(-900, -10, -2_000, "before"), Work(-3_000, -2_000, -3_005, "long before")]
+    loop = measured(Job(6_000, [*earlier, *WORK], [Did("ProfilerStep#1", -500, 3_600, "range")], iterations=1))
+    assert loop is not None
+    assert loop.iterations["start_ns"].item() == -10_000
+    behind = measured(
+        Job(6_000, [Work(-900, 500, -2_000, "before", 9), *WORK], [Did("step 1", -500, 3_600, "range")], iterations=1)
+    )
+    assert behind is not None
+    assert behind.iterations["start_ns"].item() == 0  # its own kernels run beside what came before
+
+
+def test_without_launch_records_a_marked_step_is_what_runs_in_it() -> None:
+    copies = [Work(-1_100, -100, None, *COPY), Work(3_550, 9_550, None, *COPY)]
+    kernels = [replace(each, launched=None) for each in WORK]
+    loop = measured(Job(30_000, [*copies, *kernels], [Did("ProfilerStep#1", -1_500, 3_600, "range")], iterations=1))
+    assert loop is not None
+    assert (loop.iterations["start_ns"].item(), loop.iterations["end_ns"].item()) == (-1_500_000, 9_550_000)
+
+
+def test_a_marked_step_on_the_host_alone_begins_with_its_loading() -> None:
+    names = ("aten::addmm", "aten::relu_", "aten::sum", "aten::conv2d")
+    operators = [Did(names[i % 4] + "_" * (i // 4), 1_000 + 100 * i, 1_095 + 100 * i, "op") for i in range(20)]
+    loads = Did("enumerate(DataLoader)#_next", 10, 990, "range")
+    answer = analyze(
+        [Job(4_000, [], [*operators, loads, Did("ProfilerStep#1", 0, 3_000, "range")], iterations=1).trace()]
+    ).answer
+    assert (answer.kind, round(answer.whole_ns)) == ("marked step", 3_000_000)
+    assert answer.groups == pytest.approx({"computing": 1_900 / 3_000, "waiting": 1_100 / 3_000})
+    assert answer.loss is not None
+    assert answer.loss.rule == "input-bound"
+    assert answer.loss_ratio == pytest.approx(980 / 3_000, abs=0.001)
 
 
 def test_without_a_marker_all_that_was_recorded_is_measured() -> None:
@@ -54,6 +104,17 @@ def test_a_recording_begins_with_the_host() -> None:
     length = loop.usual["iteration_ns"].item()
     assert length == (800_000 + 90 * 39 + 10) * 1_000 == sum(loop.parts.select(PART_NAMES).row(0))
     assert loop.parts["idle_input_ns"].item() == 780_000_000
+
+
+@pytest.mark.parametrize(("pause", "part"), [(5_000, "idle_host_ns"), (700, "idle_launch_ns")])
+def test_a_pause_before_the_first_call_and_after_the_last_is_whole(pause: int, part: str) -> None:
+    queued = [Work(10 * i, 10 * i + 10, 5 * i - 5, name=f"kernel_{i}_") for i in range(40)]  # without a gap
+    setup, report = Did("setup", -pause - 5, -500, "range"), Did("report", 250, 400 + pause, "range")
+    loop = measured(Job(20_000, queued, [setup, report], iterations=1))
+    assert loop is not None
+    idle = {"idle_host_ns": 0, "idle_launch_ns": 5_000}  # from the first call to its kernel
+    idle[part] += 2 * pause * 1_000
+    assert {name: loop.parts[name].item() for name in idle} == idle
 
 
 def test_what_other_processes_did_before_is_no_part_of_a_recording() -> None:

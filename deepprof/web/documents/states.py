@@ -134,7 +134,7 @@ def read_metrics(metrics: LoopMetrics, words: Wording) -> str:
     times = (
         f"Between iterations {waits} for {format_duration(interval)} on average, beside {format_duration(operation)}"
     )
-    begin = f"{times} from the first {words.work} of one to its last"
+    begin = f"{times} from the first {words.unit} of one to its last"
     overlap = metrics.avg_overlap_ratio or 0.0
     filled = "" if words.on_cpu else f", and copies from the host fill {format_ratio(overlap)} of that"
     if interval < LARGE_INTERVAL * operation:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import polars as pl
 import pytest
 
+from deepprof.diagnosis.coverage import OTHER_DIRECTION, find_unnamed
 from deepprof.diagnosis.rules.copy_bound import _is_mostly, copy_bound
 from deepprof.diagnosis.rules.device_copies import device_copies
 from tests.deepprof.diagnosis.loops import Job, Work, compute
@@ -53,11 +56,51 @@ def test_ways(kind: str | None, way: str) -> None:
     assert found.evidence["pageable"] == "no"
 
 
+BOTH = [copied("HtoD", 60_000, 75_000, 3 * 10**8), copied("DtoH", 80_000, 92_000, 2 * 10**8)]
+
+
 def test_the_way_is_that_of_most_time() -> None:
     both = [copied("HtoD", 60_000, 65_000), copied("DtoH", 70_000, 90_000)]
     (found,) = Job(100_000, [AHEAD, *both]).found(copy_bound)
     assert "to the host" in found.title
-    assert found.headroom_ns_per_iteration == 25_000_000
+    assert found.headroom_ns_per_iteration == 20_000_000
+    assert found.evidence["copied_bytes_per_iteration"] == 10**8
+    assert "another" not in found.summary  # 5 % are below the limit
+
+
+def test_two_ways_are_never_added_up() -> None:
+    (found,) = Job(100_000, [AHEAD, *BOTH]).found(copy_bound)
+    assert found.title == "Copies from the host are not hidden behind computation"
+    assert "only copies from the host: 300.0 MB at 20.0 GB/s." in found.summary
+    assert "Copies to the host take another 12.0 ms (12.0 %)." in found.summary
+    assert found.headroom_ns_per_iteration == 15_000_000
+    assert found.parts == {"exposed_htod_ns": 15_000_000}
+    assert (found.evidence["copied_bytes_per_iteration"], found.evidence["bytes_per_second"]) == (3 * 10**8, 2 * 10**10)
+    assert found.evidence["copies_per_iteration"] == 1
+    assert "each direction a stream of its own" in found.advice
+
+
+def test_the_way_that_costs_less_is_a_part_with_a_reason() -> None:
+    loop, trace = Job(100_000, [AHEAD, *BOTH]).build()
+    unnamed = {each.part: each.why for each in find_unnamed([loop], list(copy_bound(loop, trace)))}
+    assert unnamed["exposed_dtoh_ns"] == OTHER_DIRECTION
+    assert "exposed_htod_ns" not in unnamed
+
+
+def test_the_memory_is_that_of_the_way_alone() -> None:
+    read = copied("DtoH", 80_000, 92_000, 9 * 10**9, "Memcpy DtoH (Device -> Pageable)")
+    fed = copied("HtoD", 60_000, 75_000, 10**8, "Memcpy HtoD (Pinned -> Device)")
+    (found,) = Job(100_000, [AHEAD, fed, read]).found(copy_bound)
+    assert found.evidence["pageable"] == "no"
+    assert "100.0 MB at 6.7 GB/s, pinned memory." in found.summary
+    assert "pin_memory" not in found.advice
+
+
+def test_a_device_that_only_copies_has_nothing_to_hide_them_behind() -> None:
+    loop, trace = Job(100_000, [compute(60_000), *BOTH]).build()
+    only = loop.parts.with_columns(compute_ns=pl.lit(0, pl.Int64))
+    (found,) = copy_bound(replace(loop, parts=only), trace)
+    assert found.title == "Copies from the host run, and nothing computes beside them"
 
 
 def test_copies_that_hide_a_late_launch_are_a_remark() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from deepprof.analysis import analyze
+from deepprof.analysis.result import Analysis
 from deepprof.diagnosis.rules.host_bound import host_bound
 from deepprof.diagnosis.rules.input_bound import input_bound
 from tests.deepprof.diagnosis.loops import START_US, Did, Job, Work, compute
@@ -58,3 +60,38 @@ def test_a_directory_named_after_the_loader_shows_nothing() -> None:
     assert job.found(input_bound) == []
     (found,) = job.found(host_bound)
     assert found.location == {"frame": frame}
+
+
+def frames(load: float, *more: Did) -> Analysis:
+    """Ten frames of 100 µs that a recording without operators and without a device shows by its ranges alone."""
+    parts = [Did("frame", 0, 99, "range"), Did("load_batch", 0, load, "range"), Did("resize", load, 99, "range")]
+    return analyze([Job(100, [], [*parts, *more], iterations=10).trace()])
+
+
+def test_ranges_alone_show_that_a_program_loads_data() -> None:
+    answer = frames(60).answer
+    assert answer.kind == "no work"
+    assert answer.loss is not None
+    assert (answer.loss.rule, answer.loss.severity, answer.loss.title) == (
+        "input-bound",
+        "info",
+        "The program loads data",
+    )
+    assert answer.loss.location == {"range": "load_batch"}
+    assert answer.loss_ratio == 600 / 999
+    assert answer.confidence is not None
+    assert answer.confidence < 0.5
+
+
+def test_a_program_that_hardly_loads_is_not_blamed_for_it() -> None:
+    assert frames(2).answer.loss is None
+
+
+def test_workers_that_load_and_a_range_around_everything_are_no_loading_of_the_program() -> None:
+    worker, around = Did("load_batch", 0, 100, "range", thread=9), Did("dataloader_loop", 0, 1_000, "range", every=10)
+    assert frames(0, worker).answer.loss is None
+    assert frames(0, around).answer.loss is None
+
+
+def test_where_a_device_was_in_use_ranges_do_not_show_that_loading_costs_anything() -> None:
+    assert frames(60, Did("cudaDeviceSynchronize", 97, 98)).answer.loss is None

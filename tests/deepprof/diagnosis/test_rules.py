@@ -107,13 +107,13 @@ NAMES = ["-", "cudaStreamSynchronize", LOADER]
         ([], [], []),
         ([event(0, 5, 9)], [], []),
         ([event(0, 5, 9, correlation=1)], HOST, [span(2, 0, 9)]),
-        ([copy(at, at + 5, 9, correlation=1) for at in range(0, 900, 10)], HOST, []),
+        ([copy(at, at + 5, 9, correlation=1) for at in range(0, 50, 10)], HOST, []),
         ([event(0, at, at + 5, activity="memset") for at in range(0, 900, 10)], HOST, []),
         ([event(0, at, at + 5, activity="sync") for at in range(0, 900, 10)], HOST, []),
         ([], HOST, [span(2, 0, 90)]),
         ([event(0, at, at) for at in range(0, 900, 10)], HOST, []),
     ],
-    ids=["empty", "one event", "one launch", "copies", "memsets", "syncs", "host only", "no length"],
+    ids=["empty", "one event", "one launch", "five copies", "memsets", "syncs", "host only", "no length"],
 )
 def test_traces_with_next_to_nothing_in_them_have_no_findings(
     device: list[Row], host: list[Row], ranges: list[Row]
@@ -121,6 +121,12 @@ def test_traces_with_next_to_nothing_in_them_have_no_findings(
     analysis = analyze(make_trace(device, host, ranges, NAMES))
     assert analysis.findings == ()
     assert analysis.breakdown.drop("rank", "device").sum_horizontal().sum() == analysis.summary.span_ns
+
+
+def test_many_copies_alone_are_what_such_a_recording_loses() -> None:
+    copies = [copy(at, at + 5, 9, correlation=1) for at in range(0, 900, 10)]
+    (found,) = analyze(make_trace(copies, HOST, [], NAMES)).findings
+    assert (found.rule, found.severity) == ("copy-bound", "info")
 
 
 def test_rules_of_others_are_asked_too() -> None:

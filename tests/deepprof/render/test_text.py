@@ -113,6 +113,25 @@ def test_a_loop_without_figures_prints_dashes():
     assert "median" not in text.partition("Findings")[0]
 
 
+def only_copies(**changes):
+    analysis = build_analysis(**changes)
+    return replace(analysis, summary=replace(analysis.summary, events={"kernel": 1, "memcpy": 60}))
+
+
+def test_where_a_device_only_copies_its_iterations_are_of_copies():
+    loop = build_loop(period=2, evidence="2 kernels repeat 21 times on the stream; 1 kernel before them")
+    text = show(only_copies(loops=(loop,)), verbose=True)
+    assert "1 iteration = 2 copies on stream 7" in text
+    assert "2 copies repeat 21 times on the stream; 1 copy before them" in words(text)
+    assert "1 kernel, 60 copies" in words(text)  # what was recorded
+
+
+def test_what_was_not_recorded_keeps_its_name():
+    reason = "the trace holds no GPU kernel; holds no kernel: a note; 7 kernels repeat 28 times"
+    text = show(only_copies(loops=(), findings=(), no_loop_reason=reason))
+    assert reason.replace("7 kernels", "7 copies") in words(text)
+
+
 def test_a_missing_loop_is_explained():
     text = show(build_analysis(loops=(), findings=()))
     assert "No iteration found\n  only 2 repetitions were seen; 3 are needed" in text

@@ -154,11 +154,22 @@ def test_a_device_that_never_computes_has_a_timeline_too(kind: str) -> None:
     assert totals(made(rows, [call("cudaLaunchKernel", 0, 1, 1)])) == {busy: 20, "idle_unknown_ns": 30}
 
 
+COPIES = [copy(5 * US, 9 * US, 1, correlation=1), copy(90 * US, 95 * US, 1, correlation=2)]
+COPYING = [call("cudaMemcpyAsync", 0, 4 * US, 1), call("cudaMemcpyAsync", 85 * US, 87 * US, 2)]
+
+
 def test_where_no_kernel_has_a_launch_record_the_host_is_not_guessed_at() -> None:
-    rows = [copy(5 * US, 9 * US, 1, correlation=1), copy(90 * US, 95 * US, 1, correlation=2)]
-    host = [call("cudaMemcpyAsync", 0, 4 * US, 1), call("cudaMemcpyAsync", 85 * US, 87 * US, 2)]
-    found = totals(made(rows, host))
-    assert found == {"exposed_htod_ns": 9 * US, "idle_unknown_ns": 76 * US, "idle_launch_ns": 5 * US}
+    found = totals(made([*COPIES, event(1, 20 * US, 30 * US)], COPYING))
+    assert found == {
+        "compute_ns": 10 * US,
+        "exposed_htod_ns": 9 * US,
+        "idle_unknown_ns": 66 * US,
+        "idle_launch_ns": 5 * US,
+    }
+
+
+def test_what_copies_feeds_a_device_that_does_nothing_else() -> None:
+    assert totals(made(COPIES, COPYING)) == {"exposed_htod_ns": 9 * US, "idle_launch_ns": 81 * US}
 
 
 def test_events_without_length_at_both_ends_belong_to_the_span() -> None:
