@@ -19,6 +19,7 @@ CAUSES: dict[str, str] = {
     "graph-growth": words.HOST_WORK,
     "sync-bound": words.SYNCHRONIZATION,
     "blocked-call": words.BLOCKED_CALL,
+    "late-submission": words.LATE_SUBMISSION,
     "allocator-bound": words.ALLOCATION,
     "first-use": words.FIRST_USE,
     "copy-bound": words.COPY_TO_DEVICE,
