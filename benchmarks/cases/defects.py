@@ -9,6 +9,7 @@ from random import Random
 
 import polars as pl
 
+from benchmarks.cases.additions import add_worker, work_in_pauses
 from benchmarks.cases.case import HEALTHY
 from benchmarks.cases.disturbances import drop_calls, rebuild
 from benchmarks.cases.dressing import dress, mark_step
@@ -261,6 +262,15 @@ TWINS = {
     "short steps are submitted at once": Twin(make_job(plan_short), (HEALTHY,), ("late-submission",)),
     "every launch is slow": Twin(make_job(plan_eager, 8), ("launch-bound",), BLAMES[1:]),
     "the host is silent": Twin(make_job(plan_silence), ("host-bound",), ("launch-bound", "allocator-bound")),
+    "another thread works while the host is silent": Twin(
+        make_job(plan_silence), ("other-thread",), ("host-bound",), change=partial(work_in_pauses, launching=False)
+    ),
+    "the launching thread works while it is silent": Twin(
+        make_job(plan_silence), ("host-bound",), ("other-thread",), change=partial(work_in_pauses, launching=True)
+    ),
+    "another thread works all the time": Twin(
+        make_job(plan_silence), ("host-bound",), ("other-thread",), change=add_worker
+    ),
     "three marked steps, launching": Twin(make_job(plan_eager, 3, annotate=True), ("launch-bound",), loops=ONE),
     "one marked step, launching": Twin(make_job(plan_eager, 1), ("launch-bound",), single=True),
     "copies within the device": Twin(make_job(plan_device_copies, hidden=False), ("device-copies",)),

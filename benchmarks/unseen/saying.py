@@ -17,6 +17,7 @@ CAUSES: dict[str, str] = {
     "launch-bound": words.LAUNCHING,
     "small-kernels": words.LAUNCHING,
     "graph-growth": words.HOST_WORK,
+    "other-thread": words.OTHER_THREAD,
     "sync-bound": words.SYNCHRONIZATION,
     "blocked-call": words.BLOCKED_CALL,
     "late-submission": words.LATE_SUBMISSION,
