@@ -27,6 +27,7 @@ CAUSES: dict[str, str] = {
     "device-copies": words.COPY_WITHIN,
     "communication-bound": words.COMMUNICATION,
     "straggler": words.LATE_RANK,
+    "late-start": words.LATE_RANK,
     "slow-iterations": words.STALL,
 }
 KINDS = {"recording": words.SINGLE_PASS, "no work": words.HOST_ONLY}
