@@ -83,9 +83,9 @@ def _conclude(late: Sequence[_FirstWait], waiting: Sequence[_FirstWait]) -> Iter
         title=f"{names} {verb(several, 'starts', 'start')} late, and the other ranks wait in their first iteration",
         summary=(
             f"At the start {counted(len(waiting), 'rank')} {verb(len(waiting), 'waits', 'wait')} "
-            f"{format_ms(waited_ns)} longer in collectives than in usual iterations ({format_percent(share)} of the recording), until "
-            f"{names[:1].lower()}{names[1:]} {verb(several, 'arrives', 'arrive')}. A profiler that is started later on "
-            "some ranks looks the same."
+            f"{format_ms(waited_ns)} longer in collectives than in usual iterations ({format_percent(share)} of the "
+            f"recording), until {names[:1].lower()}{names[1:]} {verb(several, 'arrives', 'arrive')}. A profiler that "
+            "is started later on some ranks looks the same."
         ),
         evidence={
             "waiting_ns": round(waited_ns),
