@@ -28,6 +28,11 @@ ADVICE = (
         "and keep the result instead of making it again.",
     ),
 )
+WAITS = (
+    r"(?i)\b(?:queue|threading|selectors)\.py|_wait\b|\b(?:acquire|wait|poll|select|recv|sleep|get)\b",
+    "it waits there: find out for what (a request, another thread or process), and let that come earlier; where the "
+    "program had nothing to do, nothing is lost.",
+)
 ANY = "do it before or while the device works (in another thread or process, or after the launches), or less often."
 
 
@@ -38,4 +43,4 @@ def name_work(place: Place) -> str:
 
 def advise_on_work(name: str) -> str:
     """Return what to do about work of the host."""
-    return f"Look at {name}: {next((text for pattern, text in ADVICE if re.search(pattern, name)), ANY)}"
+    return f"Look at {name}: {next((text for pattern, text in (WAITS, *ADVICE) if re.search(pattern, name)), ANY)}"

@@ -6,6 +6,7 @@ shows what it does, it waits if another thread works meanwhile, and hardly while
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import polars as pl
@@ -14,7 +15,7 @@ from deepprof.collectors.trace import Trace
 from deepprof.metrics.breakdown.host_states import HostStates, on_threads
 from deepprof.metrics.breakdown.program_places import KINDS, MIN_NAMED_SHARE, Place, find_own_place, find_place_beside
 from deepprof.metrics.names import rows_named
-from deepprof.metrics.spans import Spans, covered
+from deepprof.metrics.spans import Spans, covered, union
 
 # Calls of the operating system, and frames, in which a thread waits for another one of its process.
 LOCKS = (
@@ -24,8 +25,11 @@ LOCKS = (
 )
 
 
-# Ranges of a thread that makes no call in them: PyTorch computes gradients in a thread of its own.
+# Of these, what only another thread can end: elsewhere a program that has nothing to do waits, too.
+HELD = r"^pthread_(?:mutex_\w*lock|rwlock_\w*lock|join)|\brun_backward\b"
+# Ranges of a thread that does hardly anything in them: PyTorch computes gradients in a thread of its own.
 ENGINE = r"(?i)\bbackward\b"
+LITTLE = 0.1  # of such a range: its own thread's operators and calls
 WORDS = {"other": "call", "python": "frame", "range": "range"}  # category of a wait: word in a place
 
 
@@ -51,8 +55,9 @@ def find_awaited(trace: Trace, spans: Spans, host: HostStates | None) -> Awaited
         return None if runs is None else AwaitedThread(None, runs)
     longest = waits.group_by("category", "name_id").agg(pl.col("inside").sum(), begin=pl.col("start_ns").min())
     category, name, *_ = longest.sort("inside", "begin", descending=[True, False]).row(0)
-    waiting = waits.select("process", "thread").unique()
-    return AwaitedThread({WORDS[category]: trace.name(name)}, find_place_beside(trace, spans, waiting))
+    runs = find_place_beside(trace, spans, waits.select("process", "thread").unique())
+    certain = category == "range" or re.search(HELD, trace.name(name)) is not None
+    return AwaitedThread({WORDS[category]: trace.name(name)}, runs) if certain or runs is not None else None
 
 
 def _find_waits(trace: Trace, spans: Spans, threads: pl.DataFrame) -> pl.DataFrame:
@@ -71,5 +76,17 @@ def _list_waits(trace: Trace) -> pl.DataFrame:
     kinds = trace.host_events.filter(pl.col("category").is_in(["other", "python"]) & pl.col("end_ns").is_not_null())
     locks = rows_named(kinds, trace.names, LOCKS).select(*columns, pl.col("category").cast(pl.String))
     ranges = trace.annotations.filter((pl.col("side") == "host") & (pl.col("end_ns") > pl.col("start_ns")))
-    engines = rows_named(ranges, trace.names, ENGINE).select(*columns, category=pl.lit("range"))
-    return pl.concat([locks, engines])
+    engines = _leave_work(trace, rows_named(ranges, trace.names, ENGINE))
+    return pl.concat([locks, engines.select(*columns, category=pl.lit("range"))])
+
+
+def _leave_work(trace: Trace, ranges: pl.DataFrame) -> pl.DataFrame:
+    """Return the ranges in which their own thread does little."""
+    work = trace.host_events.filter(pl.col("category").is_in(["op", "runtime"]) & pl.col("end_ns").is_not_null())
+    left = [ranges.clear()]
+    for own in ranges.partition_by("process", "thread"):
+        rows = on_threads(work, own.select("process", "thread").unique())
+        start, end = own["start_ns"].to_numpy(), own["end_ns"].to_numpy()
+        busy = covered(union(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()), start, end)
+        left.append(own.filter(pl.Series(busy <= LITTLE * (end - start), dtype=pl.Boolean)))
+    return pl.concat(left)

@@ -67,7 +67,8 @@ def test_a_thread_in_a_lock_waits_though_the_other_works_longer(name: str) -> No
     kind, word = ("python", "frame") if "(" in name or "<" in name else ("other", "call")
     locks = every(0, 0, 40, category=kind)
     assert awaited([name, WORK], locks, every(1, 0, 70, thread=9)) == AwaitedThread({word: name}, {"frame": WORK})
-    assert awaited([name], locks) == AwaitedThread({word: name}, None)
+    alone = AwaitedThread({word: name}, None) if name == "pthread_mutex_lock" else None
+    assert awaited([name], locks) == alone  # the others wait where there is nothing to do, too
 
 
 def test_short_locks_explain_nothing() -> None:
@@ -76,7 +77,9 @@ def test_short_locks_explain_nothing() -> None:
 
 def test_frames_of_one_wait_are_counted_once_and_the_outermost_is_named() -> None:
     inner = "threading.py(355): wait"
-    assert awaited([GET, inner], every(0, 0, 40), every(1, 1, 39)) == AwaitedThread({"frame": GET}, None)
+    works = every(2, 0, 40, thread=9)
+    found = awaited([GET, inner, WORK], every(0, 0, 40), every(1, 1, 39), works)
+    assert found == AwaitedThread({"frame": GET}, {"frame": WORK})
 
 
 def test_a_thread_that_calls_backward_waits_for_the_engines() -> None:
@@ -85,6 +88,12 @@ def test_a_thread_that_calls_backward_waits_for_the_engines() -> None:
     assert find_awaited(trace, SPANS, silent()) == AwaitedThread({"range": "## backward ##"}, {"operator": "aten::mm"})
     alone = make_trace([], [], ranges, ["## backward ##"])
     assert find_awaited(alone, SPANS, silent()) == AwaitedThread({"range": "## backward ##"}, None)
+
+
+def test_a_thread_that_works_in_its_backward_range_waits_for_none() -> None:
+    ranges = [span(0, at, at + 40) for at in range(0, 1_000, 100)]
+    works = every(1, 0, 10, category="op")
+    assert find_awaited(make_trace([], works, ranges, ["backward", "aten::mm"]), SPANS, silent()) is None
 
 
 def test_without_threads_or_time_nothing_is_known() -> None:
