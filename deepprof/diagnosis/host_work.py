@@ -6,32 +6,33 @@ import re
 
 from deepprof.metrics.breakdown.program_places import Place
 
+BETWEEN = re.compile(r"(?<=[a-z])(?=[A-Z])|[^A-Za-z]+")  # words of names such as `EnqueueExecution` or `aten::normal_`
 KINDS = ("operator", "frame", "range", "call")  # the most certain name of work first
-# What work does, by its name: the first that matches.
+# What work does, by the words of its name: the first that matches.
+WAITS = (
+    r"^(?:queue|threading|selectors) py|\b(?:acquire|wait|poll|select|recv|sleep)\b",
+    "it waits there: find out for what (a request, another thread or process), and let that come earlier; where the "
+    "program had nothing to do, nothing is lost.",
+)
 ADVICE = (
     (
-        r"(?i)normal_|uniform_|random_|xavier|kaiming|orthogonal_|init(?:ialize|_weights|_params)|reset_parameters",
+        r"\b(?:normal|uniform|random|xavier|kaiming|orthogonal|init|initialize|reset parameters)\b",
         "it sets values of tensors on the host: create them on the device (with torch.device('cuda')), or once, "
         "outside of what repeats.",
     ),
     (
-        r"(?i)\b(?:item|_local_scalar_dense|nonzero|tolist|is_nonzero|numpy)\b",
+        r"\b(?:item|local scalar dense|nonzero|tolist|is nonzero|numpy)\b",
         "it makes a value of the device's results on the host: keep it on the device, or read it less often.",
     ),
     (
-        r"(?i)save|checkpoint|dump|serialize|\bwrite|log(?:ger|ging)?\b|summary|tensorboard|wandb|print",
+        r"\b(?:save|checkpoint|dumps?|serialize|write|log|logger|logging|summary|tensorboard|wandb|print)\b",
         "it writes: do that in another thread or process, from a copy, or less often.",
     ),
     (
-        r"(?i)json|pickle|yaml|parse|decode|\bopen\b|read|load|tokeniz|unpack|zip",
+        r"\b(?:json|pickle|yaml|parse|decode|decoder|open|read|readline|load|loads|tokenizer?|unpack|unzip)\b",
         "it reads or parses: do that before the device needs it (in workers of a data loader, in a thread ahead), "
         "and keep the result instead of making it again.",
     ),
-)
-WAITS = (
-    r"(?i)\b(?:queue|threading|selectors)\.py|_wait\b|\b(?:acquire|wait|poll|select|recv|sleep|get)\b",
-    "it waits there: find out for what (a request, another thread or process), and let that come earlier; where the "
-    "program had nothing to do, nothing is lost.",
 )
 ANY = "do it before or while the device works (in another thread or process, or after the launches), or less often."
 
@@ -43,4 +44,5 @@ def name_work(place: Place) -> str:
 
 def advise_on_work(name: str) -> str:
     """Return what to do about work of the host."""
-    return f"Look at {name}: {next((text for pattern, text in (WAITS, *ADVICE) if re.search(pattern, name)), ANY)}"
+    words = BETWEEN.sub(" ", name).lower().strip()
+    return f"Look at {name}: {next((text for pattern, text in (WAITS, *ADVICE) if re.search(pattern, words)), ANY)}"

@@ -33,6 +33,7 @@ def test_what_the_host_does_is_named() -> None:
         ("aten::item", "op", "it makes a value of the device's results"),
         ("json/decoder.py(343): raw_decode", "python", "it reads or parses"),
         ("queue.py(154): get", "python", "it waits there"),
+        ("PjRtLoadedExecutable::EnqueueExecution", "op", "do it before or while the device works"),
         ("postprocess", "range", "do it before or while the device works"),
     ],
 )
