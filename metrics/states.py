@@ -37,7 +37,7 @@ STATE_PARTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "allocator": ("idle_allocator_ns",),
         "host": ("idle_host_ns", "idle_first_use_ns", "idle_blocked_ns"),
         "other-stream": ("idle_dependency_ns",),
-        "start-up": ("idle_startup_ns",),
+        "start-up": ("idle_startup_ns", "idle_submission_ns"),
         "other-process": ("idle_shared_ns",),
         "unknown": ("idle_unknown_ns",),
     }

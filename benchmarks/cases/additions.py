@@ -14,11 +14,22 @@ import polars as pl
 from benchmarks.cases.disturbances import numbered, rebuild
 from deepprof.collectors.trace import HOST_EVENTS, Trace
 
-__all__ = ["add_flushes", "add_frames", "add_helpers", "add_process", "add_side_stream", "add_watchdog"]
+__all__ = [
+    "add_flushes",
+    "add_frames",
+    "add_helpers",
+    "add_process",
+    "add_side_stream",
+    "add_watchdog",
+    "add_worker",
+    "work_in_pauses",
+]
 
 Int64s = npt.NDArray[np.int64]
 
 NEW_IDS = 3_000_000_000  # correlations that no recorder reaches
+SILENT_NS = 1_500_000  # between two calls of a host that does something else
+COLLECTS, WORKER = "statistics.py(41): collect", 90_007  # what a thread beside the launching one does
 FRAMES = (  # of scripts around the loop; the outer ones are open all the time
     "train_imagenet_dataloader.py(12): <module>",
     "/home/user/data_loading_experiments/train.py(201): main",
@@ -66,6 +77,21 @@ def add_helpers(trace: Trace) -> Trace:
     pins = add_rows(trace, "cudaHostAlloc", grid(trace, 3_000_000), 2_500_000, thread=90_003)
     frees = add_rows(pins, "cudaFreeHost", grid(trace, 3_000_000) + 2_500_000, 400_000, thread=90_003)
     return add_rows(frees, "load_batch", grid(trace, 20_000_000), 19_500_000, thread=90_004, category="op")
+
+
+def work_in_pauses(trace: Trace, *, launching: bool) -> Trace:
+    """Return the trace with a Python frame in each silence of the host, of the `launching` thread or of another one."""
+    calls = trace.host_events.filter(pl.col("category") == "runtime").sort("start_ns")
+    begin, end = calls["end_ns"].cum_max(), calls["start_ns"].shift(-1).fill_null(0)
+    silent = end - begin > SILENT_NS
+    starts, ends = begin.filter(silent).to_numpy(), end.filter(silent).to_numpy()
+    thread = int(calls["thread"].mode()[0]) if launching else WORKER
+    return add_rows(trace, COLLECTS, starts, ends - starts, thread=thread, category="python")
+
+
+def add_worker(trace: Trace) -> Trace:
+    """Return the trace with a thread that computes in Python nearly all the time, whatever the others do."""
+    return add_rows(trace, COLLECTS, grid(trace, 1_000_000), 950_000, thread=WORKER, category="python")
 
 
 def add_frames(trace: Trace) -> Trace:

@@ -9,11 +9,12 @@ from random import Random
 
 import polars as pl
 
+from benchmarks.cases.additions import add_worker, work_in_pauses
 from benchmarks.cases.case import HEALTHY
 from benchmarks.cases.disturbances import drop_calls, rebuild
 from benchmarks.cases.dressing import dress, mark_step
 from benchmarks.cases.lookalikes import draw_training, interrupt, plan_patient_host
-from benchmarks.cases.played import NONE, ONE, TWIN_SEED, HandingMachine, Job, Twin, make_job
+from benchmarks.cases.played import NONE, ONE, TWIN_SEED, HandingMachine, Job, LateMachine, Twin, make_job
 from deepprof.collectors.trace import FAILED_ALLOCATIONS, MEMORY_EVENTS, Trace
 from deepprof.simulation.host_problems import LAUNCH_NS
 from deepprof.simulation.machine import DEVICE_BYTES_PER_NS
@@ -35,6 +36,7 @@ __all__ = [
     "plan_loads_code",
     "plan_masked_copies",
     "plan_serial_reductions",
+    "plan_short",
     "plan_silence",
     "plan_slower_loader",
     "plan_updates_inside",
@@ -45,6 +47,7 @@ LOAD_NS = 2_000_000_000  # of a module, in the call that needs it first
 USUAL_NS = 150_000  # that a batch which is ready takes
 EXTRA_STREAM = 31
 EAGER_PACE = 2.0
+SHORT_NS = 15_000, 60_000  # of kernels that take longer than their launches, in iterations of milliseconds
 FULL_NBYTES = 80_000_000_000
 SMALL_NBYTES, MASKED_NBYTES = 4_096, 2_000_000_000
 UPDATE = "void tensorflow::functor::ApplyAdamKernel<float, false>(int, float*, float*, float*, float const*)"
@@ -110,6 +113,12 @@ def plan_blocked(request: SimulationRequest, *, hidden: bool) -> RankPlan:
     whole = training.model.device_ns
     ns = round(0.5 * (whole - LAUNCH_NS * len(training.model.launches))) if hidden else whole
     return RankPlan(build=replace(training, before_forward=lambda _: (Call("cudaLaunchKernel", ns),)).build)
+
+
+def plan_short(request: SimulationRequest) -> RankPlan:
+    """Iterations of a few milliseconds, at whose end the host waits."""
+    training = draw_training(request.random, reads=True)
+    return RankPlan(build=replace(training, model=shrink_model(training.model, *SHORT_NS)).build)
 
 
 def plan_eager(request: SimulationRequest) -> RankPlan:
@@ -247,8 +256,21 @@ TWINS = {
     "one marked step's first free starts a library": Twin(
         make_job(plan_loads_code, 1, call="cudaFree", at=1), (HEALTHY,), BLAMES, NONE, single=True
     ),
+    "short steps are submitted late": Twin(
+        Job(plan_short, 16, TWIN_SEED, LateMachine), ("late-submission",), (*BLAMES, "unseen-work", "sync-bound")
+    ),
+    "short steps are submitted at once": Twin(make_job(plan_short), (HEALTHY,), ("late-submission",)),
     "every launch is slow": Twin(make_job(plan_eager, 8), ("launch-bound",), BLAMES[1:]),
     "the host is silent": Twin(make_job(plan_silence), ("host-bound",), ("launch-bound", "allocator-bound")),
+    "another thread works while the host is silent": Twin(
+        make_job(plan_silence), ("other-thread",), ("host-bound",), change=partial(work_in_pauses, launching=False)
+    ),
+    "the launching thread works while it is silent": Twin(
+        make_job(plan_silence), ("host-bound",), ("other-thread",), change=partial(work_in_pauses, launching=True)
+    ),
+    "another thread works all the time": Twin(
+        make_job(plan_silence), ("host-bound",), ("other-thread",), change=add_worker
+    ),
     "three marked steps, launching": Twin(make_job(plan_eager, 3, annotate=True), ("launch-bound",), loops=ONE),
     "one marked step, launching": Twin(make_job(plan_eager, 1), ("launch-bound",), single=True),
     "copies within the device": Twin(make_job(plan_device_copies, hidden=False), ("device-copies",)),

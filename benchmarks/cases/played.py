@@ -111,11 +111,11 @@ def play(job: Job) -> Trace:
     return read_machine(run(job)[0])
 
 
-def read_machine(machine: Machine) -> Trace:
-    """Return what a profiler would have recorded of the machine's work."""
+def read_machine(machine: Machine, origin: FileOrigin | None = None) -> Trace:
+    """Return what a profiler would have recorded of the machine's work, in a file of that origin."""
     with tempfile.TemporaryDirectory(prefix="deepprof-case-") as scratch:
         path = Path(scratch) / "rank0.json"
-        path.write_bytes(msgspec.json.encode(make_document(machine, FileOrigin())))
+        path.write_bytes(msgspec.json.encode(make_document(machine, origin or FileOrigin())))
         return deepprof.read(path)
 
 

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
-from benchmarks.cases import defects, equal_kernels, habits
+from benchmarks.cases import defects, equal_kernels, habits, starts
 from benchmarks.cases.case import HEALTHY, Case
 from benchmarks.cases.lookalikes import plan_patient_host
 from benchmarks.cases.played import NONE, ONE, TWIN_SEED, Job, LateMachine, Twin, make_job, play, read_machine
@@ -60,6 +60,7 @@ def cases() -> Iterator[Case]:
     for name, scenario, label in (("late", "straggler", "straggler"), ("none late", "ranks-healthy", HEALTHY)):
         load = partial(load_ranks, scenario, TWIN_SEED, RANKS, 10)
         yield Case(SECTION, f"{RANKS} ranks, {name}", label, load, never=() if label == scenario else ("straggler",))
+    yield from starts.cases(SECTION)
     yield from equal_kernels.cases(SECTION)
 
 

@@ -17,14 +17,17 @@ CAUSES: dict[str, str] = {
     "launch-bound": words.LAUNCHING,
     "small-kernels": words.LAUNCHING,
     "graph-growth": words.HOST_WORK,
+    "other-thread": words.OTHER_THREAD,
     "sync-bound": words.SYNCHRONIZATION,
     "blocked-call": words.BLOCKED_CALL,
+    "late-submission": words.LATE_SUBMISSION,
     "allocator-bound": words.ALLOCATION,
     "first-use": words.FIRST_USE,
     "copy-bound": words.COPY_TO_DEVICE,
     "device-copies": words.COPY_WITHIN,
     "communication-bound": words.COMMUNICATION,
     "straggler": words.LATE_RANK,
+    "late-start": words.LATE_RANK,
     "slow-iterations": words.STALL,
 }
 KINDS = {"recording": words.SINGLE_PASS, "no work": words.HOST_ONLY}

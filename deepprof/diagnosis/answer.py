@@ -33,10 +33,12 @@ FEW_KERNELS = 2  # names of kernels that a benchmark runs again and again
 MOST_CALLS = 0.8  # of all kernels are of these
 LEAST_CALLS = 10
 LEAST_OF_STALL = 0.3  # of the time of all iterations: then a single stall is what was lost, chance or not
+LEAST_OF_START = 0.1  # of the recording: the start of a rank for which the others wait is no chance
 LEAST_OF_STAGE = 0.001  # of a loop's work on the device
 LEAST_WITHOUT_LOOP = 0.1  # of a recording: a smaller loss is not named as that of a recording without iterations
 OF_RECORDING = "capture-incomplete"  # concerns the recording, not the job
 STALLS = "slow-iterations"
+ONCE = {STALLS: LEAST_OF_STALL, "late-start": LEAST_OF_START}  # what happens once, and from which share on it may lead
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -107,14 +109,17 @@ def _measure_outside(loop: Loop) -> dict[str, int]:
 def _find_loss(analysis: Analysis, *, is_loop: bool) -> Finding | None:
     """Return the finding on the largest avoidable loss: the headline, or a remark that states more.
 
-    A single stall, which may be chance, is a remark, and so are the losses of a recording without iterations: it is not
-    known whether the job always has them, only that this recording did.
+    A single stall, which may be chance, is a remark, as is a rank's late start: they are compared with the headline by
+    their shares of the whole time, of which they leave the rest to usual iterations. Remarks are, too, the losses of a
+    recording without iterations: it is not known whether the job always has them, only that this recording did.
     """
     headline = analysis.headline
     remarks = [each for each in analysis.findings if each.severity == "info" and _is_loss(each)]
     if is_loop:
-        least = max(LEAST_OF_STALL, 0.0 if headline is None else _find_share(headline, analysis) or 0.0)
-        return next((each for each in remarks if each.rule == STALLS and _share_of(each) > least), headline)
+        share = 0.0 if headline is None else _find_share(headline, analysis) or 0.0
+        once = [each for each in remarks if each.rule in ONCE and _share_of(each) > ONCE[each.rule]]
+        largest = max(once, key=_share_of, default=None)
+        return headline if largest is None or _share_of(largest) <= share * (1 - _share_of(largest)) else largest
     if analysis.loops:  # which take so little of the time that the answer is not about them
         headline, remarks = None, [each for each in remarks if each.iterations is None]
     return headline or next((each for each in remarks if _share_of(each) >= LEAST_WITHOUT_LOOP), None)

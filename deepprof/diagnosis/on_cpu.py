@@ -18,6 +18,7 @@ TIME = r"[\d.]+ m?s"
 PHRASES: tuple[tuple[str, str], ...] = (
     # host-bound
     (r"The device waits while the host does other work", "The program does other work than computing"),
+    (r"The device waits while the host is in", "No operator runs while the program is in"),
     (
         r"the device has nothing to do, and the host neither launches, waits nor loads data: it is at other work",
         "no operator runs and no data is loaded: the program is at other work",
@@ -26,6 +27,27 @@ PHRASES: tuple[tuple[str, str], ...] = (
         r"what the host does between the last kernel of an iteration and the first of the next",
         "what the program does while no operator runs",
     ),
+    # advice on work of the host (host_work)
+    (
+        r"it sets values of tensors on the host: create them .*what repeats\.",
+        "set values once, outside of what repeats.",
+    ),
+    (r"it makes a value of the device's results on the host: keep it on the device, or read it", "read values"),
+    (
+        r"before the device needs it \(in workers of a data loader, in a thread ahead\)",
+        "ahead (in a data loader's workers)",
+    ),
+    (
+        r"do it before or while the device works \([^)]*\), or less often",
+        "do it in another thread or process, or less often",
+    ),
+    # other-thread
+    (r"(The|the) launching thread", r"\1 main thread"),
+    (
+        r"the device has nothing to do, and the thread that launches its work waits",
+        "no operator runs, and the main thread waits",
+    ),
+    (r", or after the launches that do not depend on it", ""),
     # input-bound
     (r"The device waits for data", "The program waits for data"),
     (r"the device has nothing to do while the host loads data", "no operator runs while data is loaded"),

@@ -167,6 +167,7 @@ def _describe_loss(answer: RecordingAnswer, analysis: Analysis) -> str:
     if loss is None:
         return _describe_masked(analysis) or _describe_none(answer, analysis)
     place = describe_location(loss.location or {}, wording_of(analysis))
+    place = "" if place.partition(" ")[2] in loss.title else place
     what = f"{_within_sentence(loss.title)}{_describe_cost(answer)}{f', in {place}' if place else ''}"
     return f"The largest avoidable loss: {what}. What to do: {SENTENCE.split(loss.advice)[0]}"
 

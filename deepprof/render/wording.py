@@ -33,6 +33,7 @@ GPU_PARTS: Mapping[str, str] = MappingProxyType(
         "idle_host_ns": "idle: other host work",
         "idle_dependency_ns": "idle: other stream",
         "idle_startup_ns": "idle: kernel start-up",
+        "idle_submission_ns": "idle: late submission",
         "idle_shared_ns": "idle: another process",
         "idle_unknown_ns": "idle: cause unknown",
     }
@@ -83,6 +84,7 @@ GPU_REASONS: Mapping[str, str] = MappingProxyType(
         "idle_host_ns": "for other work of the host",
         "idle_dependency_ns": "for another stream",
         "idle_startup_ns": "for queued work to begin",
+        "idle_submission_ns": "for the driver to submit queued work",
         "idle_shared_ns": "for another process",
         "idle_unknown_ns": "for a reason that was not recorded",
     }

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from deepprof.metrics.breakdown.host_states import HostStates
 from deepprof.metrics.breakdown.parts import PART_NAMES
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.spans import NOTHING, Spans, covered, intersect, union
@@ -105,8 +106,13 @@ def held_back_in(loop: Loop) -> Spans:
 
 def threads_of(loop: Loop) -> pl.DataFrame | None:
     """Return process and thread of the threads that launch the loop's kernels, None if they are not recorded."""
-    host = None if loop.timeline is None else loop.timeline.host
+    host = host_of(loop)
     return None if host is None else host.threads
+
+
+def host_of(loop: Loop) -> HostStates | None:
+    """Return what the threads that launch the loop's kernels do, None if it is not recorded."""
+    return None if loop.timeline is None else loop.timeline.host
 
 
 def divide(totals: Mapping[str, int], count: int) -> dict[str, int]:

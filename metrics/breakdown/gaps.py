@@ -27,6 +27,8 @@ STREAM_WAIT = "Wait Event"  # a stream waits for another one; in other synchroni
 HELD_BACK_NS = 100_000  # work that is queued on an idle device so long is not late by the device's own slowness
 BETWEEN_NS = 1_000  # from one kernel to the next of a full queue, where the trace shows too few of them: NVIDIA's
 MIN_BETWEEN = 10  # pairs of such kernels
+LATE_NS = 5_000_000  # drivers that gather work before they submit it (WDDM, WSL) take 0.2 to 2 ms
+ON_IDLE = 0.8  # of the time from a launch to its begin: the device was idle, so that nothing of it was in the way
 HANDOFF_NS = 50_000  # from the end of work on one stream to the begin of work on another that waited for it
 
 
@@ -61,6 +63,8 @@ class Gaps:
     unknown: Spans
     held: tuple[Spans, Spans] = (NOTHING, NOTHING)  # when kernels, and when copies, wait for what other processes use
     held_back: Spans = NOTHING  # the parts of `unknown` in which queued work waits for nothing that the trace shows
+    handed_over: Spans = NOTHING  # the parts of `unknown` in which the driver may hold work back
+    prompt: bool = False  # whether any work begins soon after its launch: then the clocks agree
     filled: Int64s = field(default_factory=lambda: np.empty(0, np.int64))  # launches that find a filled queue
 
 
@@ -128,7 +132,26 @@ def judge_gaps(trace: Trace, device: int, gaps: Endings) -> Gaps:
         startup=_select(held, gaps.end, startup),
         unknown=_select(held, gaps.end, unknown),
         held_back=_select(held, gaps.end, unknown & _is_held_back(gaps, rest)),
+        handed_over=_select(held, gaps.end, _is_handed_over_late(gaps, rest, unknown)),
+        prompt=bool(_are_prompt(gaps).any()),
     )
+
+
+def _are_prompt(gaps: Endings) -> Bools:
+    """Return which gaps end soon after the launch of what ends them."""
+    return gaps.linked & (gaps.end - gaps.launch_ns <= MOST_LATENCY_NS)
+
+
+def _is_handed_over_late(gaps: Endings, rest: Int64s, unknown: Bools) -> Bools:
+    """Return in which of the `unknown` gaps work that was launched on an idle device waits for its driver.
+
+    Whatever the work could wait for is done then. Another process delays work in the middle of a filled queue as well;
+    where that is most of the time, nothing is put down to the driver.
+    """
+    queued = unknown & gaps.linked & (rest > HELD_BACK_NS)
+    on_idle = queued & (rest >= ON_IDLE * (gaps.end - gaps.launched_ns))
+    late = on_idle & (rest <= LATE_NS)
+    return late if rest[late].sum() >= rest[queued & ~on_idle].sum() else np.zeros(len(rest), bool)
 
 
 def _is_held_back(gaps: Endings, rest: Int64s) -> Bools:
@@ -137,8 +160,7 @@ def _is_held_back(gaps: Endings, rest: Int64s) -> Bools:
     With several streams it may have waited for an event whose record is missing; where no work begins soon after its
     launch, the clocks of host and device may be apart.
     """
-    prompt = gaps.linked & (gaps.end - gaps.launch_ns <= MOST_LATENCY_NS)
-    alone = prompt.any() and len(np.unique(gaps.stream)) == 1
+    alone = _are_prompt(gaps).any() and len(np.unique(gaps.stream)) == 1
     return alone & gaps.linked & gaps.same & (rest > HELD_BACK_NS)
 
 

@@ -13,7 +13,7 @@ from deepprof.collectors.trace import Trace
 from deepprof.metrics.names import rows_named
 from deepprof.metrics.sharing.work import WORK
 
-FAR = 50  # times what calls of its name usually take
+FAR = 20  # times what calls of its name usually take: a launch that is profiled takes 5 to 60 µs
 LONG_NS = 300_000  # the least time of such a call: a call that only queues work takes 3 to 20 µs, profiled ones more
 FIRST_CALLS = 3  # of a name: they do not tell what the name usually takes
 LIBRARY_NS = 50_000_000  # an allocation or a free that takes longer starts a library: memory alone takes 0.1 to 10 ms

@@ -37,6 +37,7 @@ IDLE_MEANINGS = {
     "idle_host_ns": "idle: the host does any other work",
     "idle_dependency_ns": "idle: work is queued on one stream and waits for another one",
     "idle_startup_ns": "idle: work is queued and ready; the device itself takes the time to begin it",
+    "idle_submission_ns": "idle: work is queued and ready; the driver hands it over to the idle device late",
     "idle_shared_ns": "idle: work is queued, but the device works for another process",
     "idle_unknown_ns": "idle: the trace does not show the cause",
 }

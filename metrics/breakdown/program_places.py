@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import polars as pl
 
@@ -14,6 +14,7 @@ from deepprof.metrics.spans import Spans, covered, union
 MIN_NAMED_SHARE = 0.5  # least share of the spans' time that lies in the named place
 ALL = 0.9  # of the time between the spans: a name that is open all the time is no place
 LIKELY = 12  # names examined closely
+MOST = 0.8  # of some time: nearly all of it
 # Frames in which a thread waits for others: of a thread that does not feed the device they explain nothing.
 AT_REST = (
     r"\b(threading|queue|selectors|synchronize|connection|popen_fork)\.py\(\d+\): "
@@ -38,6 +39,44 @@ def find_place(trace: Trace, spans: Spans, threads: pl.DataFrame | None = None) 
         if name is not None:
             place[word] = trace.name(name)
     return place or None
+
+
+def find_own_place(trace: Trace, spans: Spans, threads: pl.DataFrame) -> Place | None:
+    """Return the range, the operator and the Python frame of `threads` that most of `spans` lies in."""
+    return _find_names(trace, spans, lambda rows: on_threads(rows, threads))
+
+
+def find_place_beside(trace: Trace, spans: Spans, threads: pl.DataFrame, within: Spans | None = None) -> Place | None:
+    """Return what threads of the same processes other than `threads` run in most of `spans`.
+
+    Frames in which a thread waits do not count. Where `within` is given, it must run in nearly all of the spans, and
+    hardly outside of that time.
+    """
+
+    def select(rows: pl.DataFrame) -> pl.DataFrame:
+        others = rows.join(threads, on=["process", "thread"], how="anti", nulls_equal=True)
+        beside = others.join(threads.select("process").unique(), on="process", how="semi", nulls_equal=True)
+        working = _without_waits(beside, trace)
+        return working if within is None else _only_within(working, spans, within)
+
+    return _find_names(trace, spans, select)
+
+
+def _find_names(trace: Trace, spans: Spans, select: Callable[[pl.DataFrame], pl.DataFrame]) -> Place | None:
+    """Return for each kind of place the name of the narrowest of the selected rows; None where there is none."""
+    found = {word: _narrowest(select(rows), spans) for word, rows in _kinds_of_places(trace)}
+    return {word: trace.name(name) for word, name in found.items() if name is not None} or None
+
+
+def _only_within(rows: pl.DataFrame, spans: Spans, within: Spans) -> pl.DataFrame:
+    """Return the rows whose names cover nearly all of the spans, and hardly anything outside of `within`."""
+    start, end = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
+    times = rows.select("name_id", length=pl.col("end_ns") - pl.col("start_ns")).with_columns(
+        inside=pl.Series(covered(spans, start, end)), then=pl.Series(covered(within, start, end))
+    )
+    totals = times.group_by("name_id").agg(pl.all().sum())
+    most = totals.filter(pl.col("inside") >= MOST * spans.total_ns, pl.col("then") >= MOST * pl.col("length"))
+    return rows.filter(pl.col("name_id").is_in(most["name_id"].implode()))
 
 
 def _without_waits(rows: pl.DataFrame, trace: Trace) -> pl.DataFrame:

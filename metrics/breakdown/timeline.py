@@ -11,7 +11,7 @@ import polars as pl
 
 from deepprof.collectors.reprs import in_milliseconds, one_line
 from deepprof.collectors.trace import Trace
-from deepprof.metrics.breakdown.gaps import BETWEEN_NS, NO_GAPS, Gaps, find_gaps, find_held, judge_gaps
+from deepprof.metrics.breakdown.gaps import BETWEEN_NS, HELD_BACK_NS, NO_GAPS, Gaps, find_gaps, find_held, judge_gaps
 from deepprof.metrics.breakdown.host_states import HostStates, joined, long_without, read_states
 from deepprof.metrics.breakdown.long_calls import LONG_NS
 from deepprof.metrics.breakdown.lost_lead import find_due, find_filled
@@ -25,7 +25,6 @@ from deepprof.plurals import counted
 
 Int64s = npt.NDArray[np.int64]
 
-LATE_NS = 5_000_000  # drivers that gather work before they submit it (WDDM, WSL) take 0.2 to 2 ms
 WITHIN_CALLS = ("idle_first_use_ns", "idle_blocked_ns")  # even a call that launches
 WHOLE_GRAPH = 1_000  # kernels that a graph counts as: any large number
 
@@ -194,7 +193,8 @@ def _paint_parts(
         ("idle_dependency_ns", gaps.dependency),
         ("idle_startup_ns", gaps.startup),
         ("idle_shared_ns", held_kernels),
-        ("idle_startup_ns", NOTHING if host is None else _submitted_late(gaps.unknown, host.waiting)),
+        ("idle_submission_ns", NOTHING if host is None else _submitted_late(gaps, host.waiting, worked)),
+        ("idle_startup_ns", NOTHING if host is None else _begun_late(gaps.unknown, host.waiting)),
         ("idle_unknown_ns", gaps.unknown),
         *((part, stalls.get(part, NOTHING)) for part in WITHIN_CALLS),
         ("idle_launch_ns", gaps.launching),
@@ -259,10 +259,26 @@ def _blame_stalls(timeline: Timeline, stalls: Mapping[str, Spans], busy: Spans, 
     return replace(timeline, bounds=bounds, parts=np.where(due, names[kinds[stall]], parts))
 
 
-def _submitted_late(unknown: Spans, waiting: Spans) -> Spans:
-    """Return the short gaps before queued work in which the host waits for it: the driver submits it late."""
+def _submitted_late(gaps: Gaps, waiting: Spans, busy: Spans) -> Spans:
+    """Return when the driver holds queued work back from an idle device; `busy` is when the device works.
+
+    Host and device are on one clock where work begins soon after its launch, or the host's waits end with the work.
+    """
+    return gaps.handed_over if gaps.prompt or _end_together(waiting, busy) else NOTHING
+
+
+def _end_together(waiting: Spans, busy: Spans) -> bool:
+    """Return whether the device becomes idle shortly before most of the longer waits end."""
+    ends = waiting.ends[waiting.ends - waiting.starts > HELD_BACK_NS]
+    last = np.searchsorted(busy.starts, ends) - 1
+    after = ends[last >= 0] - busy.ends[last[last >= 0]]
+    return bool(2 * np.sum((after >= 0) & (after <= HELD_BACK_NS)) > len(ends))
+
+
+def _begun_late(unknown: Spans, waiting: Spans) -> Spans:
+    """Return the short gaps before queued work in which the host waits for it: the device needs as long to begin."""
     late = intersect(unknown, waiting)
-    short = late.ends - late.starts <= LATE_NS
+    short = late.ends - late.starts <= HELD_BACK_NS
     return Spans(late.starts[short], late.ends[short])
 
 

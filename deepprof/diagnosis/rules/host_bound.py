@@ -7,10 +7,12 @@ from dataclasses import replace
 
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
+from deepprof.diagnosis.host_work import advise_on_work, name_work
 from deepprof.diagnosis.judgement import CostClaim, FindingTexts, SeverityLimits, format_ms
 from deepprof.diagnosis.rule import rule
-from deepprof.metrics.breakdown.costs import cost_of, spans_of_parts, threads_of
-from deepprof.metrics.breakdown.program_places import find_place
+from deepprof.metrics.breakdown.costs import cost_of, host_of, spans_of_parts, threads_of
+from deepprof.metrics.breakdown.other_threads import find_awaited
+from deepprof.metrics.breakdown.program_places import find_own_place, find_place
 from deepprof.metrics.intervals import intervals_of
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.spans import intersect
@@ -19,6 +21,7 @@ OTHER, UNKNOWN = ("idle_host_ns",), ("idle_unknown_ns",)
 LIMITS = SeverityLimits(warning=0.15, critical=0.5)
 UNSEEN = 0.75  # certainty that the host is the cause where the trace has no launch records
 MOST = 0.5  # of the idle time of unknown cause: less between iterations is not what most of it is for
+TITLE = "The device waits while the host does other work"
 ADVICE = (
     "Find out what the host does between the last kernel of an iteration and the first of the next: logging, metrics, "
     "checkpoints, evaluation, Python work, loading data outside a DataLoader. Move it to another thread, or do it less "
@@ -35,18 +38,18 @@ def host_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
     if loop.timeline is not None and loop.timeline.host is None:
         yield from _without_evidence(loop, trace)
         return
-    claim = host_bound.claim(loop, OTHER)
-    if claim is None:
+    claim, spans, threads = host_bound.claim(loop, OTHER), spans_of_parts(loop, OTHER), threads_of(loop)
+    if claim is None or find_awaited(trace, spans, host_of(loop)) is not None:  # which `other_thread` names
         return
-    place = find_place(trace, spans_of_parts(loop, OTHER), threads_of(loop))
+    place, own = find_place(trace, spans, threads), None if threads is None else find_own_place(trace, spans, threads)
     doing = f" in {next(iter(place.values()))}" if place else ""
     texts = FindingTexts(
-        title="The device waits while the host does other work",
+        title=f"The device waits while the host is in {name_work(own)}" if own else TITLE,
         summary=(
             f"{claim.amount} the device has nothing to do, and the host neither launches, waits nor "
             f"loads data: it is at other work{doing}."
         ),
-        advice=ADVICE,
+        advice=advise_on_work(name_work(own)) if own else ADVICE,
     )
     yield claim.conclude(texts, {}, place)
 

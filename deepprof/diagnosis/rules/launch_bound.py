@@ -10,7 +10,7 @@ from deepprof.diagnosis.frameworks import advise
 from deepprof.diagnosis.judgement import FindingTexts, SeverityLimits, say_left
 from deepprof.diagnosis.rule import rule
 from deepprof.metrics.breakdown.costs import mean_of, spans_of_parts, threads_of, without_own_gaps
-from deepprof.metrics.breakdown.program_places import find_place
+from deepprof.metrics.breakdown.program_places import find_own_place, find_place
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.operators import is_stand_in
 from deepprof.plurals import counted
@@ -18,6 +18,7 @@ from deepprof.plurals import counted
 LAUNCH = ("idle_launch_ns",)
 LIMITS = SeverityLimits(warning=0.15, critical=0.5)
 
+QUEUE_EMPTY = ": the device's queue is empty"
 LAUNCH_LESS = (
     "Launch less: CUDA graphs, fused kernels, larger batches. Profilers slow launches down: compare with a recording "
     "that holds less."
@@ -42,17 +43,19 @@ def launch_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
     claim = claim and claim.limit(without_own_gaps(loop, LAUNCH))
     if claim is None or is_stand_in(trace):
         return
-    launches = mean_of(loop, "launches")
+    launches, spans, threads = mean_of(loop, "launches"), spans_of_parts(loop, LAUNCH), threads_of(loop)
     each = claim.cost.mean_ns / max(1.0, launches)
+    own = {} if threads is None else find_own_place(trace, spans, threads) or {}
+    work = own.get("operator", own.get("frame"))
+    less = advise(trace, LAUNCH_LESS, **LAUNCH_LESS_IN)
     texts = FindingTexts(
-        title="The host launches too slowly: the device's queue is empty",
+        title="The host launches too slowly" + (f", most of the time in {work}" if work else QUEUE_EMPTY),
         summary=(
             f"{claim.amount} the device waits for the next launch: "
             f"{counted(launches, 'launch', 'launches')} {claim.per}, each "
             f"{each / 1e3:.1f} µs too late on average.{say_left(claim)}"
         ),
-        advice=advise(trace, LAUNCH_LESS, **LAUNCH_LESS_IN),
+        advice=f"Look at {work} first. {less}" if work else less,
     )
     evidence = {"launches_per_iteration": round(launches, 1), "host_ns_per_launch": round(each)}
-    place = find_place(trace, spans_of_parts(loop, LAUNCH), threads_of(loop))
-    yield claim.conclude(texts, evidence, place)
+    yield claim.conclude(texts, evidence, find_place(trace, spans, threads))

@@ -31,6 +31,12 @@ def build_stall(share: float, severity: str = "info") -> Finding:
     return build_finding(rule="slow-iterations", severity=severity, evidence={"share_ratio": share})
 
 
+def build_start(share: float) -> Finding:
+    return build_finding(
+        rule="late-start", severity="info", evidence={"share_ratio": share}, headroom_ns_per_iteration=None
+    )
+
+
 def test_groups_are_shares_of_a_usual_iteration() -> None:
     loop = make_loop([10] * 10, idle_input_ns=4, exposed_htod_ns=1)
     answer = find_answer(analysis_of(loop))
@@ -47,7 +53,7 @@ def test_every_part_that_no_finding_names_is_described(part: str) -> None:
 
 
 def test_stalls_are_apart_and_the_larger_loss_is_first() -> None:
-    loop, growth = make_loop([10] * 20 + [2_000] + [10] * 19), build_finding(headroom_ns_per_iteration=4 * MS, stream=7)
+    loop, growth = make_loop([10] * 20 + [2_000] + [10] * 19), build_finding(headroom_ns_per_iteration=6 * MS, stream=7)
     assert find_answer(analysis_of(loop, findings=(growth,))).whole_ns == 10 * MS
     for share, first in ((0.8, "slow-iterations"), (0.35, "graph-growth")):
         answer = find_answer(analysis_of(loop, findings=(growth, build_stall(share))))
@@ -55,6 +61,16 @@ def test_stalls_are_apart_and_the_larger_loss_is_first() -> None:
         assert answer.loss.rule == first
     assert find_answer(analysis_of(loop, findings=(build_stall(0.2),))).loss is None
     assert "Iteration 20 is a stall of 2.00 s" in next(describe_answer(analysis_of(loop)))
+
+
+def test_a_late_start_leads_where_it_takes_more_of_the_recording_than_the_headline() -> None:
+    loop, growth = make_loop([10] * 20), build_finding(headroom_ns_per_iteration=4 * MS, stream=7)
+    for share, first in ((0.3, "late-start"), (0.28, "graph-growth"), (0.05, "graph-growth")):
+        answer = find_answer(analysis_of(loop, findings=(growth, build_start(share))))
+        assert answer.loss is not None
+        assert answer.loss.rule == first
+    assert find_answer(analysis_of(loop, findings=(build_start(0.15),))).loss_ratio == 0.15
+    assert find_answer(analysis_of(loop, findings=(build_start(0.05),))).loss is None
 
 
 def test_among_few_iterations_none_is_a_stall() -> None:

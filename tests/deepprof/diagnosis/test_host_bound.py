@@ -22,6 +22,30 @@ def test_what_the_host_does_is_named() -> None:
     (found,) = Job(LENGTH, [compute(60_000)], does).found(host_bound)
     assert found.location == {"range": "save_checkpoint", "frame": "train.py(3): log"}
     assert found.summary.endswith("it is at other work in save_checkpoint.")
+    assert found.title == "The device waits while the host is in train.py(3): log"
+    assert found.advice.startswith("Look at train.py(3): log: it writes:")
+
+
+@pytest.mark.parametrize(
+    ("name", "category", "advice"),
+    [
+        ("aten::normal_", "op", "it sets values of tensors on the host"),
+        ("aten::item", "op", "it makes a value of the device's results"),
+        ("json/decoder.py(343): raw_decode", "python", "it reads or parses"),
+        ("queue.py(154): get", "python", "it waits there"),
+        ("PjRtLoadedExecutable::EnqueueExecution", "op", "do it before or while the device works"),
+        ("postprocess", "range", "do it before or while the device works"),
+    ],
+)
+def test_the_advice_is_about_the_work_that_is_known(name: str, category: str, advice: str) -> None:
+    (found,) = Job(LENGTH, [compute(60_000)], [Did(name, 60_000, 99_900, category)]).found(host_bound)
+    assert found.title == f"The device waits while the host is in {name}"
+    assert found.advice.startswith(f"Look at {name}: {advice}")
+
+
+def test_what_another_thread_does_is_left_to_other_thread() -> None:
+    does = Did("statistics.py(4): collect", 60_000, 99_900, "python", thread=9)
+    assert Job(LENGTH, [compute(60_000)], [does]).found(host_bound) == []
 
 
 def test_building_code_in_every_iteration_is_other_work_however_short_the_pauses() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from deepprof.diagnosis import coverage
+from deepprof.diagnosis import coverage, host_work
 from deepprof.diagnosis.fallbacks import HALF_ON_PROCESSOR
 from deepprof.diagnosis.on_cpu import DEVICE_WORDS, say_for_cpu, speak_of_cpu
 from deepprof.diagnosis.rules import (
@@ -19,8 +19,10 @@ from deepprof.diagnosis.rules import (
     embedding_bound,
     host_bound,
     input_bound,
+    late_start,
     layout_conversions,
     normalization_bound,
+    other_thread,
     recomputed_forward,
     slow_iterations,
     straggler,
@@ -56,6 +58,8 @@ def fixed_texts() -> Iterator[str]:
         yield from (kind.what, kind.advice, kind.special["pytorch"])
     yield from (normalization_bound.FOLD, normalization_bound.FOLD_IN["pytorch"])
     yield from (double_precision.FLOAT, double_precision.FLOAT_IN["pytorch"])
+    yield from (host_bound.TITLE, other_thread.LESS, other_thread.RECORD, other_thread.ENGINE_ADVICE, late_start.ADVICE)
+    yield from (text for _, text in (*host_work.ADVICE, host_work.WAITS, ("", host_work.ANY)))
     yield from (HALF_ON_PROCESSOR.what, HALF_ON_PROCESSOR.advice)
 
 

@@ -52,6 +52,16 @@ def test_a_device_that_takes_nearly_all_of_the_time_between_kernels_is_no_slow_h
     assert both(Job(LENGTH, slow)) == {}
 
 
+def test_the_operator_in_which_most_of_the_time_is_spent_is_named() -> None:
+    items = [Did("aten::embedding", 200 * i + 60, 200 * i + 199, "op") for i in range(10)]
+    found = both(Job(LENGTH, steps(100), items))["launch-bound"]
+    assert found.title == "The host launches too slowly, most of the time in aten::embedding"
+    assert found.advice.startswith("Look at aten::embedding first. Launch less")
+    elsewhere = [Did("aten::embedding", 200 * i + 60, 200 * i + 199, "op", thread=9) for i in range(10)]
+    found = both(Job(LENGTH, steps(100), elsewhere))["launch-bound"]
+    assert found.title == "The host launches too slowly: the device's queue is empty"
+
+
 def test_a_host_that_waits_for_every_kernel_could_have_launched_ahead() -> None:
     found = both(Job(LENGTH, steps(100), waits(110)))
     assert list(found) == ["sync-bound"]

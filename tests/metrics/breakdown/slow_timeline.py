@@ -16,14 +16,19 @@ from unittest.mock import patch
 from deepprof.collectors.trace import Trace
 
 STARTUP, HANDOFF, LATENCY, MOST_LATENCY, PAUSE, HELD, FEW, GRAPH, FILLED = 4, 7, 3, 6, 9, 5, 1, 30, 8
+HELD_BACK, LATE = 8, 25
 SMALL_LIMITS = {
-    "gaps": {"STARTUP_NS": STARTUP, "HANDOFF_NS": HANDOFF, "LATENCY_NS": LATENCY, "MOST_LATENCY_NS": MOST_LATENCY},
+    "gaps": {
+        **{"STARTUP_NS": STARTUP, "HANDOFF_NS": HANDOFF, "LATENCY_NS": LATENCY, "MOST_LATENCY_NS": MOST_LATENCY},
+        **{"HELD_BACK_NS": HELD_BACK, "LATE_NS": LATE},
+    },
     "host_states": {"PAUSE_NS": PAUSE, "HELD_NS": HELD, "MAX_LOADER_KERNELS": FEW},
     "lost_lead": {"FILLED_NS": FILLED},
-    "timeline": {"WHOLE_GRAPH": GRAPH},
+    "timeline": {"WHOLE_GRAPH": GRAPH, "HELD_BACK_NS": HELD_BACK},
 }
 COPIES = {"HtoD": "exposed_htod_ns", "DtoH": "exposed_dtoh_ns", "DtoD": "exposed_dtod_ns", "PtoP": "exposed_ptop_ns"}
 ORDER = ("compute_ns", "exposed_communication_ns", *COPIES.values(), "exposed_copy_ns", "exposed_memset_ns")
+UNEXPLAINED = "unexplained"  # by the records of the device, or of the launch
 Row = dict[str, Any]
 
 
@@ -86,7 +91,7 @@ class Slow:
 
     def parts(self) -> dict[int, str]:
         """Return whose every nanosecond is, after late launches were put down to the stalls that cause them."""
-        found = {t: self.part(t) for t in range(self.first, self.last)}
+        found = self.explain({t: self.part(t) for t in range(self.first, self.last)})
         launches = [(row, call) for row in self.events if (call := self.launch(row))]
         filled = [call["start_ns"] for row, call in launches if row["start_ns"] - call["start_ns"] > FILLED]
         late = {t for t, name in found.items() if name == "idle_launch_ns"}
@@ -103,6 +108,52 @@ class Slow:
                 lead -= not now
         return found | (due if self.host.known else {})
 
+    def explain(self, found: dict[int, str]) -> dict[int, str]:
+        """Return the parts with those of the unexplained time: the driver's, the device's own, or unknown."""
+        unexplained = {t for t, name in found.items() if name == UNEXPLAINED}
+        waited = sorted(unexplained & self.host.waiting) if self.host.known else []
+        short = {t for run in runs(waited) if len(run) <= HELD_BACK for t in run}
+        late = unexplained & self.handed_over() if self.host.known else set()
+        return (
+            found
+            | dict.fromkeys(unexplained, "idle_unknown_ns")
+            | dict.fromkeys(short, "idle_startup_ns")
+            | dict.fromkeys(late, "idle_submission_ns")
+        )
+
+    def handed_over(self) -> set[int]:
+        """Return when the driver holds back what was launched on an idle device."""
+        driver, others = set[int](), 0
+        gaps = list(self.find_gaps())
+        for held, until, call, explained in gaps:
+            rest = until - held
+            if explained or rest <= HELD_BACK:
+                continue
+            if 5 * rest < 4 * (until - call["end_ns"]):
+                others += rest
+            elif rest <= LATE:
+                driver.update(range(held, until))
+        prompt = any(until - call["start_ns"] <= MOST_LATENCY for _, until, call, _ in gaps)
+        return driver if len(driver) >= others and (prompt or self.ends_with_waits()) else set()
+
+    def ends_with_waits(self) -> bool:
+        """Return whether most of the longer waits end when the device has just become idle."""
+        ends = [run[-1] + 1 for run in runs(sorted(self.host.waiting)) if len(run) > HELD_BACK]
+        busy = {t for r in self.events for t in range(r["start_ns"], r["end_ns"])}
+        since = [end - max((t + 1 for t in busy if t < end), default=-self.last) for end in ends]
+        idle = [end not in busy or end - 1 not in busy for end in ends]
+        return 2 * sum(free and ago <= HELD_BACK for free, ago in zip(idle, since, strict=True)) > len(ends)
+
+    def find_gaps(self) -> Iterator[tuple[int, int, Row, bool]]:
+        """Yield since when work is ready in each gap, its end, its launch, and whether streams or device explain it."""
+        for number, row in enumerate(self.events):
+            until, call = row["start_ns"], self.launch(row)
+            since = max((r["end_ns"] for r in self.events[:number]), default=until)
+            if call is not None and since < until:
+                ready = max(call["end_ns"], call["start_ns"] + self.latency + self.latency // 2)
+                held = since if ready < since else min(max(ready, min(max(call["start_ns"], since), until)), until)
+                yield held, until, call, self.device_part(held, since, until, row) != UNEXPLAINED
+
     def part(self, t: int) -> str:
         """Return whose the nanosecond from `t` is."""
         running = {self.busy_part(r) for r in self.events if r["start_ns"] <= t < r["end_ns"]}
@@ -117,21 +168,17 @@ class Slow:
         """Return why the device is idle at `t`, in the gap [since, until) that `ending` ends."""
         call = self.launch(ending)
         if call is None:
-            return self.unknown_part(t)
+            return UNEXPLAINED
         ready = max(call["end_ns"], call["start_ns"] + self.latency + self.latency // 2)
         if ready < since:
-            return self.device_part(t, since, since, until, ending)
+            return self.device_part(since, since, until, ending)
         if t < call["start_ns"]:
             return self.host.part(t)
         held = min(max(ready, min(max(call["start_ns"], since), until)), until)
-        return "idle_launch_ns" if t < held else self.device_part(t, held, since, until, ending)
+        return "idle_launch_ns" if t < held else self.device_part(held, since, until, ending)
 
-    def unknown_part(self, t: int) -> str:
-        """Return the part of a time that no record explains: the driver's, while the host waits for what is queued."""
-        return "idle_startup_ns" if self.host.known and t in self.host.waiting else "idle_unknown_ns"
-
-    def device_part(self, t: int, held: int, since: int, until: int, ending: Row) -> str:
-        """Return why the device lets work wait at `t` that is ready from `held` on."""
+    def device_part(self, held: int, since: int, until: int, ending: Row) -> str:
+        """Return why the device lets work wait that is ready from `held` on."""
         before = [r for r in self.events if r["start_ns"] < until and r["end_ns"] == since]
         position = {id(r): i for i, r in enumerate(self.events)}
         same = max(before, key=lambda r: position[id(r)])["stream"] == ending["stream"]
@@ -140,7 +187,7 @@ class Slow:
         spent = sum(self.stream_waits(ending["stream"], t) for t in range(held, until))
         if (not same and until - held <= HANDOFF) or 2 * spent > until - held:
             return "idle_dependency_ns"
-        return self.unknown_part(t)
+        return UNEXPLAINED
 
     def stream_waits(self, stream: int, t: int) -> bool:
         """Return whether a recorded wait of the stream lies over `t`."""
@@ -244,6 +291,17 @@ class Threads:
                 return name
         away = self.is_long_pause(t) or t in self.builds or self.is_away(t)
         return "idle_host_ns" if away else "idle_launch_ns"
+
+
+def runs(times: list[int]) -> list[list[int]]:
+    """Return sorted times by runs that follow each other."""
+    found: list[list[int]] = []
+    for t in times:
+        if found and found[-1][-1] == t - 1:
+            found[-1].append(t)
+        else:
+            found.append([t])
+    return found
 
 
 def is_copy(row: Row) -> bool:

@@ -336,6 +336,18 @@ def test_each_process_launches_for_itself() -> None:
     assert "idle_sync_ns" not in totals(made(device, host))
 
 
+@pytest.mark.parametrize("usual_us", [4, 25, 60])
+def test_one_launch_of_more_than_a_millisecond_is_no_launching(usual_us: int) -> None:
+    times = [(i * 100 * US, (i * 100 + usual_us) * US, i + 1) for i in range(12)]
+    device = [event(1, end + US, begin + 99 * US, correlation=number) for begin, end, number in times]
+    host = [call("cudaLaunchKernel", begin, end, number) for begin, end, number in times]
+    host.append(call("cudaLaunchKernel", 1_200 * US, 2_600 * US, 13))
+    device.append(event(1, 2_601 * US, 2_700 * US, correlation=13))
+    found = totals(made(device, host))
+    assert found["idle_blocked_ns"] == 1_400 * US
+    assert found["idle_launch_ns"] <= 12 * (usual_us + 2) * US
+
+
 def test_devices_have_timelines_of_their_own() -> None:
     rows = [event(1, 0, 10), event(1, 20, 30, device=1), event(1, 50, 60, device=1)]
     trace = made(rows, [])

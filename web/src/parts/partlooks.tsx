@@ -27,9 +27,10 @@ const IDLE = [
   "idle_shared_ns",
   "idle_unknown_ns",
   "idle_blocked_ns",
+  "idle_submission_ns",
 ];
 const BUSY_LOOKS = 8;
-const IDLE_LOOKS = 11;
+const IDLE_LOOKS = 12;
 
 /** The number of an idle part's look, the same in all views. */
 export function idleLook(part: TimePart): number {
