@@ -82,7 +82,8 @@ def test_the_limit_without_launch_records(gap: float, fires: bool) -> None:
 
 def test_idle_time_within_iterations_is_neither_its_matter_nor_its_headroom() -> None:
     assert unlinked(10_000, within=60_000).found(host_bound) == []
-    (found,) = unlinked(20_000, within=40_000).found(host_bound)
+    assert unlinked(20_000, within=21_000).found(host_bound) == []  # most of it is not between iterations
+    (found,) = unlinked(20_000, within=20_000).found(host_bound)
     assert (found.headroom_ns_per_iteration, found.severity) == (20_000_000, "warning")
 
 
