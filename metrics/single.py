@@ -80,10 +80,10 @@ def _stretch_to_span(table: pl.DataFrame, timeline: Timeline) -> pl.DataFrame:
     first, last = int(timeline.bounds[0]), int(timeline.bounds[-1])
     busy = sum(ns for part, ns in timeline.totals_ns.items() if not part.startswith("idle_"))
     return table.with_columns(
-        start_ns=pl.lit(first),
-        end_ns=pl.lit(last),
-        iteration_ns=pl.lit(last - first),
-        operation_ns=pl.lit(last - first),
-        busy_ns=pl.lit(busy),
-        idle_ns=pl.lit(last - first - busy),
+        start_ns=pl.lit(first, pl.Int64),
+        end_ns=pl.lit(last, pl.Int64),
+        iteration_ns=pl.lit(last - first, pl.Int64),
+        operation_ns=pl.lit(last - first, pl.Int64),
+        busy_ns=pl.lit(busy, pl.Int64),
+        idle_ns=pl.lit(last - first - busy, pl.Int64),
     )
