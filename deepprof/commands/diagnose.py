@@ -78,7 +78,7 @@ def _choose_source(args: argparse.Namespace) -> Callable[[argparse.Namespace], A
         return analyze_window
     if args.cluster is not None:
         return analyze_in_cluster
-    return analyze_paths if args.ncu is None else partial(analyze_paths, ncu=args.ncu)
+    return partial(analyze_paths, details=None, ncu=args.ncu)
 
 
 def _check_given(args: argparse.Namespace) -> None:

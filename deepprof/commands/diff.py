@@ -72,7 +72,7 @@ def parse_regression(text: str) -> float:
 
 def _compare_paths(args: argparse.Namespace) -> tuple[Sequence[Analysis], Comparison]:
     """Read the two runs that the arguments name, and compare them."""
-    runs = [analyze_paths(args, [path]) for path in (args.a, args.b)]
+    runs = [analyze_paths(args, [path], details=None) for path in (args.a, args.b)]
     with progress("comparing"):
         from deepprof.comparison import compare
 

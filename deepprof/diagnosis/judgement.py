@@ -90,7 +90,7 @@ class CostClaim:
     @property
     def per(self) -> str:
         """What counts refer to, in words."""
-        return f"in the {self.loop.single}" if self.loop.single else "per iteration"
+        return self.loop.per_unit
 
     @property
     def severity(self) -> Severity:
@@ -112,8 +112,7 @@ class CostClaim:
         """The cost in words, with its percentage as in the table of parts, and its spread where it is unsteady."""
         cost = self.cost
         spread = "" if self.is_steady else f", in {cost.affected} of {cost.iterations}, up to {format_ms(cost.most_ns)}"
-        whole = f"the {self.loop.single}" if self.loop.single else "an iteration"
-        return f"{format_ms(cost.mean_ns)} of {whole} ({format_percent(cost.share)}{spread})"
+        return f"{format_ms(cost.mean_ns)} of {self.loop.unit} ({format_percent(cost.share)}{spread})"
 
     def conclude(self, texts: FindingTexts, evidence: Numbers, location: Place = None) -> Finding:
         """Return the finding."""
@@ -140,10 +139,9 @@ def say_saved(claim: CostClaim) -> str:
     """Return a sentence where much of the cost would not be saved because the host is hardly ahead of the device."""
     if not claim.bound:
         return ""
-    whole = f"the {claim.loop.single}" if claim.loop.single else "an iteration"
     return (
-        f" Without them {whole} would take {format_ms(claim.shorter_ns or 0)} less: the host launches what follows "
-        "just in time, and the device would wait for that."
+        f" Without them {claim.loop.unit} would take {format_ms(claim.shorter_ns or 0)} less: the host launches what "
+        "follows just in time, and the device would wait for that."
     )
 
 

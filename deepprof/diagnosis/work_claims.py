@@ -10,7 +10,7 @@ import polars as pl
 from deepprof.diagnosis.finding import Finding, Severity
 from deepprof.diagnosis.judgement import MOST_OF_IT, FindingTexts, Numbers, SeverityLimits, format_ms, many
 from deepprof.metrics.breakdown.queueing import saved_without
-from deepprof.metrics.contexts.code_lines import Place, describe_place, find_most
+from deepprof.metrics.contexts.code_lines import Place, find_most
 from deepprof.metrics.kernels.loop_work import LoopWork
 from deepprof.metrics.spans import Spans, union
 
@@ -114,4 +114,4 @@ class WorkClaim:
         around = contexts.table["kind"].gather(contexts.table["parent"].fill_null(0))
         launched = np.where((around != "unattributed").to_numpy(), own, 0.0)
         found = find_most(contexts.table, launched if launched.any() else own)
-        return {} if found is None else describe_place(contexts.table, contexts.lines, found)
+        return {} if found is None else contexts.describe_place(found)

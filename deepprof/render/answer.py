@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from deepprof.diagnosis.answer import find_group, matches
 from deepprof.diagnosis.engine import rules_on_work
 from deepprof.diagnosis.work_claims import LEADS
-from deepprof.metrics.contexts.frames import write_line
+from deepprof.metrics.contexts.frames import write_place
 from deepprof.plurals import counted
 from deepprof.render.units import format_confidence, format_duration, format_ratio
 from deepprof.render.wording import wording_of
@@ -181,8 +181,8 @@ def _within_sentence(title: str) -> str:
 
 def describe_location(location: Mapping[str, int | str], words: Wording) -> str:
     """Return the most informative part of a finding's location in words, empty where it has none."""
-    if file := location.get("file"):
-        return write_line(str(location["function"]), str(file), int(location["line"]))
+    if location.get("file"):
+        return write_place(location)
     known = next((key for key in PLACES if location.get(key)), None)
     return "" if known is None else f"{words.work if known == 'kernel' else known} {location[known]}"
 
