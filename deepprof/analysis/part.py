@@ -367,8 +367,10 @@ def _reason_without_kernels(trace: Trace) -> str:
     """Return why a trace without any kernel to mine has no loop, with the importer's notes on it, if any."""
     if trace.device_events.filter(pl.col("activity").is_in(["kernel", "graph"])).height:
         return "only collectives ran on the device; no stream computes"
-    said = [note for note in trace.notes if re.search("(?i)kernel|CUDA events|accelerator|device events", note)]
-    return "; ".join(["the trace holds no GPU kernel", *said])
+    said = next(
+        (note for note in trace.notes if re.search("(?i)kernel|CUDA events|accelerator|device events", note)), ""
+    )
+    return "; ".join(filter(None, ["the trace holds no GPU kernel", said.removeprefix("holds no kernel: ")]))
 
 
 def _summarize_devices(trace: Trace) -> Iterator[TimeSummary]:

@@ -111,6 +111,9 @@ def _fails(comparison: Comparison, limit: float) -> bool:
     slower = [pair for pair in comparison.pairs if pair.time.ratio - 1 > limit]
     for pair in slower:
         say(f"deepprof: {_describe(pair, limit)}")
+    if slower:
+        say(f"deepprof: A: {comparison.a_answer.summary}")
+        say(f"deepprof: B: {comparison.b_answer.summary}")
     return any(map(_is_sure, slower))
 
 

@@ -6,7 +6,7 @@ included; a stall is an iteration far from the usual ones, and its share is that
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -44,7 +44,7 @@ class RecordingAnswer:
     `whole_ns` is the mean usual iteration, the marked step or the recorded time of all devices; `parts` are the shares
     of it, by part of the time, and `groups` by what the device does, the largest first. `loss` is the finding on the
     largest avoidable loss, and `loss_ratio` its share; None where there is none. `loop` is the loop that this is about,
-    None without one.
+    `step` the marked step; None without one.
     """
 
     kind: Kind
@@ -54,6 +54,7 @@ class RecordingAnswer:
     loss: Finding | None
     loss_ratio: float | None
     loop: Loop | None
+    step: Loop | None = None
 
     @property
     def confidence(self) -> float | None:
@@ -76,6 +77,7 @@ def find_answer(analysis: Analysis) -> RecordingAnswer:
         loss=loss,
         loss_ratio=None if loss is None else _find_share(loss, analysis),
         loop=loop,
+        step=_find_step(analysis) if kind == "marked step" else None,
     )
 
 
@@ -145,7 +147,7 @@ def _measure_loop(loop: Loop) -> tuple[Kind, Mapping[str, float]]:
 
 def _measure_without_loop(analysis: Analysis) -> tuple[Kind, Mapping[str, float]]:
     """Return what was recorded where no iteration repeats, and the time of each part."""
-    step = next((each for each in analysis.steps if each.single == "marked step"), None)
+    step = _find_step(analysis)
     if step is not None:
         return "marked step", mean_parts(step)
     totals = _add_parts(analysis)
@@ -156,6 +158,11 @@ def _measure_without_loop(analysis: Analysis) -> tuple[Kind, Mapping[str, float]
         return "start-up", totals
     longest = max(analysis.stretches, key=lambda each: each.top.mean_ns, default=None)
     return ("benchmark" if longest is not None and _repeats_few(longest) else "recording"), totals
+
+
+def _find_step(analysis: Analysis) -> Loop | None:
+    """Return the marked step that the headline is about, or else the longest; None without one."""
+    return _choose(analysis, [each for each in analysis.steps if each.single == "marked step"])
 
 
 def _add_parts(analysis: Analysis) -> dict[str, float]:
@@ -180,9 +187,14 @@ def _repeats_few(stretch: WorkWithoutLoop) -> bool:
 
 def choose_loop(analysis: Analysis) -> Loop | None:
     """Return the loop that the headline is about, or else the one that takes most of the time."""
+    return _choose(analysis, analysis.loops)
+
+
+def _choose(analysis: Analysis, loops: Sequence[Loop]) -> Loop | None:
+    """Return that of the loops, or steps, that the headline is about, or else the one that takes most of the time."""
     headline = analysis.headline
-    about = _find_meant(headline, analysis.loops) if headline is not None and headline.stream is not None else []
-    return max(about or analysis.loops, key=_time_of, default=None)
+    about = _find_meant(headline, loops) if headline is not None and headline.stream is not None else []
+    return max(about or loops, key=_time_of, default=None)
 
 
 def _find_meant(finding: Finding, loops: Iterable[Loop]) -> list[Loop]:

@@ -109,10 +109,10 @@ class CostClaim:
 
     @property
     def amount(self) -> str:
-        """The cost in words, with its percentage as in the table of parts, and its spread where it is unsteady."""
+        """The cost as a sentence's beginning, with its share as in the table of parts, and its spread if unsteady."""
         cost = self.cost
         spread = "" if self.is_steady else f", in {cost.affected} of {cost.iterations}, up to {format_ms(cost.most_ns)}"
-        return f"{format_ms(cost.mean_ns)} of {self.loop.unit} ({format_percent(cost.share)}{spread})"
+        return f"For {format_ms(cost.mean_ns)} of {self.loop.unit} ({format_percent(cost.share)}{spread})"
 
     def conclude(self, texts: FindingTexts, evidence: Numbers, location: Place = None) -> Finding:
         """Return the finding."""

@@ -34,8 +34,8 @@ def hotspot(seen: LoopContexts) -> Iterator[Finding]:
     texts = FindingTexts(
         title=f"{format_percent(taken_ns / whole)} of the device's work is launched in {place}",
         summary=(
-            f"What this line and the functions of the framework that it calls launch takes {format_ms(taken_ns)} of "
-            f"{seen.loop.unit}; {largest} of that is {name} ({format_ms(kernel_ns)} in {counted(calls, 'call')})."
+            f"What it launches, directly or through the framework, takes {format_ms(taken_ns)} of {seen.loop.unit}; "
+            f"{largest} of that is {name} ({format_ms(kernel_ns)} in {counted(calls, 'call')})."
         ),
         advice="Look here first when the computation itself is to become faster; deepprof flame shows what is in it.",
     )
