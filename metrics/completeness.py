@@ -89,14 +89,14 @@ def _records_lost(trace: Trace) -> Iterator[_MissingEvidence]:
             "lost_records",
             ended + broken,
             f"{counted(ended + broken, 'record')} ({100 * share:.1f} %) {verb(ended + broken)} broken or cut off",
-            "a sum that holds all of the time",
+            "complete sums",
             decisive=share >= MUCH_LOST,
         )
     said = pl.Series(list(trace.notes), dtype=pl.String)
     said = said.filter(said.str.contains(SAID))
     if len(said):
         yield _MissingEvidence(
-            "notes", len(said), f"the recording says: {said[0].rstrip('.')}", "certainty that all work is seen"
+            "notes", len(said), f"the recording says: {said[0].rstrip('.')}", "certainty that all work was recorded"
         )
 
 
@@ -138,6 +138,6 @@ def _causes_unknown(loop: Loop, trace: Trace) -> Iterator[_MissingEvidence]:
             "unknown_idle_ratio",
             round(unknown / whole, 4),
             f"{100 * unknown / whole:.0f} % of the iteration time is idle without a cause in the trace",
-            "saying why the device waits",
+            "the reason why the device waits",
             decisive=unknown >= DECISIVE * whole,
         )

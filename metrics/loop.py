@@ -136,6 +136,16 @@ class Loop:
         """The index of the iteration that represents all, None where there is none or it was not looked for."""
         return None if self.anatomy is None else self.anatomy.representative
 
+    @property
+    def unit(self) -> str:
+        """What times are of, in words: an iteration, or what is measured in its place."""
+        return f"the {self.single}" if self.single else "an iteration"
+
+    @property
+    def per_unit(self) -> str:
+        """What counts refer to, in words."""
+        return f"in the {self.single}" if self.single else "per iteration"
+
     @cached_property
     def table(self) -> pl.DataFrame:
         """Iterations and parts side by side: the columns of `ITERATIONS`, then those of `PARTS`."""

@@ -79,7 +79,7 @@ def find_counted(
 ) -> tuple[list[Loop], str | None]:
     """Return the paper's loops of one main stream for the user's `counts`, and the reason if there is none."""
     found = mine_with_counts(sequence.symbols, counts)
-    missing = None if found else f"no pattern comes back {' or '.join(map(str, counts))} times"
+    missing = None if found else f"no pattern repeats {' or '.join(map(str, counts))} times"
     loops = [_from_paper(trace, sequence, evidence, loop) for loop in found]
     ratios = [measure_coverage(trace, loop.device, loop.iterations) for loop in loops]
     return [replace(loop, coverage_ratio=round(r, 4)) for loop, r in zip(loops, ratios, strict=True)], missing

@@ -81,13 +81,13 @@ def judge(candidate: Candidate, evidence: Evidence) -> AcceptanceVerdict:
     """Return the verdict on a candidate within the window it was found in."""
     p, passes = counted(candidate.period, "kernel"), candidate.passes
     if passes < MIN_PASSES:
-        return _reject(f"the best repetition, {p}, comes back only {passes:.1f} times; three are needed")
+        return _reject(f"the best repetition, {p}, occurs only {passes:.1f} times; three are needed")
     inner = _inner_coverage(candidate)
     if inner < MIN_COVERAGE:
-        return _reject(f"a sequence of {p} comes back, but covers only {100 * inner:.0f} % of what lies between")
+        return _reject(f"a sequence of {p} repeats, but covers only {100 * inner:.0f} % of what is between")
     edits = candidate.edit_share
     if edits > MAX_EDITS:
-        return _reject(f"a sequence of {p} comes back only roughly ({100 * edits:.0f} % of it differs each time)")
+        return _reject(f"a sequence of {p} repeats only roughly ({100 * edits:.0f} % of it differs each time)")
     signs = _find_signs(candidate, evidence)
     if are_layers(candidate, candidate, evidence):
         return refuse_layers(candidate)

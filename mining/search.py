@@ -26,7 +26,7 @@ MIN_COVERAGE = 0.5  # of the window, for a candidate that replaces one refused a
 VARIANT_ROUNDS = 3
 NEARLY = 0.7  # of the micro-batches' coverage, which the iteration made of them must reach
 MOST_PASSES, SECOND = 16, 0.5  # most passes of a critic, and least size of its generator's pass relative to one of them
-NOTHING = AcceptanceVerdict(False, 0.0, "no sequence of kernels comes back at regular distances three times or more")
+NOTHING = AcceptanceVerdict(False, 0.0, "no sequence of kernels repeats at regular distances three times or more")
 
 
 @dataclass(frozen=True, slots=True)

@@ -380,9 +380,11 @@ def _has_kernels(trace: Trace) -> bool:
 
 
 def _reason_without_kernels(trace: Trace) -> str:
-    """Return why a trace without any kernel has no loop of kernels, with the importer's notes on it, if any."""
-    said = [note for note in trace.notes if re.search("(?i)kernel|CUDA events|accelerator|device events", note)]
-    return "; ".join(["the trace holds no GPU kernel", *said])
+    """Return why a trace without any kernel has no loop of kernels, with the importer's note on it, if any."""
+    said = next(
+        (note for note in trace.notes if re.search("(?i)kernel|CUDA events|accelerator|device events", note)), ""
+    )
+    return "; ".join(filter(None, ["the trace holds no GPU kernel", said.removeprefix("holds no kernel: ")]))
 
 
 def _join(*reasons: str | None) -> str:

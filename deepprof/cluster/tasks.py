@@ -136,7 +136,7 @@ def _read_source(source: TraceSource, sources: TraceSources, how: ReadOptions) -
     """Return one trace with the name it has in the report."""
     found: Trace | StoredRank | None = open_stored(source) if how.stored else None
     alone = how.alone and sources.total == 1
-    found = found or read_rank(source, alone=alone, columns=how.columns, shapes=how.shapes)
+    found = found or read_rank(source, alone=alone, columns=how.columns, details=None, shapes=how.shapes)
     source.forget()
     return replace(found, path=_rename(found.path, how)) if isinstance(found, Trace) else found
 

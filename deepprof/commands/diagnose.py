@@ -19,6 +19,7 @@ from deepprof.commands.inputs import (
 from deepprof.commands.output import add_output, capture, check_output, deliver
 from deepprof.commands.streams import say
 from deepprof.diagnosis.finding import MAX_FINDINGS, SEVERITIES
+from deepprof.plurals import counted
 
 if TYPE_CHECKING:
     import argparse
@@ -68,7 +69,10 @@ class Diagnose:
         deliver(content, args)
         if args.fail_on and not analysis.loops:
             say("--fail-on: no iteration was found, so that rules on iterations had nothing to examine")
-        return FAILED if args.fail_on and _fails(analysis, args.fail_on) else 0
+        failed = bool(args.fail_on) and _fails(analysis, args.fail_on)
+        if failed:
+            _explain_failure(analysis, args.fail_on)
+        return FAILED if failed else 0
 
 
 def _choose_source(args: argparse.Namespace) -> Callable[[argparse.Namespace], Analysis]:
@@ -78,7 +82,7 @@ def _choose_source(args: argparse.Namespace) -> Callable[[argparse.Namespace], A
         return analyze_window
     if args.cluster is not None:
         return analyze_in_cluster
-    return analyze_paths if args.ncu is None else partial(analyze_paths, ncu=args.ncu)
+    return partial(analyze_paths, details=None, ncu=args.ncu)
 
 
 def _check_given(args: argparse.Namespace) -> None:
@@ -89,6 +93,14 @@ def _check_given(args: argparse.Namespace) -> None:
     if given is not None and (args.daemon is not None or args.cluster is not None):
         option = "--cluster" if args.daemon is None else "--daemon"
         raise UsageError(f"--{given} is for traces that are read here; leave it out with {option}")
+
+
+def _explain_failure(analysis: Analysis, severity: str) -> None:
+    """Print on stderr why --fail-on was met, with the report's answer."""
+    from deepprof.render.answer import summarize_answer
+
+    found = counted(_count_severe(analysis, severity), "finding")
+    say(f"deepprof: --fail-on {severity}: {found}. {summarize_answer(analysis)}")
 
 
 def _render_json(analysis: Analysis, limit: int | None) -> str:
@@ -107,5 +119,10 @@ def _render_text(analysis: Analysis, limit: int | None, args: argparse.Namespace
 
 def _fails(analysis: Analysis, severity: str) -> bool:
     """Return whether any finding, shown or not, is of `severity` or above."""
-    threshold = SEVERITIES.index(severity)
-    return any(SEVERITIES.index(finding.severity) >= threshold for finding in analysis.findings)
+    return _count_severe(analysis, severity) > 0
+
+
+def _count_severe(analysis: Analysis, severity: str) -> int:
+    """Return the number of findings, shown or not, of `severity` or above."""
+    severe = SEVERITIES[SEVERITIES.index(severity) :]
+    return sum(finding.severity in severe for finding in analysis.findings)

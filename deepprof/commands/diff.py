@@ -72,7 +72,7 @@ def parse_regression(text: str) -> float:
 
 def _compare_paths(args: argparse.Namespace) -> tuple[Sequence[Analysis], Comparison]:
     """Read the two runs that the arguments name, and compare them."""
-    runs = [analyze_paths(args, [path]) for path in (args.a, args.b)]
+    runs = [analyze_paths(args, [path], details=None) for path in (args.a, args.b)]
     with progress("comparing"):
         from deepprof.comparison import compare
 
@@ -111,6 +111,9 @@ def _fails(comparison: Comparison, limit: float) -> bool:
     slower = [pair for pair in comparison.pairs if pair.time.ratio - 1 > limit]
     for pair in slower:
         say(f"deepprof: {_describe(pair, limit)}")
+    if slower:
+        say(f"deepprof: A: {comparison.a_answer.summary}")
+        say(f"deepprof: B: {comparison.b_answer.summary}")
     return any(map(_is_sure, slower))
 
 

@@ -135,7 +135,7 @@ def refuse_selection(args: argparse.Namespace, home: str) -> None:
 
 def add_stacks(parser: argparse.ArgumentParser) -> None:
     """Add `--stacks` and `--hlo`."""
-    text = "read the call stacks of PyTorch's operators, too (JAX: always read)"
+    text = "read call stacks in formats where that takes longer, too"
     parser.add_argument("--stacks", action="store_true", help=text)
     text = "JAX: the folder of XLA_FLAGS=--xla_dump_to=DIR, for profiles that do not hold the compiled programs"
     parser.add_argument("--hlo", metavar="DIR", help=text)

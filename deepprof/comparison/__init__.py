@@ -27,6 +27,7 @@ from deepprof.comparison.template import take_template
 from deepprof.comparison.times import compare_times
 from deepprof.comparison.totals import compare_copies, compare_kernels
 from deepprof.comparison.work_changes import compare_work
+from deepprof.render.json import describe_headline
 from deepprof.render.wording import CPU, GPU, wording_of
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ def compare(a: Analysis, b: Analysis) -> Comparison:
         headline=headline,
         pairs=tuple(pairs),
         missing=missing,
+        a_answer=describe_headline(a),
+        b_answer=describe_headline(b),
         differences=compare_settings(a, b),
         on_cpu=on_cpu,
     )

@@ -11,6 +11,7 @@ import polars as pl
 from deepprof.collectors.reprs import in_milliseconds, one_line
 from deepprof.comparison.change_tables import LAYER_CHANGES, STAGE_CHANGES
 from deepprof.metrics.kernels.kinds import Category, Precision, Unit
+from deepprof.render.json import AnswerBlock
 
 Verdict = Literal["slower", "faster", "same", "unclear"]
 Kind = Literal["kept", "replaced", "added", "removed"]
@@ -315,8 +316,8 @@ class Comparison:
     """Two runs compared: A before, B after.
 
     `pairs` has the loops that could be compared, the one that got slowest first; it is empty where none could be.
-    `missing` states why others could not be, `differences` how the runs differ apart from the program. `on_cpu`:
-    neither run saw a device, and operators are compared.
+    `missing` states why others could not be, `differences` how the runs differ apart from the program. `a_answer` and
+    `b_answer` are the answers of the runs' own reports. `on_cpu`: neither run saw a device, and operators are compared.
     """
 
     a_paths: tuple[str, ...]
@@ -324,6 +325,8 @@ class Comparison:
     headline: Headline
     pairs: tuple[LoopPair, ...]
     missing: tuple[str, ...]
+    a_answer: AnswerBlock
+    b_answer: AnswerBlock
     differences: tuple[Difference, ...] = ()
     on_cpu: bool = False
 

@@ -48,8 +48,8 @@ class RecordingAnswer:
     `whole_ns` is the mean usual iteration, the marked step or the recorded time, of several devices their mean; `parts`
     are the shares of it, by part of the time, and `groups` by what the device does, the largest first. `loss` is the
     finding on the largest avoidable loss, and `loss_ratio` its share; None where there is none. `loop` is the loop that
-    this is about, None without one. `recorded_ns` is from the first to the last work of the loop's device, and
-    `longest_wait_ns` the longest wait in that outside the iterations; 0 where they are not known.
+    this is about, `step` the marked step; None without one. `recorded_ns` is from the first to the last work of the
+    loop's device, and `longest_wait_ns` the longest wait in that outside the iterations; 0 where they are not known.
     """
 
     kind: Kind
@@ -59,6 +59,7 @@ class RecordingAnswer:
     loss: Finding | None
     loss_ratio: float | None
     loop: Loop | None
+    step: Loop | None = None
     recorded_ns: int = 0
     longest_wait_ns: int = 0
 
@@ -84,6 +85,7 @@ def find_answer(analysis: Analysis) -> RecordingAnswer:
         loss=loss,
         loss_ratio=None if loss is None else _find_share(loss, analysis),
         loop=loop,
+        step=_find_step(analysis) if kind == "marked step" else None,
         **({} if loop is None else _measure_outside(loop)),
     )
 
@@ -184,7 +186,7 @@ def _list_stages(stages: pl.DataFrame) -> set[str]:
 
 def _measure_without_loop(analysis: Analysis) -> tuple[Kind, Mapping[str, float]]:
     """Return what was recorded where no iteration repeats, and the mean time of each part on a device."""
-    steps = [mean_parts(each) for each in analysis.steps if each.single == "marked step"]
+    steps = [mean_parts(each) for each in _list_steps(analysis)]
     if steps:
         return "marked step", _average(steps)
     measured = {(each.rank, each.device): each.parts for each in analysis.stretches if each.parts}
@@ -197,6 +199,16 @@ def _measure_without_loop(analysis: Analysis) -> tuple[Kind, Mapping[str, float]
         return "start-up", means
     longest = max(analysis.stretches, key=lambda each: each.top.mean_ns, default=None)
     return ("benchmark" if longest is not None and _repeats_few(longest) else "recording"), means
+
+
+def _list_steps(analysis: Analysis) -> list[Loop]:
+    """Return the marked steps, one of each device without a loop."""
+    return [each for each in analysis.steps if each.single == "marked step"]
+
+
+def _find_step(analysis: Analysis) -> Loop | None:
+    """Return the marked step that the headline is about, or else the longest; None without one."""
+    return _choose(analysis, _list_steps(analysis))
 
 
 def _average(several: Sequence[Mapping[str, float]]) -> dict[str, float]:
@@ -218,9 +230,14 @@ def _repeats_few(stretch: WorkWithoutLoop) -> bool:
 
 def choose_loop(analysis: Analysis) -> Loop | None:
     """Return the loop that the headline is about, or else the one that takes most of the time."""
+    return _choose(analysis, analysis.loops)
+
+
+def _choose(analysis: Analysis, loops: Sequence[Loop]) -> Loop | None:
+    """Return that of the loops, or steps, that the headline is about, or else the one that takes most of the time."""
     headline = analysis.headline
-    about = _find_meant(headline, analysis.loops) if headline is not None and headline.stream is not None else []
-    return max(about or analysis.loops, key=_time_of, default=None)
+    about = _find_meant(headline, loops) if headline is not None and headline.stream is not None else []
+    return max(about or loops, key=_time_of, default=None)
 
 
 def _find_meant(finding: Finding, loops: Iterable[Loop]) -> list[Loop]:

@@ -11,14 +11,14 @@ from deepprof.diagnosis.finding import Finding
 from deepprof.metrics.breakdown.costs import spans_of_parts, threads_of
 from deepprof.metrics.breakdown.parts import BUSY_PARTS, IDLE_PARTS
 from deepprof.metrics.contexts.blame import blame_events, blame_spans
-from deepprof.metrics.contexts.code_lines import Place, describe_place, find_most
+from deepprof.metrics.contexts.code_lines import Place, find_most
 from deepprof.metrics.contexts.growing import find_growing
 from deepprof.metrics.contexts.per_loop import LoopContexts
 
 OVER_TIME = frozenset({"graph-growth", "drift"})  # about what becomes more
 GROWING = ("host_ns", "device_ns")
 LEAST_GROWTH = 0.02  # of an iteration
-LINE = ("function", "file", "line", "module")  # what a place of a rule does not have
+LINE = ("function", "file", "line", "line_is", "module")  # what a place of a rule does not have
 
 
 def name_lines(findings: Iterable[Finding], seen: Sequence[LoopContexts]) -> list[Finding]:
@@ -34,7 +34,7 @@ def _name_line(finding: Finding, seen: Sequence[LoopContexts]) -> Finding:
     found = _find_context(finding, contexts)
     if found is None:
         return finding
-    place = describe_place(contexts.table, contexts.lines, found)
+    place = contexts.describe_place(found)
     line: Place = {key: place[key] for key in place if key in LINE or finding.rule in OVER_TIME}
     known = {**(finding.location or {}), **line}
     return replace(finding, location=known) if line else finding

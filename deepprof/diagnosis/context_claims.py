@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from deepprof.diagnosis.finding import Finding, Severity
 from deepprof.diagnosis.judgement import FindingTexts, Numbers, many
-from deepprof.metrics.contexts.code_lines import describe_place
 from deepprof.metrics.contexts.per_loop import LoopContexts
 
 
@@ -41,6 +40,6 @@ class ContextClaim:
             headroom_ns_per_iteration=saved,
             **loop.place,
             iterations=None if loop.single else (int(index[0]), int(index[-1])),
-            location=describe_place(self.seen.table, self.seen.lines, self.context) or None,
+            location=self.seen.describe_place(self.context) or None,
             parts={} if saved is None or loop.single else {"compute_ns": saved},
         )

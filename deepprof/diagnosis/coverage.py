@@ -12,15 +12,15 @@ from deepprof.metrics.breakdown.costs import cost_of, mean_of, mean_parts
 from deepprof.metrics.breakdown.parts import COPY_PARTS
 from deepprof.metrics.loop import Loop
 
-ONCE = "nearly all of it is in one iteration, which may be chance: record more of them"
+ONCE = "nearly all of it is in one iteration, which may be chance; record more iterations"
 WHY = {
-    "idle_unknown_ns": "the trace does not say why: record the runtime calls that launch the kernels",
-    "idle_startup_ns": "the device itself takes the time to begin kernels, which are few: run several jobs or streams",
-    "idle_launch_ns": "it is Python's own time from one operator to the next: fewer and larger operators need less",
-    "idle_sync_ns": "the host hardly waits: it needs the time to begin again",
+    "idle_unknown_ns": "record the runtime calls that launch the kernels, which show it",
+    "idle_startup_ns": "the device needs this time to start its few kernels; run several jobs or streams",
+    "idle_launch_ns": "Python needs this time between operators; fewer and larger operators need less",
+    "idle_sync_ns": "the host hardly waits; it needs this time to launch again",
 }
-QUEUED = "work was launched and did not begin, or the launch was not recorded: the trace does not say more"
-TOO_FEW_ITERATIONS = "too few iterations show it"
+QUEUED = "either launched work started late, or its launch was not recorded"
+TOO_FEW_ITERATIONS = "too few iterations have it"
 OTHER_DIRECTION = "copies in another direction cost more, which a finding names"
 COPYING = frozenset(COPY_PARTS[kind] for kind in ("HtoD", "DtoH", None))
 

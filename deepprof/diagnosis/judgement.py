@@ -107,14 +107,15 @@ class CostClaim:
     @property
     def per(self) -> str:
         """What counts refer to, in words."""
-        return f"in the {self.loop.single}" if self.loop.single else "per iteration"
+        return self.loop.per_unit
 
     @property
     def severity(self) -> Severity:
         """How bad the cost is; that of a recording without iterations, or one that cannot be saved, is a remark."""
         if self.loop.single == "recording" or self.is_hidden:
             return "info"
-        return "critical" if self.cost.share >= self.limits.critical else "warning"
+        share = self.cost.share if self.headroom_ns is None else self.headroom_ns / max(1.0, self.cost.whole_ns)
+        return "critical" if share >= self.limits.critical else "warning"
 
     @property
     def confidence(self) -> float:
@@ -126,11 +127,10 @@ class CostClaim:
 
     @property
     def amount(self) -> str:
-        """The cost in words, with its percentage as in the table of parts, and its spread where it is unsteady."""
+        """The cost as a sentence's beginning, with its share as in the table of parts, and its spread if unsteady."""
         cost = self.cost
         spread = "" if self.is_steady else f", in {cost.affected} of {cost.iterations}, up to {format_ms(cost.most_ns)}"
-        whole = f"the {self.loop.single}" if self.loop.single else "an iteration"
-        return f"{format_ms(cost.mean_ns)} of {whole} ({format_percent(cost.share)}{spread})"
+        return f"For {format_ms(cost.mean_ns)} of {self.loop.unit} ({format_percent(cost.share)}{spread})"
 
     def conclude(self, texts: FindingTexts, evidence: Numbers, location: Place = None) -> Finding:
         """Return the finding."""
@@ -156,10 +156,9 @@ def say_saved(claim: CostClaim) -> str:
     """Return a sentence where much of the cost would not be saved because the host is hardly ahead of the device."""
     if not claim.bound:
         return ""
-    whole = f"the {claim.loop.single}" if claim.loop.single else "an iteration"
     return (
-        f" Without them {whole} would take {format_ms(claim.shorter_ns or 0)} less: the host launches what follows "
-        "just in time, and the device would wait for that."
+        f" Without them {claim.loop.unit} would take {format_ms(claim.shorter_ns or 0)} less: the host launches what "
+        "follows just in time, and the device would wait for that."
     )
 
 

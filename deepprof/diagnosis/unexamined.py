@@ -21,10 +21,10 @@ FUNCTIONS: Mapping[str, str] = MappingProxyType(
     {
         "kineto": "torch.profiler records them with with_stack=True",
         "nsys": "nsys profile records NVTX ranges with --trace=cuda,nvtx, and call stacks with --cudabacktrace=all",
-        "nvprof": "NVTX ranges in the program stand in their place",
-        "rpd": "roctx ranges in the program stand in their place",
-        "rocprof": "roctx ranges in the program, recorded with --marker-trace, stand in their place",
-        "rocpd": "roctx ranges in the program, recorded with --marker-trace, stand in their place",
+        "nvprof": "NVTX ranges in the program serve instead",
+        "rpd": "roctx ranges in the program serve instead",
+        "rocprof": "roctx ranges in the program, recorded with --marker-trace, serve instead",
+        "rocpd": "roctx ranges in the program, recorded with --marker-trace, serve instead",
     }
 )
 
@@ -47,7 +47,7 @@ def find_unexamined(trace: Trace) -> Iterator[str]:
     """Yield a sentence on each kind of loss that this recording cannot show but another one by its recorder could."""
     advice = ALLOCATIONS.get(trace.format)
     if advice and not trace.memory_events.height:
-        yield f"memory that no iteration gives back, for no allocation was recorded; {advice}"
+        yield f"memory leaks, because no allocations were recorded; {advice}"
     shapes = SHAPES.get(trace.format)
     if shapes and trace.operands.is_empty() and not is_stand_in(trace):
-        yield f"products that are far from the device's peaks, for no shapes of operators were recorded; {shapes}"
+        yield f"products far below the device's peaks, because no shapes of operators were recorded; {shapes}"

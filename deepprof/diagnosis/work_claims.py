@@ -10,16 +10,21 @@ import polars as pl
 from deepprof.diagnosis.finding import Finding, Severity
 from deepprof.diagnosis.judgement import MOST_OF_IT, FindingTexts, Numbers, SeverityLimits, format_ms, many
 from deepprof.metrics.breakdown.queueing import saved_without
-from deepprof.metrics.contexts.code_lines import Place, describe_place, find_most
+from deepprof.metrics.contexts.code_lines import Place, find_most
 from deepprof.metrics.kernels.loop_work import LoopWork
 from deepprof.metrics.spans import Spans, union
 
 LEADS = 0.5  # of the time the device must work: else what it waits for comes first
 JUST_IN_TIME = (
-    " Only {saved} of that would be saved as it runs now: the host launches what follows just in time, and the device "
-    "would wait for that."
+    " {saved} of that would be saved at present: the host launches the work that follows just in time, and the device "
+    "would wait for it."
 )
 LIMITS = SeverityLimits(warning=0.05, critical=0.3)  # of an iteration, that could be saved
+
+
+def _write_saved(headroom_ns: float) -> str:
+    """Return how much can be saved, for the beginning of a sentence."""
+    return f"Only {format_ms(headroom_ns)}" if headroom_ns >= 1_000 else "Nothing"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +82,7 @@ class WorkClaim:
             rule=self.rule,
             severity=self._rate(headroom_ns),
             title=texts.title,
-            summary=texts.summary + (JUST_IN_TIME.format(saved=format_ms(headroom_ns)) if waits else ""),
+            summary=texts.summary + (JUST_IN_TIME.format(saved=_write_saved(headroom_ns)) if waits else ""),
             evidence={**self._describe(), **evidence},
             advice=texts.advice,
             confidence=round(self.certainty * loop.confidence * many(loop.usual.height), 3),
@@ -114,4 +119,4 @@ class WorkClaim:
         around = contexts.table["kind"].gather(contexts.table["parent"].fill_null(0))
         launched = np.where((around != "unattributed").to_numpy(), own, 0.0)
         found = find_most(contexts.table, launched if launched.any() else own)
-        return {} if found is None else describe_place(contexts.table, contexts.lines, found)
+        return {} if found is None else contexts.describe_place(found)

@@ -50,7 +50,7 @@ def describe_kernels(seen: LoopWork, kernels: pl.DataFrame) -> str:
 
 def name_whole(seen: LoopWork) -> str:
     """Return what an amount is a part of, in words."""
-    return f"the {seen.loop.single}" if seen.loop.single else "an iteration"
+    return seen.loop.unit
 
 
 def _cut_name(name: str) -> str:
@@ -85,4 +85,4 @@ def write_share(share: float) -> str:
 
 def write_per(seen: LoopWork) -> str:
     """Return what counts refer to, in words."""
-    return f"in the {seen.loop.single}" if seen.loop.single else "per iteration"
+    return seen.loop.per_unit

@@ -23,13 +23,13 @@ SHOWN = 5  # layers in text
 ROWS = 200  # layers in JSON, those that take most themselves
 NAME_LENGTH = 256  # characters of a path in JSON
 SMALL = 0.001  # of an iteration, and of the host's time: smaller stages are not shown
-UNKNOWN, MOSTLY = "unknown", 0.95  # where so much is unknown there is nothing to show
+UNKNOWN, OTHER, MOSTLY = "unknown", "other", 0.95  # where so much is unknown there is nothing to show
 ALIKE = 1.1  # times the median: blocks that all take as long are one line
 SURE = 0.85  # with less confidence a stage is marked
 WIDEST, BAR, ASCII_BAR = 12, "█", "#"
 INDENT = 4
-STAGE_COLUMNS = ("device", "share", "of it idle", "host", "")
-ON_CPU = ("time", "share", "of it between operators", "", "")
+STAGE_COLUMNS = ("device", "share", "of which idle", "host", "")
+ON_CPU = ("time", "share", "between operators", "", "")
 SOURCES = {
     "modules": "modules",
     "scopes": "name scopes",
@@ -122,18 +122,22 @@ def _print_stages(anatomy: Anatomy, loop: Loop, page: TextPage, *, on_cpu: bool)
     time = _times_of(anatomy.stages)
     whole = float(time.sum())
     unknown = float(time.filter(anatomy.stages["stage"] == UNKNOWN).sum())
-    if whole <= 0 or unknown >= MOSTLY * whole:
+    known = anatomy.stages.filter(anatomy.stages["stage"] != UNKNOWN)
+    if unknown >= MOSTLY * whole or not float(_times_of(known.filter(known["stage"] != OTHER)).sum()):
         return
     page.skip()
     typical = "" if anatomy.representative is None else f"; iteration {anatomy.representative} is the typical one"
     page.line(f"stages, mean of {counted(loop.usual.height, 'iteration')}{typical}", "dim", indent=2, hang=2)
-    large = anatomy.stages.filter((time >= SMALL * whole) | (anatomy.stages["mean_host_ns"] >= SMALL * whole))
+    large = known.filter((_times_of(known) >= SMALL * whole) | (known["mean_host_ns"] >= SMALL * whole))
     shares = [each / whole for each in _times_of(large)]
     rows = [_stage_row(row, share, page) for row, share in zip(large.iter_rows(named=True), shares, strict=True)]
     kept = [column for column in range(len(STAGE_COLUMNS)) if not on_cpu or column != STAGE_COLUMNS.index("host")]
     header = ON_CPU if on_cpu else STAGE_COLUMNS
     shown = [TextRow(row.label, tuple(row.values[column] for column in kept)) for row in rows]
     _draw([header[column] for column in kept], shown, page)
+    if unknown >= SMALL * whole:
+        text = f"in no known stage: {format_duration(unknown)}, {format_ratio(unknown / whole)}"
+        page.line(text, "dim", indent=INDENT, hang=2)
 
 
 def _times_of(stages: pl.DataFrame) -> pl.Series:
@@ -162,7 +166,10 @@ def describe_doubt(confidence: float | None) -> str:
 def _print_layers(anatomy: Anatomy, page: TextPage) -> None:
     """Print the layers that take most time themselves, and how they are known."""
     layers = anatomy.layers.filter(anatomy.layers["depth"] > 0)
-    if layers.is_empty():
+    first = (
+        layers.filter(layers["own_busy_ns"] > 0).sort("own_busy_ns", descending=True, maintain_order=True).head(SHOWN)
+    )
+    if first.is_empty():
         return
     whole = max(1.0, float(_times_of(anatomy.stages).sum()))
     page.skip()
@@ -172,14 +179,14 @@ def _print_layers(anatomy: Anatomy, page: TextPage) -> None:
         return
     source = SOURCES.get(anatomy.source or "", "")
     page.line(
-        f"layers that take the most time of {counted(layers.height, 'layer')}, known by {source}",
+        f"the layers with the most own time, of {counted(layers.height, 'layer')} known by {source}; forward and "
+        "backward include inner layers",
         "dim",
         indent=2,
         hang=2,
     )
-    first = layers.sort("own_busy_ns", descending=True, maintain_order=True).head(SHOWN)
     rows = [_layer_row(row, whole) for row in first.iter_rows(named=True)]
-    _draw(("time", "share", "forward", "backward"), rows, page)
+    _draw(("own", "share", "forward", "backward"), rows, page)
 
 
 def _describe_blocks(layers: pl.DataFrame) -> list[str]:
@@ -192,7 +199,7 @@ def _describe_blocks(layers: pl.DataFrame) -> list[str]:
         return []
     lines = groups.sort("median", descending=True).head(SHOWN).iter_rows(named=True)
     return [
-        f"{counted(row['blocks'], 'block')} that repeat, of {row['kind']} mostly: {format_duration(row['median'])} each"
+        f"{counted(row['blocks'], 'repeated block')}, mostly {row['kind']}: {format_duration(row['median'])} each"
         for row in lines
     ]
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from deepprof.collectors.names.short import shorten
 from deepprof.diagnosis.answer import find_group, matches
 from deepprof.diagnosis.engine import rules_on_work
 from deepprof.diagnosis.work_claims import LEADS
-from deepprof.metrics.contexts.frames import write_line
+from deepprof.metrics.contexts.frames import COUNTED, write_place
 from deepprof.plurals import counted
 from deepprof.render.units import format_confidence, format_duration, format_ratio
 from deepprof.render.wording import wording_of
@@ -32,14 +33,15 @@ LONG_WAIT = 0.1  # of the recorded time: a wait outside the iterations that is w
 FEW = 5  # iterations, below which more should be recorded
 # Keys of a location, the most informative first.
 PLACES = ("range", "operator", "call", "frame", "kernel")
+NAME_LENGTH = 80  # characters of a range or operator; some recorders write whole dictionaries
 MOST_ON_WORK = 3  # findings on computing in one line
 KINDS = {
     "training loop": "A training loop of {count}, {time} each",
     "loop": "A loop of {count}, {time} each",
-    "marked step": "One marked step of {time}, and no iteration that repeats",
-    "start-up": "The start of a program, {time} without an iteration that repeats",
-    "benchmark": "A benchmark of {time} that runs few kernels again and again",
-    "recording": "A recording of {time} without an iteration that repeats",
+    "marked step": "One marked step of {time}, without repeated iterations",
+    "start-up": "The start-up of a program, {time} without repeated iterations",
+    "benchmark": "A benchmark of {time} that runs the same few kernels repeatedly",
+    "recording": "A recording of {time} without repeated iterations",
 }
 RECORD_MORE = {
     "loop": "record ten iterations or more",
@@ -55,6 +57,13 @@ def print_answer(analysis: Analysis, page: TextPage) -> None:
         page.line(line, "bold" if number == 0 else "", hang=2)
 
 
+def summarize_answer(analysis: Analysis) -> str:
+    """Return what was recorded, the largest parts of its time and the largest loss, without advice."""
+    answer = analysis.answer
+    loss = "" if answer.loss is None else f" {_describe_loss_itself(answer, answer.loss)}."
+    return f"{_describe_head(answer, analysis)}{loss}"
+
+
 def describe_answer(analysis: Analysis) -> Iterator[str]:
     """Yield the lines of the answer."""
     answer = analysis.answer
@@ -68,15 +77,19 @@ def describe_answer(analysis: Analysis) -> Iterator[str]:
 
 def _describe_recorded(answer: RecordingAnswer, analysis: Analysis) -> str:
     """Return what was recorded, the largest parts of its time, and what a busy device computes."""
+    head = _describe_head(answer, analysis)
+    return head if answer.kind == "no work" else " ".join([head, *_describe_work(analysis, answer.loss)])
+
+
+def _describe_head(answer: RecordingAnswer, analysis: Analysis) -> str:
+    """Return what was recorded and the largest parts of its time."""
     words = wording_of(analysis)
     if answer.kind == "no work":
         return f"No work of a device was recorded: {words.speak(analysis.no_loop_reason or '').rstrip('.')}."
     large = _list_large(answer)
-    shares = ", and ".join(_write_share(group, answer, words, " of it" * (group == large[0])) for group in large)
+    shares = ", and ".join(_write_share(group, answer, words, " of the time" * (group == large[0])) for group in large)
     head = f"{_describe_kind(answer)}: {words.actor} {shares}." if shares else f"{_describe_kind(answer)}."
-    return " ".join(
-        [head, *_describe_coverage(answer), *_describe_stall(answer), *_describe_work(analysis, answer.loss)]
-    )
+    return " ".join([head, *_describe_coverage(answer), *_describe_stall(answer)])
 
 
 def _list_large(answer: RecordingAnswer) -> list[Group]:
@@ -168,8 +181,13 @@ def _describe_loss(answer: RecordingAnswer, analysis: Analysis) -> str:
         return _describe_masked(analysis) or _describe_none(answer, analysis)
     place = describe_location(loss.location or {}, wording_of(analysis))
     place = "" if place.partition(" ")[2] in loss.title else place
-    what = f"{_within_sentence(loss.title)}{_describe_cost(answer)}{f', in {place}' if place else ''}"
-    return f"The largest avoidable loss: {what}. What to do: {SENTENCE.split(loss.advice)[0]}"
+    what = f"{_describe_loss_itself(answer, loss)}{f', in {place}' if place else ''}"
+    return f"{what}. What to do: {SENTENCE.split(loss.advice)[0]}"
+
+
+def _describe_loss_itself(answer: RecordingAnswer, loss: Finding) -> str:
+    """Return what the largest avoidable loss is, and what it costs."""
+    return f"The largest avoidable loss: {_within_sentence(loss.title)}{_describe_cost(answer)}"
 
 
 def _describe_cost(answer: RecordingAnswer) -> str:
@@ -190,10 +208,19 @@ def _within_sentence(title: str) -> str:
 
 def describe_location(location: Mapping[str, int | str], words: Wording) -> str:
     """Return the most informative part of a finding's location in words, empty where it has none."""
-    if file := location.get("file"):
-        return write_line(str(location["function"]), str(file), int(location["line"]))
-    known = next((key for key in PLACES if location.get(key)), None)
-    return "" if known is None else f"{words.work if known == 'kernel' else known} {location[known]}"
+    if location.get("file"):
+        return write_place(location)
+    known = next((key for key in PLACES if location.get(key) and not _is_step(str(location[key]))), None)
+    if known is None:
+        return ""
+    if known == "kernel":
+        return f"{words.work} {shorten(str(location[known]))}"
+    return f"{known} {' '.join(str(location[known]).split())[:NAME_LENGTH]}"
+
+
+def _is_step(name: str) -> bool:
+    """Return whether a range marks steps, as ProfilerStep#7: all of an iteration is in it, so that it is no place."""
+    return re.search(COUNTED, name) is not None or name.endswith("#*")
 
 
 def _describe_masked(analysis: Analysis) -> str:
@@ -214,25 +241,23 @@ def _describe_none(answer: RecordingAnswer, analysis: Analysis) -> str:
     if analysis.unnamed:
         words, part = wording_of(analysis), analysis.unnamed[0]
         what = [words.groups[find_group(part.part)], format_ratio(part.share), words.reasons.get(part.part, "")]
-        return (
-            f"The largest loss has no cause that is certain: {words.actor} {' '.join(filter(None, what))}; {part.why}."
-        )
+        return f"The cause of the largest loss is not known: {words.actor} {' '.join(filter(None, what))}; {part.why}."
     if answer.loop is None:
-        return "No loss with a known cause takes a tenth of it."
+        return "No loss with a known cause takes 10 % of the time or more."
     computes = next(iter(answer.groups), None) == "computing"
-    return f"No loss is above its limit{': what is left to make faster is computing' * computes}."
+    return f"No loss is large enough to report{': only faster computing would shorten an iteration' * computes}."
 
 
 def _describe_certainty(answer: RecordingAnswer, analysis: Analysis) -> str:
     """Return how sure the answer is, and what would make it surer."""
     known = []
     if answer.loop is not None:
-        known.append(f"{format_confidence(answer.loop.confidence)} that these are the iterations")
+        known.append(f"{format_confidence(answer.loop.confidence)} in the iterations")
     if answer.loss is not None:
-        known.append(f"{format_confidence(answer.loss.confidence)} that this is the loss")
+        known.append(f"{format_confidence(answer.loss.confidence)} in the loss")
     more = _advise_recording(answer, analysis)
     sure = f"Confidence: {', '.join(known)}." if known else ""
-    return " ".join(filter(None, [sure, f"To be surer, {more}." if more else ""]))
+    return " ".join(filter(None, [sure, f"For a more certain answer, {more}." if more else ""]))
 
 
 def _advise_recording(answer: RecordingAnswer, analysis: Analysis) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from deepprof.render.comparison_work import WorkBlock, describe_work
-from deepprof.render.json import readable
+from deepprof.render.json import AnswerBlock, readable
 from deepprof.version import read_version
 
 if TYPE_CHECKING:
@@ -37,9 +37,10 @@ MAX_NAME_CHARS = 1000  # characters of a kernel's name, which templates can make
 
 
 class _RunBlock(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the two runs."""
+    """One of the two runs, with the answer of its own report."""
 
     paths: list[str]
+    headline: AnswerBlock
 
 
 class _HeadlineBlock(msgspec.Struct, frozen=True, kw_only=True):
@@ -263,8 +264,8 @@ def _describe(comparison: Comparison, limit: int | None) -> DiffReport:
     return DiffReport(
         schema=SCHEMA,
         deepprof=read_version(),
-        a=_RunBlock(paths=[readable(path) for path in comparison.a_paths]),
-        b=_RunBlock(paths=[readable(path) for path in comparison.b_paths]),
+        a=_RunBlock(paths=[readable(path) for path in comparison.a_paths], headline=comparison.a_answer),
+        b=_RunBlock(paths=[readable(path) for path in comparison.b_paths], headline=comparison.b_answer),
         headline=_HeadlineBlock(
             sentence=readable(headline.sentence),
             part=headline.part,

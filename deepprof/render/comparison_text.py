@@ -1,5 +1,5 @@
-"""A comparison for people: one sentence, in which stages, layers and parts the time changed, and which code
-and which kernels."""
+"""A comparison for people: what both runs are, what changed, in which stages, layers and parts of the time, and in
+which code and kernels."""
 
 from __future__ import annotations
 
@@ -39,9 +39,11 @@ TIMES = "\u00d7"
 def print_comparison(comparison: Comparison, console: Console, *, limit: int = OPERATIONS) -> None:
     """Print the comparison on `console`, at its width; `limit` is the most rows of kernels in each table."""
     page = TextPage(console)
-    for name, paths in (("A", comparison.a_paths), ("B", comparison.b_paths)):
+    a, b = (comparison.a_paths, comparison.a_answer), (comparison.b_paths, comparison.b_answer)
+    for name, (paths, answer) in (("A", a), ("B", b)):
         more = f" and {len(paths) - PATHS} more" if len(paths) > PATHS else ""
         page.line(f"{name}  {', '.join(paths[:PATHS])}{more}", hang=3)
+        page.line(answer.summary, indent=3)
     page.skip()
     page.line(comparison.headline.sentence, "bold")
     for each in comparison.differences:

@@ -129,7 +129,7 @@ def print_work(computed: ComputedTime, page: TextPage, words: Wording, computes:
     if rows.height == 1 and len(unknown) < 2:
         page.line(_describe_only(rows, subject, unknown), "dim", indent=2, hang=2)
         return
-    page.line(f"what the {subject}, shares of these {format_duration(whole)}", "dim", indent=2, hang=2)
+    page.line(f"what the {subject}, shares of {format_duration(whole)}", "dim", indent=2, hang=2)
     known = rows.filter(pl.col("category") != "unknown")
     large = known.filter(pl.col("time_ns") >= SMALL * whole)
     shown = large.head(SHOWN if large.height > SHOWN + 1 else SHOWN + 1)

@@ -15,7 +15,7 @@ import msgspec
 from deepprof.metrics.breakdown.costs import mean_parts
 from deepprof.metrics.breakdown.parts import PART_NAMES
 from deepprof.render.anatomy import AnatomyBlock, describe_anatomy
-from deepprof.render.answer import describe_answer
+from deepprof.render.answer import describe_answer, summarize_answer
 from deepprof.render.computed import LoopWorkRow, WorkRow, describe_loop_work, describe_recorded_work
 from deepprof.render.ranks import RankBlock, SkewBlock, describe_ranks, describe_skews, list_missing
 from deepprof.render.sharing import SharedDeviceBlock, describe_sharing
@@ -185,11 +185,12 @@ class _UnnamedBlock(msgspec.Struct, frozen=True, kw_only=True):
     why: str
 
 
-class _AnswerBlock(msgspec.Struct, frozen=True, kw_only=True):
-    """What the first lines of the report say.
+class AnswerBlock(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer in the first lines of the report.
 
     `kind` is what was recorded, `part` what the device does most of the time, `part_share` its share; `cause` is the
     rule of the largest avoidable loss, `share` and `confidence` its own. Null: there is none, or it is not known.
+    `text` has the lines, `summary` what was recorded and the loss without advice.
     """
 
     kind: str
@@ -198,6 +199,7 @@ class _AnswerBlock(msgspec.Struct, frozen=True, kw_only=True):
     cause: str | None
     share: float | None
     confidence: float | None
+    summary: str
     text: list[str]
 
 
@@ -209,7 +211,7 @@ class _ReportBlock(msgspec.Struct, frozen=True, kw_only=True):
     trace: _TraceBlock
     loops: list[_LoopBlock]
     no_loop_reason: str | None
-    headline: _AnswerBlock
+    headline: AnswerBlock
     work: list[WorkRow]
     top_work: list[TopWorkBlock]
     ranks: list[RankBlock]
@@ -235,7 +237,7 @@ def report(analysis: Analysis, *, limit: int | None = MAX_FINDINGS) -> _ReportBl
         trace=_describe_traces(analysis),
         loops=[_describe_loop(loop) for loop in analysis.loops],
         no_loop_reason=analysis.no_loop_reason,
-        headline=_describe_headline(analysis),
+        headline=describe_headline(analysis),
         work=describe_recorded_work(analysis),
         top_work=describe_top(analysis),
         ranks=describe_ranks(analysis),
@@ -248,17 +250,18 @@ def report(analysis: Analysis, *, limit: int | None = MAX_FINDINGS) -> _ReportBl
     )
 
 
-def _describe_headline(analysis: Analysis) -> _AnswerBlock:
+def describe_headline(analysis: Analysis) -> AnswerBlock:
     """Return the answer."""
     answer = analysis.answer
     part, share = next(iter(answer.groups.items()), (None, None))
-    return _AnswerBlock(
+    return AnswerBlock(
         kind=answer.kind,
         part=part,
         part_share=_round_share(share),
         cause=None if answer.loss is None else answer.loss.rule,
         share=_round_share(answer.loss_ratio),
         confidence=answer.confidence,
+        summary=readable(summarize_answer(analysis)),
         text=[readable(line) for line in describe_answer(analysis)],
     )
 

@@ -25,7 +25,7 @@ SOURCES = {
     "annotation": "the user's annotation",
     "framework": "the framework's ranges",
 }
-NEXT = "-v shows the evidence and the paper's figures; deepprof export --to perfetto draws every iteration"
+NEXT = "-v prints the evidence and all metrics; deepprof export --to perfetto draws every iteration"
 # By the unit at the end of a metric's name.
 FORMATS: Mapping[str, Callable[[Any], str]] = MappingProxyType(
     {"ns": format_duration, "ratio": format_ratio, "bytes": format_bytes}

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from deepprof.diagnosis.answer import choose_loop, find_mean, find_time
+from deepprof.diagnosis.answer import STALLS, choose_loop, find_mean, find_time
 from deepprof.diagnosis.finding import MAX_FINDINGS
 from deepprof.metrics.breakdown.costs import mean_parts
-from deepprof.metrics.breakdown.parts import PART_NAMES
 from deepprof.plurals import counted, verb
 from deepprof.render.anatomy import print_anatomy
 from deepprof.render.answer import describe_location, print_answer
@@ -81,25 +80,45 @@ def print_report(
     _print_findings(analysis, page, limit)
     _print_unnamed(analysis, page)
     print_origin(analysis, page, verbose=verbose)
-    _print_notes([note for recording in analysis.recordings for note in recording.notes], page, verbose=verbose)
+    told = analysis.no_loop_reason or ""
+    notes = (note for recording in analysis.recordings for note in recording.notes)
+    _print_notes([note for note in notes if note.removeprefix("holds no kernel: ") not in told], page, verbose=verbose)
 
 
 def _print_without_loop(analysis: Analysis, reason: str, page: TextPage) -> None:
     """Print why there is no loop, and where the time goes."""
     words = wording_of(analysis)
+    answer = analysis.answer
+    if answer.kind == "no work":  # the answer has the reason
+        return
     page.skip()
     page.line("No iteration found", "bold")
     page.line(words.speak(reason), indent=2)
-    totals = {name: float(analysis.breakdown[name].sum()) for name in PART_NAMES}
-    print_breakdown(f"where {words.whole} goes", totals, page, words.parts)
-    print_recorded_work(analysis, page, words)
-    longest = max(analysis.stretches, key=lambda each: each.top.mean_ns, default=None)
-    if longest is not None:
-        several = len(analysis.stretches) > 1
-        where = describe_place(longest.rank, longest.device, None, words) if several else ""
-        print_top(longest.top, page, words.work, where)
-        if longest.roofline is not None:
-            page.line(describe_utilization(longest.roofline, f"the {longest.top.over}"), indent=2, hang=2)
+    whole = "the recording" if answer.step is None else "the marked step"
+    if answer.step is not None and len(analysis.stretches) > 1:
+        whole += f" on {describe_place(answer.step.rank, answer.step.device, None, words)}"
+    totals = {name: share * answer.whole_ns for name, share in answer.parts.items()}
+    print_breakdown(f"where the time of {whole} goes", totals, page, words.parts)
+    if answer.step is None:
+        print_recorded_work(analysis, page, words)
+    else:
+        print_loop_work(answer.step, totals.get("exposed_communication_ns", 0.0), page, words)
+    _print_stretch(analysis, page, words)
+
+
+def _print_stretch(analysis: Analysis, page: TextPage, words: Wording) -> None:
+    """Print the kernels and copies of the marked step that the answer is about, or else of the longest recording."""
+    step = analysis.answer.step
+    about = [
+        each for each in analysis.stretches if step is None or (each.rank, each.device) == (step.rank, step.device)
+    ]
+    longest = max(about, key=lambda each: each.top.mean_ns, default=None)
+    if longest is None:
+        return
+    where = describe_place(longest.rank, longest.device, None, words) if len(analysis.stretches) > 1 else ""
+    print_top(longest.top, page, words.work, where)
+    if longest.roofline is not None:
+        page.line(describe_utilization(longest.roofline, f"the {longest.top.over}"), indent=2, hang=2)
 
 
 def _print_run(analysis: Analysis, page: TextPage) -> None:
@@ -107,8 +126,10 @@ def _print_run(analysis: Analysis, page: TextPage) -> None:
     page.line(name_paths(analysis), "bold")
     page.line(" · ".join(describe_run(analysis)))
     summary = analysis.summary
-    busy, span = format_ratio(summary.busy_ratio), "span" if len(analysis.recordings) == 1 else "devices together"
-    page.line(f"{span} {format_duration(summary.span_ns)} · busy {busy} · {count_events(analysis)}")
+    alone = "span" if wording_of(analysis).on_cpu else "device span"
+    span = alone if len(analysis.recordings) == 1 else "devices together"
+    times = [f"{span} {format_duration(summary.span_ns)}", f"busy {format_ratio(summary.busy_ratio)}"]
+    page.line(" · ".join([*(times if summary.span_ns else []), count_events(analysis)]))
 
 
 def name_paths(analysis: Analysis) -> str:
@@ -169,9 +190,7 @@ def _print_loops(analysis: Analysis, page: TextPage) -> None:
         if alike:
             places = [describe_place(each.rank, each.device, None, words) for each in alike]
             more = f" and {len(places) - PLACES} more" if len(places) > PLACES else ""
-            page.line(
-                f"one of {len(alike) + 1} alike; the others: {'; '.join(places[:PLACES])}{more}", indent=2, hang=2
-            )
+            page.line(f"also on {'; '.join(places[:PLACES])}{more}", indent=2, hang=2)
         _print_loop(loop, page, words)
     hidden = len(groups) - LOOPS
     if hidden > 0:
@@ -235,7 +254,7 @@ def _describe_loop(loop: Loop, words: Wording) -> Iterable[str]:
     whole = f" of {loop.whole_iterations:,}" if loop.whole_iterations else ""
     found = f"{counted(loop.iterations.height, 'iteration')}{whole}" + (f" ({partial} incomplete)" if partial else "")
     warm = loop.metrics.warmup_excluded
-    yield f"{found}{median}" + (f"; {counted(warm, 'warm-up iteration')} first, in no figure" if warm else "")
+    yield f"{found}{median}" + (f"; {counted(warm, 'warm-up iteration')} left out" if warm else "")
     for cycle in loop.cycles:
         extra, kind = cycle.get("extra_events", 0), cycle.get("kind", "unknown")
         work = f"{extra:+,} {verb(abs(float(extra)), words.unit, words.units)}"
@@ -248,14 +267,14 @@ def _print_findings(analysis: Analysis, page: TextPage, limit: int | None) -> No
     if not analysis.findings:
         page.line("No findings", "bold")
         for sentence in analysis.unexamined:
-            page.line(f"not looked for: {sentence}", indent=2, hang=2)
+            page.line(f"not examined: {sentence}", indent=2, hang=2)
         return
     page.line("Findings", "bold")
     shown = analysis.findings[:limit]
     causes = [finding for finding in shown if finding.caused_by is None]
     for number, cause in enumerate(causes, 1):
         _print_finding(cause, page, number, _describe_cost(cause, analysis))
-        _print_symptoms([f for f in shown if f.caused_by == cause.rule], page)
+        _print_symptoms([f for f in shown if f.caused_by == cause.rule], page, " per iteration" * bool(analysis.loops))
         _print_repetitions(cause, analysis, page)
     _print_hidden([f for f in analysis.findings[len(shown) :] if f.rule != f.caused_by], page)
     _print_missing_lines(analysis, page)
@@ -274,18 +293,18 @@ def _print_missing_lines(analysis: Analysis, page: TextPage) -> None:
     """Print how to record functions, where a headline has no line of code because none were recorded."""
     headline, advice = analysis.headline, analysis.without_lines
     if headline is not None and headline.rule not in OF_NO_CODE and advice and "file" not in (headline.location or {}):
-        page.line(f"no line of code can be named, for no function was recorded; {advice}", "dim", indent=2, hang=2)
+        page.line(f"no line of code is known because no functions were recorded; {advice}", "dim", indent=2, hang=2)
 
 
-def _print_symptoms(symptoms: Iterable[Finding], page: TextPage) -> None:
-    """Print what a cause explains, a line for each rule with the worst of its findings."""
+def _print_symptoms(symptoms: Iterable[Finding], page: TextPage, per: str) -> None:
+    """Print what a cause explains, a line for each rule with the worst of its findings; costs are `per` iteration."""
     worst: dict[str, list[Finding]] = {}
     for finding in symptoms:
         if finding.rule != finding.caused_by:
             worst.setdefault(finding.rule, []).append(finding)
     for rule, (first, *others) in worst.items():
         cost = first.headroom_ns_per_iteration  # what its cause leaves
-        share = f", {format_duration(cost)} more per iteration" if cost else ""
+        share = f", {format_duration(cost)} more{per}" if cost else ""
         more = f"; {len(others)} more like it" if others else ""
         page.line(f"explains {rule}: {first.title}{share}{more}", "dim", indent=5, hang=2)
 
@@ -318,7 +337,9 @@ def _print_finding(finding: Finding, page: TextPage, number: int, costs: str) ->
 def _describe_cost(finding: Finding, analysis: Analysis) -> str:
     """Return headroom, place and confidence in one line."""
     parts = []
-    if finding.headroom_ns_per_iteration is not None:
+    if finding.rule == STALLS and finding.evidence.get("share_ratio"):
+        parts.append(f"{format_ratio(float(finding.evidence['share_ratio'] or 0))} of the time of all iterations")
+    elif finding.headroom_ns_per_iteration is not None:
         share = _describe_share(finding.headroom_ns_per_iteration, find_time(finding, analysis))
         per = " per iteration" if analysis.loops else ""
         parts.append(f"up to {format_duration(finding.headroom_ns_per_iteration)}{per}{share}")
@@ -340,8 +361,11 @@ def _describe_share(headroom_ns: int, mean_ns: float | None) -> str:
 
 
 def _print_unnamed(analysis: Analysis, page: TextPage) -> None:
-    """Print which large parts no finding names, and why."""
-    for sentence in describe_unnamed(analysis):
+    """Print which large parts no finding names, and why, without the one that the answer is about."""
+    in_answer = analysis.answer.loss is None and not any(
+        "shorter_ns_per_iteration" in f.evidence for f in analysis.findings
+    )
+    for sentence in list(describe_unnamed(analysis))[in_answer:]:
         page.line(f"not explained: {sentence}", indent=2, hang=2)
 
 

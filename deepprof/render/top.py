@@ -140,7 +140,7 @@ def print_top(top: TopWork | None, page: TextPage, work: str, where: str = "") -
         _print_rest(top.kernels.slice(SHOWN), page, work)
     if top.copies.height:
         page.skip()
-        page.line(f"copies{span}, hidden ones too", "dim", indent=2, hang=2)
+        page.line(f"copies{span}, including hidden ones", "dim", indent=2, hang=2)
         _draw(
             ("size", "time", "share", "GB/s"),
             [_describe_copy(row) for row in top.copies.head(SHOWN).iter_rows(named=True)],

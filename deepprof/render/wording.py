@@ -77,13 +77,13 @@ GPU_REASONS: Mapping[str, str] = MappingProxyType(
         "exposed_memset_ns": "to set memory",
         "idle_input_ns": "for data",
         "idle_launch_ns": "for launches",
-        "idle_sync_ns": "for the host to go on after it waited",
+        "idle_sync_ns": "for the host to continue after a synchronization",
         "idle_allocator_ns": "for memory to be allocated or freed",
-        "idle_first_use_ns": "for code that is loaded for its first use",
-        "idle_blocked_ns": "for a host that is blocked in a call",
-        "idle_host_ns": "for other work of the host",
+        "idle_first_use_ns": "for code that is loaded on first use",
+        "idle_blocked_ns": "while the host is blocked in a call",
+        "idle_host_ns": "while the host does other work",
         "idle_dependency_ns": "for another stream",
-        "idle_startup_ns": "for queued work to begin",
+        "idle_startup_ns": "for queued work to start",
         "idle_submission_ns": "for the driver to submit queued work",
         "idle_shared_ns": "for another process",
         "idle_unknown_ns": "for a reason that was not recorded",
@@ -93,7 +93,7 @@ CPU_REASONS: Mapping[str, str] = MappingProxyType(
     dict(GPU_REASONS)
     | {
         "idle_input_ns": "while data is loaded",
-        "idle_launch_ns": "from one to the next",
+        "idle_launch_ns": "between operators",
         "idle_sync_ns": "while it waits",
         "idle_host_ns": "while it does other work",
         "idle_unknown_ns": "while it does what was not recorded",
@@ -107,14 +107,13 @@ class Wording:
 
     `unit` and `units` are what an iteration consists of: kernels, or copies of a device that does nothing else.
     `actor` is the subject of sentences on where the time goes, `groups` what it does and `reasons` for what. `work` is
-    what repeats, `lane` what it runs on, `whole` the time that is shown where there is no loop, `mined` the source of
+    what repeats, `lane` what it runs on, `mined` the source of
     iterations without ranges.
     """
 
     on_cpu: bool
     work: str
     lane: str
-    whole: str
     mined: str
     parts: Mapping[str, str]
     groups: Mapping[str, str]
@@ -142,7 +141,6 @@ GPU = Wording(
     on_cpu=False,
     work="kernel",
     lane="stream",
-    whole="the devices' time",
     mined="the kernels and their launches",
     parts=GPU_PARTS,
     groups=GPU_GROUPS,
@@ -156,7 +154,6 @@ CPU = Wording(
     on_cpu=True,
     work="operator",
     lane="thread",
-    whole="the thread's time",
     mined="the order of the operators",
     parts=CPU_PARTS,
     groups=CPU_GROUPS,

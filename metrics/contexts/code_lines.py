@@ -12,6 +12,7 @@ from deepprof.metrics.contexts.paths import add_up, find_nearest, read_places
 
 Int64s = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
 Place = dict[str, int | str]
 
 MOST = 0.5  # of an amount lies in the context that is named
@@ -59,12 +60,17 @@ def find_most(contexts: pl.DataFrame, own: Floats) -> int | None:
     return None if contexts["kind"][found] in {"all", "thread", "unattributed"} else found
 
 
-def describe_place(contexts: pl.DataFrame, lines: Int64s, context: int) -> Place:
-    """Return where a context is: `function`, `file` and `line` of the code, and the range, module and operator."""
+def describe_place(contexts: pl.DataFrame, lines: Int64s, context: int, definitions: Bools | None = None) -> Place:
+    """Return where a context is: `function`, `file` and `line` of the code, and the range, module and operator.
+
+    Of contexts that are `definitions`, `line_is` states that `line` is where the function begins.
+    """
     place: Place = {}
     if (line := int(lines[context])) >= 0:
         frame = contexts.row(line, named=True)
         place = {"function": frame["name"], "file": frame["file"], "line": frame["line"]}
+        if definitions is not None and definitions[line]:
+            place["line_is"] = "definition"
     at: int | None = context
     while at is not None:
         kind, name, at = contexts.select("kind", "name", "parent").row(at)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import PurePosixPath
 
 import polars as pl
@@ -48,6 +49,13 @@ COUNTED = r"(?i)(#|\b(?:step|iter|iteration|batch|epoch)[ _:=#-]*)\d+$"
 def write_line(function: str, file: str, line: int | None) -> str:
     """Return a place in code as people read it: the function, the end of the path, the line."""
     return f"{function} {'/'.join(PurePosixPath(file).parts[-2:])}:{line}"
+
+
+def write_place(place: Mapping[str, int | str]) -> str:
+    """Return the `function`, `file` and `line` of a place as sentences have them; a definition is called so."""
+    path = "/".join(PurePosixPath(str(place["file"])).parts[-2:])
+    defined = "defined at " if place.get("line_is") == "definition" else ""
+    return f"{place['function']} ({defined}{path}:{place['line']})"
 
 
 def read_frames(rows: pl.DataFrame) -> pl.DataFrame:

@@ -12,7 +12,7 @@ import polars as pl
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.breakdown.timeline import Timeline
-from deepprof.metrics.contexts.code_lines import find_lines
+from deepprof.metrics.contexts.code_lines import Place, describe_place, find_lines
 from deepprof.metrics.contexts.measures import COLUMNS, list_amounts
 from deepprof.metrics.contexts.per_iteration import measure_windows
 from deepprof.metrics.contexts.tree import ContextTree
@@ -52,6 +52,17 @@ class LoopContexts:
         found = np.zeros(self.table.height, np.bool_)
         found[self.lines[self.lines >= 0]] = True
         return found
+
+    @cached_property
+    def definitions(self) -> Bools:
+        """Which contexts are functions recorded as slices: their line is where the function begins, in no call."""
+        found, slices = np.zeros(self.table.height, np.bool_), self.tree.slices.rows
+        found[self.tree.of_slices[(slices["kind"] == "python").to_numpy()]] = True
+        return found
+
+    def describe_place(self, context: int) -> Place:
+        """Return where a context is, as `code_lines.describe_place` does."""
+        return describe_place(self.table, self.lines, context, self.definitions)
 
     def stages_of(self, column: str) -> Floats:
         """Return the means of one of `COLUMNS`: `STAGES` × contexts."""

@@ -117,6 +117,17 @@ def test_a_pause_before_the_first_call_and_after_the_last_is_whole(pause: int, p
     assert {name: loop.parts[name].item() for name in idle} == idle
 
 
+def test_a_recording_on_both_sides_of_2_31_ns_is_measured_whole() -> None:
+    """First and last moment are numbers of 32 bits there, whose sum with a length is none."""
+    late = [
+        Work(2_000_000 + 5_000 * i, 2_000_010 + 5_000 * i, 1_999_990 + 5_000 * i, name=f"kernel_{i}_")
+        for i in range(40)
+    ]
+    loop = measured(Job(2_300_000, late, iterations=1))
+    assert loop is not None
+    assert sum(loop.parts.select(PART_NAMES).row(0)) == loop.usual["iteration_ns"].item() > 190_000_000
+
+
 def test_what_other_processes_did_before_is_no_part_of_a_recording() -> None:
     job = Job(6_000, WORK, [Did("enumerate(DataLoader)#_next", -800_000, -20_000, "range")], iterations=1)
     trace = job.trace()

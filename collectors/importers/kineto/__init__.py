@@ -49,6 +49,7 @@ class Kineto:
 
     name = "kineto"
     suffixes = (".pt.trace.json", ".pt.trace.json.gz", ".json", ".json.gz")
+    cheap_details = True
 
     def accepts(self, head: bytes, path: Path) -> bool:
         """Return whether `head` starts JSON with events and with a key or category that only Kineto writes."""

@@ -20,9 +20,9 @@ from deepprof.plurals import counted
 PARTS = ("idle_blocked_ns",)
 LIMITS = SeverityLimits(warning=0.1, critical=0.3)
 ADVICE = (
-    "Find out what holds the call: another thread of the process that allocates, frees, loads code or waits meanwhile "
-    "(the driver has one lock for them), memory that is swapped, more threads than cores, a debugger. A recording "
-    "of the operating system's calls shows locks and switches (nsys --trace=cuda,osrt; perf sched)."
+    "Find out what holds the call: another thread of the process that allocates, frees, loads code or waits (the "
+    "driver has one lock for them), memory that is swapped, more threads than cores, a debugger. A recording "
+    "of the operating system's calls shows locks and context switches (nsys --trace=cuda,osrt; perf sched)."
 )
 
 
@@ -48,7 +48,7 @@ def blocked_call(loop: Loop, trace: Trace) -> Iterator[Finding]:
         title=f"The host is blocked in {name}",
         summary=(
             f"{claim.amount} the device has nothing to do while the host is in calls that usually return in "
-            f"microseconds, most of it in {name}: {counted(len(spans.starts), 'time')}, up to {format_ms(longest)}."
+            f"microseconds, most of it in {name}: {counted(len(spans.starts), 'call')}, up to {format_ms(longest)}."
         ),
         advice=ADVICE,
     )

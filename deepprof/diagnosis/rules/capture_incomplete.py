@@ -51,10 +51,12 @@ def capture_incomplete(loop: Loop, trace: Trace) -> Iterator[Finding]:
     yield Finding(
         rule="capture-incomplete",
         severity="warning" if decisive else "info",
-        title="The recording is incomplete" if decisive else "The recording could say more",
+        title="The recording is incomplete"
+        if decisive
+        else "The recording is too short or lacks records for some results",
         summary=(
             _sentence("; ".join(lack.what for lack in lacks))
-            + f" That prevents: {'; '.join(dict.fromkeys(lack.prevents for lack in lacks))}."
+            + f" Missing as a result: {'; '.join(dict.fromkeys(lack.prevents for lack in lacks))}."
         ),
         evidence={lack.key: lack.value for lack in lacks},
         advice=f"Record {advice}",

@@ -59,7 +59,7 @@ def communication_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
         title="Communication is not hidden behind computation",
         summary=(
             f"{claim.amount} only collectives run; "
-            f"{100 * hidden:.0f} % of the {format_ms(whole)} that they take overlaps with computation. They are "
+            f"{100 * hidden:.0f} % of the {format_ms(whole)} that they take overlaps with computation. There are "
             f"{count:.0f} {claim.per}{f', mostly {kind}' if kind else ''}; in that time a rank may also be waiting for "
             "a slower one."
         ),

@@ -72,9 +72,9 @@ def _write(claim: WorkClaim, chains: pl.DataFrame) -> FindingTexts:
     return FindingTexts(
         title=f"{write_share(claim.work_share)} is single operators in chains, which can be fused",
         summary=(
-            f"{count:.0f} kernels {write_per(seen)} do one operation, cast or copy each, and {mean:.1f} of them follow "
-            f"each other on average: {format_ms(claim.taken_ns)}, most of it {name_operations(claim.kernels)}. One "
-            f"kernel in place of each chain would need {format_ms(claim.saved_ns)} less "
+            f"{count:.0f} kernels {write_per(seen)} do a single operation, cast or copy, in chains of {mean:.1f} on "
+            f"average: {format_ms(claim.taken_ns)}, most of it {name_operations(claim.kernels)}. One kernel in place "
+            f"of each chain would need {format_ms(claim.saved_ns)} less "
             f"({format_percent(seen.share(claim.saved_ns))} of the time) at most, if it takes half of the longest "
             "of them: it reads one tensor and writes one."
         ),

@@ -26,14 +26,13 @@ def first_use(loop: Loop, trace: Trace) -> Iterator[Finding]:
     place = find_calls(trace, "", spans_of_parts(loop, PARTS), threads_of(loop))
     called = f" ({next(iter(place.values()))})" if place else ""
     texts = FindingTexts(
-        title="The host uses something for the first time",
+        title="Code is loaded or a library starts on first use",
         summary=(
-            f"{claim.amount} the device has nothing to do while the host uses something for the first time{called}: "
-            "code is loaded, or a library starts."
+            f"{claim.amount} the device has nothing to do while the host uses something for the first time{called}."
         ),
         advice=(
-            "Leave it out of what you measure: begin to record after some iterations. To be rid of it in short runs, "
-            "load code while the data is prepared (CUDA_MODULE_LOADING=EAGER), and keep the process."
+            "Leave it out of what you measure: start recording after some iterations. To avoid it in short runs, "
+            "load code while the data is prepared (CUDA_MODULE_LOADING=EAGER), and keep the process running."
         ),
     )
     yield replace(claim.conclude(texts, {}, place), severity="info")

@@ -18,6 +18,7 @@ from deepprof.metrics.contexts.per_loop import LoopContexts
 from deepprof.metrics.kernels.kinds import Category
 from deepprof.metrics.kernels.loop_work import LoopWork
 from deepprof.metrics.operators import is_stand_in
+from deepprof.plurals import counted
 
 SMALL_NS = 10_000  # on average: a few times what it takes to begin a kernel
 FEWEST = 3  # kernels that are launched together
@@ -35,7 +36,7 @@ FUSED: tuple[Category, ...] = (
     "layout",
     "random",
 )
-CONVERTING = ("cuDNN", "MIOpen")  # their own kernels are parts of convolutions
+LIBRARIES = ("cuBLAS", "cuDNN", "MIOpen")  # the kernels in their calls are no operators that a compiler fuses
 FUSE = "Write them as one operator that the framework fuses, or as a kernel of your own."
 FUSE_IN = {
     "pytorch": "torch.compile of this function does it.",
@@ -52,7 +53,7 @@ def fusion_candidates(work: LoopWork) -> Iterator[Finding]:
     if seen is None or is_stand_in(seen.trace) or whole <= 0 or not is_at_work(work):
         return
     fused = work.kinds.table.filter(
-        pl.col("category").is_in(FUSED) & ~pl.col("library").fill_null("").is_in(CONVERTING)
+        pl.col("category").is_in(FUSED) & ~pl.col("library").fill_null("").is_in(LIBRARIES)
     )["name"]
     groups = _group(seen, WHOLE * whole, fused).filter(
         (pl.col("different") >= FEWEST) & (pl.col("taken_ns") >= REMARK * whole)
@@ -64,11 +65,11 @@ def fusion_candidates(work: LoopWork) -> Iterator[Finding]:
     names = list(dict.fromkeys(map(shorten, best["names"])))
     named = ", ".join(names[:SHOWN]) + (", …" if len(names) > SHOWN else "")
     texts = FindingTexts(
-        title=f"Small kernels of {name} could be one",
+        title=f"Small kernels of {name} could be fused into one",
         summary=(
-            f"{best['different']} different kernels, each {best['times']:.0f} times per iteration and shorter than "
-            f"{SMALL_NS / 1e3:.0f} µs, take {format_ms(best['taken_ns'])} ({format_percent(best['taken_ns'] / whole)} "
-            f"of what runs): {named}."
+            f"{best['different']} different kernels that run {counted(best['times'], 'time')} {seen.loop.per_unit} and "
+            f"take less than {SMALL_NS / 1e3:.0f} µs per call take {format_ms(best['taken_ns'])} "
+            f"({format_percent(best['taken_ns'] / whole)} of the device's work): {named}."
         ),
         advice=advise(seen.trace, FUSE, **FUSE_IN),
     )

@@ -82,10 +82,10 @@ def heavy_backward(seen: LoopContexts) -> Iterator[Finding]:
     )
     where = f" in {worst.places} places" if worst.places > 1 else ""
     texts = FindingTexts(
-        title=f"The backward pass of {worst.operator} is out of proportion",
+        title=f"The backward pass of {worst.operator} takes unusually long",
         summary=(
-            f"{worst.operator}{where} takes {format_ms(worst.backward_ns)} of an iteration in its backward pass "
-            f"({format_percent(worst.backward_ns / whole)} of all that runs), {times}."
+            f"{worst.operator}{where} takes {format_ms(worst.backward_ns)} of {seen.loop.unit} in its backward pass "
+            f"({format_percent(worst.backward_ns / whole)} of the device's work), {times}."
         ),
         advice=INSTEAD.get(worst.operator, OTHERWISE),
     )

@@ -41,13 +41,13 @@ def heavy_host(seen: LoopContexts) -> Iterator[Finding]:
         return
     best = rows.sort("depth", "working", descending=True).row(0, named=True)
     texts = FindingTexts(
-        title=f"{best['name']} takes the host's time and gives the device little",
+        title=f"{best['name']} keeps the host busy and launches little work",
         summary=(
-            f"The host is in it for {format_ms(best['working'])} of an iteration "
-            f"({format_percent(best['working'] / iteration_ns)}), for {format_ms(best['device_ns'])} of work on the "
-            f"device, which is idle for {format_ms(idle_ns)}."
+            f"The host is in it for {format_ms(best['working'])} of {seen.loop.unit} "
+            f"({format_percent(best['working'] / iteration_ns)}) and launches {format_ms(best['device_ns'])} of work; "
+            f"the device is idle for {format_ms(idle_ns)}."
         ),
-        advice="Move it out of the iteration, or to another thread or process; vectorise what it does per element.",
+        advice="Move it to another thread or process, or do it less often; vectorise what it does per element.",
     )
     evidence = {
         "host_ns_per_iteration": round(best["working"]),

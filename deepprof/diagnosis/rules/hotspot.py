@@ -11,8 +11,9 @@ from deepprof.diagnosis.context_claims import ContextClaim
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.judgement import FindingTexts, format_ms, format_percent
 from deepprof.diagnosis.rule import rule
-from deepprof.metrics.contexts.frames import write_line
+from deepprof.metrics.contexts.frames import write_place
 from deepprof.metrics.contexts.per_loop import LoopContexts
+from deepprof.plurals import counted
 
 HOT = 0.3  # of the device's time in a usual iteration
 ALL = 0.9  # of it: a function that starts everything is not where to look
@@ -27,14 +28,14 @@ def hotspot(seen: LoopContexts) -> Iterator[Finding]:
     if kernels.is_empty() or not HOT * whole <= taken_ns <= ALL * whole:
         return
     best = kernels.row(0, named=True)
-    name, kernel_ns, several = _find_largest(kernels)
+    name, kernel_ns, calls = _find_largest(kernels)
     largest = "most" if kernel_ns > taken_ns / 2 else "the largest part"
-    together = " together" if several else ""
+    place = write_place(seen.describe_place(int(best["context"])))
     texts = FindingTexts(
-        title=f"Much of the work is begun in {write_line(best['function'], best['source'], best['begins'])}",
+        title=f"{format_percent(taken_ns / whole)} of the device's work is launched in {place}",
         summary=(
-            f"{format_percent(taken_ns / whole)} of what runs in an iteration, {format_ms(taken_ns)}, is begun there "
-            f"or in what it calls; {largest} of that is {name} ({format_ms(kernel_ns)}{together})."
+            f"What it launches, directly or through the framework, takes {format_ms(taken_ns)} of {seen.loop.unit}; "
+            f"{largest} of that is {name} ({format_ms(kernel_ns)} in {counted(calls, 'call')})."
         ),
         advice="Look here first when the computation itself is to become faster; deepprof flame shows what is in it.",
     )
@@ -46,13 +47,15 @@ def hotspot(seen: LoopContexts) -> Iterator[Finding]:
     yield ContextClaim(rule="hotspot", seen=seen, context=int(best["context"])).conclude(texts, evidence)
 
 
-def _find_largest(kernels: pl.DataFrame) -> tuple[str, float, bool]:
-    """Return the short name that takes most of the kernels' time, that time, and whether several contexts have it."""
-    sums: dict[str, list[float]] = {}
-    for name, taken_ns in kernels.select("name", "own_device_ns").iter_rows():
-        sums.setdefault(shorten_with_function(name or ""), []).append(taken_ns)
-    name, times = max(sums.items(), key=lambda item: sum(item[1]))
-    return name, sum(times), len(times) > 1
+def _find_largest(kernels: pl.DataFrame) -> tuple[str, float, int]:
+    """Return the short name that takes most of the kernels' time, that time, and the number of calls."""
+    sums: dict[str, tuple[float, float]] = {}
+    for name, taken_ns, calls in kernels.select("name", "own_device_ns", "own_kernels").iter_rows():
+        short = shorten_with_function(name or "")
+        before = sums.get(short, (0.0, 0.0))
+        sums[short] = before[0] + taken_ns, before[1] + calls
+    name, (taken_ns, calls) = max(sums.items(), key=lambda item: item[1])
+    return name, taken_ns, max(1, round(calls))
 
 
 def _find_hottest(seen: LoopContexts) -> pl.DataFrame:

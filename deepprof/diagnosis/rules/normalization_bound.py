@@ -102,10 +102,12 @@ def _summarize(claim: WorkClaim, what: str, around_ns: float, *, native: bool, t
     seen = claim.seen
     count = float(claim.kernels["kernels"].sum())
     kind = ", most of them PyTorch's own for the layout NCHW, not the library's," if native else ""
-    nearby = f"; functions of each element directly around it take {format_percent(seen.work_share(around_ns))}"
-    how = "these functions join it and it moves half of the bytes" if trains else "all of it joins other kernels"
+    nearby = f"; elementwise kernels directly around it take {format_percent(seen.work_share(around_ns))} more"
+    how = (
+        "these are fused with it and it moves half of the bytes" if trains else "all of it is fused into other kernels"
+    )
     return (
         f"{count:.0f} kernels of {what}{kind} take {format_ms(claim.taken_ns)}{nearby if around_ns else ''}. At most "
         f"{format_ms(claim.saved_ns)} ({format_percent(seen.share(claim.saved_ns))} of the time) could be saved, if "
-        f"{how}; how much of that another layout or kernel saves must be measured."
+        f"{how}; measure how much of that another layout or kernel saves."
     )

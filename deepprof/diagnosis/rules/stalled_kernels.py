@@ -67,8 +67,8 @@ def _write(name: str, taken_ns: float, whole_ns: float, reasons: Mapping[str, fl
     return FindingTexts(
         title=f"The warps of {shorten(name)} wait: {next(iter(reasons))}",
         summary=(
-            f"It takes {format_ms(taken_ns)} of an iteration ({format_percent(taken_ns / whole_ns)} of what runs); of "
-            f"the time of its warps Nsight Compute found {listed}."
+            f"It takes {format_ms(taken_ns)}, {format_percent(taken_ns / whole_ns)} of the device's work; of the time "
+            f"of its warps Nsight Compute found {listed}."
         ),
         advice=" ".join(dict.fromkeys(ADVICE.get(reason, ELSE) for reason in reasons)),
     )

@@ -58,7 +58,7 @@ def sync_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
         summary=(
             f"{waits:.1f} times {claim.per} the host waits until the device is done{doing}, "
             f"{format_ms(mean_of(loop, 'waiting_ns'))} in all; after that the device has nothing queued. "
-            f"{claim.amount} are idle because of it.{say_left(claim)}"
+            f"{claim.amount} it is idle because of that.{say_left(claim)}"
         ),
         advice=advise(trace, WAIT_LESS, **WAIT_LESS_IN),
     )

@@ -58,8 +58,8 @@ ACCURACY = {
     "bfloat16": "bfloat16 has 7 bits of mantissa and the range of float32",
     "float16": "float16 has 10 bits of mantissa and a small range, so that losses must be scaled",
 }
-AS_NEAR = "the products stay as near to their peak"
-AT_ROOF = "those that arithmetic limits come to the roof that their shapes have"
+AS_NEAR = "the products come as close to the higher peak"
+AT_ROOF = "those that arithmetic limits reach the roof of their shapes"
 ONLY_CONVOLUTIONS = (
     " TF32 is on for convolutions only: torch.backends.cuda.matmul.allow_tf32 is off, which is PyTorch's default, "
     "while that of cuDNN is on."

@@ -267,6 +267,9 @@ def test_fail_on_is_met_by_its_severity_and_above(capsys, diagnosed, worst, thre
 def test_fail_on_counts_findings_that_are_not_shown(capsys, diagnosed):
     diagnosed(findings=(*[build_finding(severity="info")] * 5, build_finding(severity="critical")))
     assert main(["diagnose", "x", "--fail-on", "critical"]) == 1
+    error = capsys.readouterr().err
+    assert "deepprof: --fail-on critical: 1 finding. A " in error, "the answer of the report follows"
+    assert "The largest avoidable loss: " in error
 
 
 def test_without_findings_fail_on_is_never_met(capsys, diagnosed):

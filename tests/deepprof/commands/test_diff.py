@@ -43,11 +43,23 @@ def runs(monkeypatch):
         "hair": (HAIR, 8),
     }
 
-    def analysis(args, paths):
+    def analysis(args, paths, details):
         kernels, count = known[paths[0]]
         return run_of(kernels, count=count)
 
     monkeypatch.setattr(diff, "analyze_paths", analysis)
+
+
+def test_it_begins_with_the_answers_of_both_reports(capsysbinary, runs):
+    assert main(["diff", "plain", "slower", "--format", "json"]) == 0
+    written = json.loads(capsysbinary.readouterr().out)
+    assert main(["diff", "plain", "slower"]) == 0
+    lines = [" ".join(line.split()) for line in capsysbinary.readouterr().out.decode().split("\n\n")[0].splitlines()]
+    for run, kernels in (("a", PLAIN), ("b", SLOWER)):
+        own = json.loads(run_of(kernels).to_json())["headline"]
+        assert written[run]["headline"] == own
+        assert own["summary"].startswith(f"A loop of 8 iterations, {'900 µs' if run == 'a' else '1.05 ms'} each: ")
+        assert own["summary"] in " ".join(lines)
 
 
 def shown(a, b, width=80, encoding="utf-8"):
@@ -154,7 +166,7 @@ def test_a_regression_is_an_exit_code_and_says_which(capfd, runs_of, limit, stat
     out, err = capfd.readouterr()
     assert "per iteration" in out
     assert err.startswith(f"deepprof: {said}" if said else "")
-    assert err.count("\n") == bool(said)
+    assert [line.split()[1] for line in err.splitlines()[1:]] == (["A:", "B:"] if said else [])
 
 
 def test_json_goes_there_and_back(capfd, runs, tmp_path):
@@ -252,7 +264,15 @@ def test_the_api_is_public():
 
 GOLDEN = """
 A  made by hand
+   A loop of 8 iterations, 900 µs each: the device computes 66.7 % of the time,
+   and waits for a reason that was not recorded 33.3 %. The largest avoidable
+   loss: the device waits between iterations, and the trace does not say why, up
+   to 300 µs (33.3 %).
 B  made by hand
+   A loop of 8 iterations, 1.08 ms each: the device computes 72.1 % of the time,
+   and waits for a reason that was not recorded 27.9 %. The largest avoidable
+   loss: the device waits between iterations, and the trace does not say why, up
+   to 300 µs (27.9 %).
 
 B takes 19.7 % more time: 900 µs → 1.08 ms per iteration. Mostly compute: 177 µs
 more, most of all in gamma, 100 % of the change. Of 6 kernels on the main

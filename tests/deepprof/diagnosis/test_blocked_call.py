@@ -24,7 +24,7 @@ def test_a_call_that_takes_a_hundred_times_as_long_as_others_is_named() -> None:
     assert found.title == f"The host is blocked in {EVENT}"
     assert found.location == {"call": EVENT}
     assert found.evidence["longest_ns"] == 900_000
-    assert f"most of it in {EVENT}: 6 times, up to 0.900 ms" in found.summary
+    assert f"most of it in {EVENT}: 6 calls, up to 0.900 ms" in found.summary
 
 
 def test_the_same_time_in_many_short_calls_is_none() -> None:

@@ -16,7 +16,7 @@ def test_the_loader_is_named_and_its_hidden_part_costs_nothing() -> None:
     assert (found.severity, found.confidence) == ("critical", 1.0)
     assert found.headroom_ns_per_iteration == 35_000_000
     assert found.location == {"range": LOADER}
-    assert found.summary.startswith("35.0 ms of an iteration (35.0 %)")
+    assert found.summary.startswith("For 35.0 ms of an iteration (35.0 %)")
     assert LOADER in found.summary
 
 

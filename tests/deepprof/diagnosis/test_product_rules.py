@@ -88,7 +88,7 @@ def test_float32_products_name_the_share_that_could_be_faster() -> None:
     assert "roof" in found.summary
     without = of_rule(deepprof.analyze(replace(trace, operands=empty_table(OPERANDS))), "wrong-precision")
     assert without.headroom_ns_per_iteration == pytest.approx(350_000 * (1 - 66.9 / 494.7), rel=1e-3)
-    assert "stay as near to their peak" in without.summary
+    assert "come as close to the higher peak" in without.summary
 
 
 def test_a_padded_vocabulary_is_named() -> None:

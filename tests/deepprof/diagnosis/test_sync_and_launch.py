@@ -48,7 +48,7 @@ def test_what_the_device_itself_takes_between_kernels_cannot_be_saved() -> None:
 
 
 def test_a_device_that_takes_nearly_all_of_the_time_between_kernels_is_no_slow_host() -> None:
-    slow = [Work(2 * i, 2 * i + 0.8, 2 * i - 1) for i in range(1_000)]
+    slow = [Work(2 * i, 2 * i + 0.9, 2 * i - 1) for i in range(1_000)]
     assert both(Job(LENGTH, slow)) == {}
 
 

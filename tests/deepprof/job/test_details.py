@@ -56,8 +56,8 @@ def test_a_store_keeps_the_details_that_are_cheap_to_read(profiles: Path, tmp_pa
         assert stacks_of(part) == [[STACK] * (count // 2)] * 2
 
 
-def test_details_that_take_long_are_read_only_where_asked_for(tmp_path: Path) -> None:
+def test_the_call_stacks_of_operators_are_read_unless_they_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text(OPERATORS)
     heights = [read(path, details=details).stacks.height for details in (True, None, False)]
-    assert heights == [1, 0, 0]
+    assert heights == [1, 1, 0]

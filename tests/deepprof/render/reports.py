@@ -26,7 +26,7 @@ from tests.tables import Row, copy, event, launch, make_trace, span
 
 __all__ = ["KINDS", "WIDTHS", "draw", "read_expected"]
 
-WIDTHS = (40, 60, 80)
+WIDTHS = (40, 80, 120)
 EXPECTED = Path(__file__).parent / "reports"
 US = 1_000
 COPY = "Memcpy HtoD (Pinned -> Device)"
@@ -71,9 +71,14 @@ def read_ranks() -> list[Trace]:
         return traces
 
 
-def play_kernels(names: Sequence[str], order: Sequence[int], annotations: Sequence[Row] = ()) -> Trace:
-    """Return a copy and then kernels of 40 to 55 µs, in a longer recording with a pause before kernels 0 and 24."""
-    device, host, start = [copy(0, 30 * US, 1 << 16, correlation=0)], list[Row](), 40 * US
+def play_kernels(
+    names: Sequence[str], order: Sequence[int], annotations: Sequence[Row] = (), calls: Sequence[Row] = ()
+) -> Trace:
+    """Return a copy and then kernels of 40 to 55 µs, in a longer recording with a pause before kernels 0 and 24.
+
+    `calls` are calls of the host besides the launches.
+    """
+    device, host, start = [copy(0, 30 * US, 1 << 16, correlation=0)], list(calls), 40 * US
     for at, kernel in enumerate(order):
         start += 60 * US + (PAUSE if kernel in PAUSES and len(order) > SHORT else 0)
         device.append(event(2 + kernel, start, start + (40 + kernel % 6 * 3) * US, correlation=at + 1))
@@ -91,6 +96,28 @@ def play_step() -> list[Trace]:
     """Return the same with a marker around most of it."""
     step = span(2 + len(LAYERS), 150 * US, 700 * US)
     return [play_kernels(LAYERS, (0, 1, 0, 2, 2, 1, 0, 0, 1, 2, 0, 2), [step])]
+
+
+def play_inference() -> list[Trace]:
+    """Return passes of a model, 24 kernels each."""
+    return [play_kernels([f"layer_{number}" for number in range(24)], [*range(24)] * 10)]
+
+
+def play_start() -> list[Trace]:
+    """Return a recording in which nothing comes back, and whose first launch loads code for 5 ms."""
+    loading = launch(0, -5_000 * US, -20 * US, name=1)
+    return [play_kernels(LAYERS, (0, 1, 0, 2, 2, 1, 0, 0, 1, 2, 0, 2), calls=[loading])]
+
+
+def play_benchmark() -> list[Trace]:
+    """Return two kernels in the order of the Thue-Morse sequence, in which nothing comes three times in a row."""
+    return [play_kernels(LAYERS[:2], [number.bit_count() % 2 for number in range(12)])]
+
+
+def record_nothing() -> list[Trace]:
+    """Return a recording without work of a device."""
+    notes = ("holds no kernel: the host launched nothing; record with ProfilerActivity.CUDA",)
+    return [replace(make_trace(), path="job.json", format="kineto", notes=notes)]
 
 
 def play_two() -> list[Trace]:
@@ -122,11 +149,15 @@ def play_masked() -> list[Trace]:
 
 KINDS: Mapping[str, Callable[[], list[Trace]]] = MappingProxyType(
     {
-        "one-loop": lambda: read_simulated("copy-bound", iterations=12),
-        "no-loop": play_once,
+        "training-loop": lambda: read_simulated("copy-bound", iterations=12),
+        "loop": play_inference,
         "marked-step": play_step,
-        "ranks-alike": read_ranks,
+        "start-up": play_start,
+        "benchmark": play_benchmark,
+        "recording": play_once,
         "cpu-only": play_cpu,
+        "several-ranks": read_ranks,
+        "no-work": record_nothing,
         "two-loops": play_two,
         "masked-copies": play_masked,
     }

@@ -33,9 +33,10 @@ def test_stages_stand_in_their_order_with_bars_and_the_layers_by_their_own_time(
     stages = [line.split()[0] for line in lines[3:] if line.startswith("    ")]
     assert stages[:3] == ["forward", "backward", "optimizer"]
     assert any("█" in line for line in lines)
-    assert "  layers that take the most time of 3 layers, known by modules" in lines
+    assert "  the layers with the most own time, of 3 layers known by modules; forward and" in lines
+    assert "    backward include inner layers" in lines
     layers = [line.split()[0] for line in lines if "Net_0" in line]
-    assert layers == ["Net_0/Linear_1", "Net_0/Linear_0", "Net_0"]
+    assert layers == ["Net_0/Linear_1", "Net_0/Linear_0"], "Net_0 has no time of its own"
 
 
 @pytest.mark.parametrize("width", [30, 44, 60, 80, 200])
@@ -63,7 +64,7 @@ def test_blocks_that_all_take_as_long_are_one_line() -> None:
 
     analysis = analyze(make_trace(play([[*BLOCK * 4, LOSS, PLAIN, *BACK * 4, ADAM, ADAM]] * 8), names=NAMES))
     lines = [line for line in shown(analysis.loops[0]) if "block" in line]
-    assert lines == ["  4 blocks that repeat, of ampere_sgemm_128x64_tn mostly: 88.0 µs each"]
+    assert lines == ["  4 repeated blocks, mostly ampere_sgemm_128x64_tn: 88.0 µs each"]
 
 
 def test_what_is_unknown_is_not_shown_and_has_no_blocks() -> None:
@@ -71,6 +72,10 @@ def test_what_is_unknown_is_not_shown_and_has_no_blocks() -> None:
     assert loop.anatomy is not None
     unknown = loop.anatomy.stages.head(1).with_columns(stage=pl.lit("unknown", loop.anatomy.stages["stage"].dtype))
     assert shown(replace(loop, anatomy=replace(loop.anatomy, stages=unknown))) == []
+    both = pl.concat([loop.anatomy.stages, unknown])
+    lines = shown(replace(loop, anatomy=replace(loop.anatomy, stages=both)))
+    assert "unknown" not in "".join(lines)
+    assert lines[-1].startswith("    in no known stage: "), "what is unknown is no row"
     assert shown(replace(loop, anatomy=None)) == []
     assert describe_anatomy(replace(loop, anatomy=None)) is None
 

@@ -16,6 +16,7 @@ from deepprof.comparison.times import compare_times
 from deepprof.diagnosis.on_cpu import DEVICE_WORDS
 from deepprof.render.comparison_json import encode
 from deepprof.render.comparison_text import print_comparison
+from deepprof.render.json import AnswerBlock
 from tests.deepprof.comparison.annotated_loops import Layers, annotate_loop
 
 MS = 1_000_000
@@ -46,9 +47,21 @@ def pair_of(host: dict[str, int] | None = None, confidence: float = 1.0) -> Loop
     )
 
 
+ANSWER = AnswerBlock(
+    kind="loop", part=None, part_share=None, cause=None, share=None, confidence=None, summary="A loop.", text=[]
+)
+
+
 def comparison_of(pair: LoopPair, *, on_cpu: bool = False) -> Comparison:
     return Comparison(
-        a_paths=("a",), b_paths=("b",), headline=Headline("More."), pairs=(pair,), missing=(), on_cpu=on_cpu
+        a_paths=("a",),
+        b_paths=("b",),
+        headline=Headline("More."),
+        pairs=(pair,),
+        missing=(),
+        a_answer=ANSWER,
+        b_answer=ANSWER,
+        on_cpu=on_cpu,
     )
 
 

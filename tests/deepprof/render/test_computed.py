@@ -59,7 +59,7 @@ def draw_in(encoding: str, computed: ComputedTime, words: Wording, width: int) -
 
 
 WIDE = """
-  what the device computes, shares of these 21.0 ms
+  what the device computes, shares of 21.0 ms
                                                    time   share
     matrix products, float32 on ordinary units  13.0 ms  61.9 %
     attention, bfloat16 on matrix units         4.00 ms  19.0 %
@@ -73,7 +73,7 @@ WIDE = """
 """
 NARROW = """
   what the device computes, shares of
-    these 17.0 ms
+    17.0 ms
        time   share
     products, fp32 on ordinary units
     13.0 ms  76.5 %
@@ -133,7 +133,7 @@ def test_exposed_communication_is_none_of_what_is_computed() -> None:
     assert draw(PRODUCTS, communication, exposed=3 * MS) == draw(PRODUCTS)
     # A kernel that the table of parts takes for computation stays.
     text = draw(PRODUCTS, communication, exposed=2 * MS)
-    assert "shares of these 14.0 ms" in text
+    assert "shares of 14.0 ms" in text
     assert "communication" in text
 
 
@@ -144,7 +144,7 @@ def test_the_share_of_matrix_units_is_stated_where_there_are_both() -> None:
 
 
 def test_on_a_cpu_operators_compute() -> None:
-    assert "what the operators compute, shares of these 17.0 ms" in draw(PRODUCTS, ATTENTION, words=CPU)
+    assert "what the operators compute, shares of 17.0 ms" in draw(PRODUCTS, ATTENTION, words=CPU)
 
 
 def test_every_category_and_precision_has_words_of_its_own() -> None:

@@ -103,8 +103,8 @@ Findings
 
 How the iteration was found
   from the kernels and their launches, confidence 0.99
-  -v shows the evidence and the paper's figures; deepprof export --to perfetto
-    draws every iteration
+  -v prints the evidence and all metrics; deepprof export --to perfetto draws
+    every iteration
 
 note: 2 processes used CUDA in this capture (4100, 4200); each counts its
       own streams

@@ -61,7 +61,7 @@ WIDE = """
     kernel_4                                       0.5  4.00 ms   4.0 %  4.00 ms
     3 other kernels: 3.50 ms, 3.5 %
 
-  copies of an iteration, hidden ones too
+  copies of an iteration, including hidden ones
                              size     time   share  GB/s
     from host, pageable  16.0 MiB  2.00 ms   2.0 %  8.39
     direction unknown           -   100 ns  <0.1 %     -
@@ -75,8 +75,8 @@ NARROW = """
     kernel_1
       0.5  32.0 ms  32.0 %  32.0 ms
 
-  copies of an iteration, hidden ones
-    too
+  copies of an iteration, including
+    hidden ones
         size     time   share  GB/s
     from host, pageable
     16.0 MiB  2.00 ms   2.0 %  8.39
@@ -125,7 +125,7 @@ def test_nothing_measured_nothing_printed() -> None:
 
 def test_the_title_says_what_was_measured() -> None:
     assert "operators that take the most time of the marked step" in draw(build_top(over="marked step"), 80, "operator")
-    assert "copies of the recording, hidden ones too" in draw(build_top(over="recording"), 80)
+    assert "copies of the recording, including hidden ones" in draw(build_top(over="recording"), 80)
 
 
 def test_json_has_the_first_rows_and_the_sum_of_the_others() -> None:

@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 from deepprof.metrics.contexts.code_lines import describe_place, find_lines, find_most
+from deepprof.metrics.contexts.frames import write_place
 from deepprof.metrics.contexts.tree import CONTEXTS
 
 Node = tuple[int | None, str, str, str | None, int | None]
@@ -91,3 +92,12 @@ def test_a_place_is_the_line_and_what_is_around() -> None:
         "range": "step",
     }
     assert describe_place(table, find_lines(table), 0) == {}
+
+
+def test_a_line_on_which_a_function_begins_is_called_so() -> None:
+    table = contexts(ALL, (0, "python", "forward", "net/model.py", 12), (1, "operator", "aten::mm", None, None))
+    place = describe_place(table, find_lines(table), 2, np.array([False, True, False]))
+    assert place["line_is"] == "definition"
+    assert write_place(place) == "forward (defined at net/model.py:12)"
+    del place["line_is"]
+    assert write_place(place) == "forward (net/model.py:12)"
