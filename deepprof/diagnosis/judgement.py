@@ -114,8 +114,7 @@ class CostClaim:
         """How bad the cost is; that of a recording without iterations, or one that cannot be saved, is a remark."""
         if self.loop.single == "recording" or self.is_hidden:
             return "info"
-        share = self.cost.share if self.headroom_ns is None else self.headroom_ns / max(1.0, self.cost.whole_ns)
-        return "critical" if share >= self.limits.critical else "warning"
+        return "critical" if self.cost.share >= self.limits.critical else "warning"
 
     @property
     def confidence(self) -> float:
