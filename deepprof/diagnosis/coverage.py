@@ -22,7 +22,8 @@ WHY = {
 QUEUED = "either launched work started late, or its launch was not recorded"
 TOO_FEW_ITERATIONS = "too few iterations have it"
 OTHER_DIRECTION = "copies in another direction cost more, which a finding names"
-COPYING = frozenset(COPY_PARTS[kind] for kind in ("HtoD", "DtoH", None))
+FROM_AND_TO_HOST = frozenset(COPY_PARTS[way] for way in ("HtoD", "DtoH", None))
+ON_DEVICES = frozenset({COPY_PARTS["DtoD"], COPY_PARTS["PtoP"], "exposed_memset_ns"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ def _explain(loop: Loop, part: str, named: Collection[str]) -> str:
         return TOO_FEW_ITERATIONS
     if cost.affected < 2 < cost.iterations:
         return ONCE
-    if part in COPYING and COPYING.intersection(named):
+    if any(part in ways and ways.intersection(named) for ways in (FROM_AND_TO_HOST, ON_DEVICES)):
         return OTHER_DIRECTION
     seen = mean_of(loop, "launches") > 0
     return QUEUED if part == "idle_unknown_ns" and seen else WHY.get(part, TOO_FEW_ITERATIONS)

@@ -17,7 +17,8 @@ from deepprof.metrics.loop import Loop
 from deepprof.metrics.spans import covered
 from deepprof.plurals import counted
 
-PARTS = ("exposed_dtod_ns", "exposed_ptop_ns", "exposed_memset_ns")
+WITHIN, BETWEEN = ("exposed_dtod_ns", "exposed_memset_ns"), ("exposed_ptop_ns",)
+PARTS = (*WITHIN, *BETWEEN)
 LIMITS = SeverityLimits(warning=0.1, critical=0.3)
 ADVICE = (
     "Find what copies: .contiguous() and .clone(), torch.cat and stack, changes of layout (channels_last) or of type, "
@@ -26,31 +27,40 @@ ADVICE = (
 )
 
 
+PEERS = (
+    "Copy less between devices (smaller types, only what the other one reads, fewer cuts through the model), and "
+    "beside the computation: on a stream of its own."
+)
+
+
 @rule("device-copies", parts=PARTS, limits=LIMITS)
 def device_copies(loop: Loop, trace: Trace) -> Iterator[Finding]:
-    """Yield `device-copies` when exposed copies within and between devices, and memsets, take much of the time."""
-    claim = device_copies.claim(loop)
+    """Yield `device-copies` when exposed copies within the device and memsets, or copies between devices, take long."""
+    known = (device_copies.claim(loop, parts) for parts in (WITHIN, BETWEEN))
+    claim = max((each for each in known if each is not None), key=lambda each: each.cost.mean_ns, default=None)
     if claim is None:
         return
-    claim, cost = replace(claim, shorter_ns=saved_without(loop, trace, spans_of_parts(loop, PARTS))), claim.cost
-    count, nbytes = _count_copies(loop, trace)
+    claim, cost = replace(claim, shorter_ns=saved_without(loop, trace, spans_of_parts(loop, claim.parts))), claim.cost
+    between = claim.parts == BETWEEN
+    count, nbytes = _count_copies(loop, trace, between=between)
     size = f" and {format_nbytes(nbytes / cost.iterations)}" if nbytes else ""
     each = count / cost.iterations
+    doing = "copies from or to other devices" if between else "copies or fills its own memory"
     texts = FindingTexts(
-        title="Copies within the device are not hidden behind computation",
+        title=f"Copies {'between devices' if between else 'within the device'} are not hidden behind computation",
         summary=(
-            f"{claim.amount} the device only copies or fills its own memory: {counted(each, 'time')}{size} {claim.per}."
-            f"{say_saved(claim)}"
+            f"{claim.amount} the device only {doing}: {counted(each, 'time')}{size} {claim.per}.{say_saved(claim)}"
         ),
-        advice=ADVICE,
+        advice=PEERS if between else ADVICE,
     )
     evidence = {"copies_per_iteration": round(each, 2), "copied_bytes_per_iteration": round(nbytes / cost.iterations)}
     yield claim.conclude(texts, evidence)
 
 
-def _count_copies(loop: Loop, trace: Trace) -> tuple[int, int]:
-    """Return how many copies and memsets the loop's usual iterations hold, and their bytes."""
-    on_device = pl.col("copy_kind").is_in(["DtoD", "PtoP"]).fill_null(value=False) | (pl.col("activity") == "memset")
-    rows = trace.device_events.filter((pl.col("device") == loop.device) & on_device)
+def _count_copies(loop: Loop, trace: Trace, *, between: bool) -> tuple[int, int]:
+    """Return how many copies between devices, or within one and memsets, usual iterations hold, and their bytes."""
+    peers = (pl.col("copy_kind") == "PtoP").fill_null(value=False)
+    within = (pl.col("copy_kind") == "DtoD").fill_null(value=False) | (pl.col("activity") == "memset")
+    rows = trace.device_events.filter(pl.col("device") == loop.device, peers if between else within)
     inside = rows.filter(covered(windows_of(loop), rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()) > 0)
     return inside.height, int(inside["nbytes"].sum() or 0)

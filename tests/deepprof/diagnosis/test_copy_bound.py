@@ -113,6 +113,20 @@ def test_copies_that_hide_a_late_launch_are_a_remark() -> None:
     assert "just in time" not in ahead.summary
 
 
+def test_copies_to_other_devices_are_not_added_to_those_within_one() -> None:
+    both = [copied("PtoP", 60_000, 75_000, 3 * 10**8), copied("DtoD", 80_000, 92_000, 9 * 10**8)]
+    loop, trace = Job(100_000, [AHEAD, *both]).build()
+    (found,) = device_copies(loop, trace)
+    assert found.title == "Copies between devices are not hidden behind computation"
+    assert "only copies from or to other devices: 1 time and 300.0 MB per iteration" in found.summary
+    assert found.parts == {"exposed_ptop_ns": 15_000_000}
+    unnamed = {each.part: each.why for each in find_unnamed([loop], [found])}
+    assert unnamed["exposed_dtod_ns"] == OTHER_DIRECTION
+    (within,) = Job(100_000, [AHEAD, both[1]]).found(device_copies)
+    assert within.title == "Copies within the device are not hidden behind computation"
+    assert within.evidence["copied_bytes_per_iteration"] == 9 * 10**8
+
+
 @pytest.mark.parametrize("kind", ["DtoD", "PtoP"])
 def test_copies_between_devices_are_another_matter(kind: str) -> None:
     assert Job(100_000, [AHEAD, copied(kind, 60_000, 95_000)]).found(copy_bound) == []
