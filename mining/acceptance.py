@@ -259,7 +259,8 @@ def _is_varied(candidate: Candidate) -> bool:
 def _rarer_loop(candidate: Candidate, evidence: Evidence) -> str | None:
     """Return the name of a framework's loop range that comes at most half as often as the passes around it, else None.
 
-    A range that comes after all passes counts too, when there are three passes or more for each.
+    A range that comes after all passes counts too, when there are three passes or more for each, unless each pass has
+    an input of its own: a loader may run once before all of them.
     """
     first, end = int(candidate.matches.first[candidate.good][0]), int(candidate.matches.end[candidate.good][-1])
     loops, known = by_trust(evidence, "loop"), min(1.0, (end - max(first, evidence.start)) / (end - first))
@@ -268,6 +269,8 @@ def _rarer_loop(candidate: Candidate, evidence: Evidence) -> str | None:
         count = len(np.unique(family.positions[(family.positions > first) & (family.positions < end)]))
         if 1 <= count <= passes / 2 - 1:
             return family.name
+    if _is_fed_alone(candidate, evidence):
+        return None
     most = max((len(np.unique(f.positions)) for f in loops), default=0)
     return loops[0].name if loops and most * MANY_PASSES <= passes else None
 

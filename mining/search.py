@@ -168,7 +168,8 @@ def _fed_multiple(symbols: SymbolArray, pick: Candidate, evidence: Evidence) -> 
         if parts < 2:
             continue
         whole = measure(symbols, Template(as_symbols(np.tile(pick.template.symbols, parts)), pick.template.variants))
-        if whole.passes >= MIN_PASSES and abs(len(np.unique(places)) - whole.passes) <= 1 + FEW * whole.passes:
+        wanted = whole.passes * (1 - evidence.start / len(symbols))  # what the capture saw launched
+        if whole.passes >= MIN_PASSES and abs(len(np.unique(places)) - wanted) <= 1 + FEW * wanted:
             return whole
     return pick
 

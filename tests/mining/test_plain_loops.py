@@ -206,6 +206,21 @@ def test_a_loader_says_nothing_of_passes_launched_before_the_capture() -> None:
     assert found.loop.period == 67
 
 
+def test_one_loader_range_before_passes_with_an_input_each_says_nothing() -> None:
+    loader = Family("enumerate(DataLoader)#", "loop", np.array([0]), ends=np.array([0]))
+    times = {"durations": np.full(150, 10.0), "gaps": np.ones(150), "copies": every(150, 5)}
+    assert find_loops(BODY * 30, Evidence(families=(loader,), **times)).loop is not None
+    assert find_loops(BODY * 30, Evidence(families=(loader,), **times | {"copies": None})).loop is None
+
+
+def test_inputs_of_layers_launched_before_the_capture_are_not_missed() -> None:
+    fed = every(70 * 24, 280, 560)
+    times = {"durations": np.full(70 * 24, 10.0), "gaps": np.ones(70 * 24), "copies": fed}
+    found = find_loops([*range(70)] * 24, Evidence(start=500, **times))
+    assert found.loop is not None
+    assert found.loop.period == 280
+
+
 def test_a_stall_in_the_middle_leaves_passes_with_an_input_each_a_loop() -> None:
     symbols, gaps = BODY * 24, np.ones(120)
     gaps[60] = 5_000.0
