@@ -49,7 +49,7 @@ def gather_evidence(trace: Trace, sequence: Sequence, host: HostSide | None = No
     copies = _mark_runs(sequence)
     if of_kernels:
         waits |= _mark(n, begin, _events_of(trace, sequence, pl.col("copy_kind") == "DtoH"))
-        copies = _mark(n, begin, _events_of(trace, sequence, pl.col("copy_kind") == "HtoD"))
+        copies = _mark_inputs(trace, sequence, host)
     return Evidence(
         gaps=sequence.gap_ns.astype(np.float64),
         launch_gaps=_launch_gaps(host, sequence) if sequence.linked else None,
@@ -95,6 +95,18 @@ def _mark_runs(sequence: Sequence) -> Marks:
 def _events_of(trace: Trace, sequence: Sequence, which: pl.Expr) -> Int64s:
     """Return the start times of the device's events that `which` selects."""
     return trace.device_events.filter((pl.col("device") == sequence.device) & which)["start_ns"].to_numpy()
+
+
+def _mark_inputs(trace: Trace, sequence: Sequence, host: HostSide) -> Marks:
+    """Return which symbols follow a copy from the host, in the order of the launches where these are known.
+
+    Copies on a stream of their own run long before the kernels that wait for them.
+    """
+    copies = trace.device_events.filter((pl.col("device") == sequence.device) & (pl.col("copy_kind") == "HtoD"))
+    linked = copies.select("correlation", "start_ns").join(host.launches, on="correlation", how="left")
+    known = linked["launch_ns"].is_not_null() & sequence.linked
+    launched = _mark(len(sequence.symbols), sequence.launch_ns, linked.filter(known)["launch_ns"].to_numpy())
+    return launched | _mark(len(sequence.symbols), sequence.start_ns, linked.filter(~known)["start_ns"].to_numpy())
 
 
 def _graph_times(trace: Trace, sequence: Sequence) -> Int64s:

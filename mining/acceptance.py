@@ -14,7 +14,7 @@ import numpy.typing as npt
 from deepprof.mining.candidates import Candidate
 from deepprof.mining.choice import FEWEST_KERNELS, LAYER_SIZES, MAX_EDITS, holds_once, in_most_passes, is_flat
 from deepprof.mining.evidence import Evidence, short
-from deepprof.mining.extent import Extent, burst_size, measure_extent
+from deepprof.mining.extent import LAYER_EDITS, Extent, burst_size, measure_extent
 from deepprof.mining.nesting import LAYER, find_nested, has_layers
 from deepprof.mining.ranges import by_trust
 from deepprof.mining.symbols import SymbolArray
@@ -36,7 +36,9 @@ FORWARD = 0.15  # of the matched symbols: a forward pass has at least so many ke
 STEADY = 0.8  # of the passes that must take about as long as the median one
 SEVERAL = 8  # passes: so many, with nothing else in the capture, are a loop though nothing else shows it
 SPREAD = 0.5  # of the period from the first to the last optimizer kernel: with more, the update runs layer by layer
-LAYER_EDITS = 0.0005  # edits per symbol: layers are equal except for a few kernels
+TWO_BURSTS = 2  # of passes without an input of their own are no accident; a stall leaves two, too
+ALIKE = 0.02  # edits per symbol: with more, passes without any sign are too different to be iterations
+EVENLY = 0.8  # of the distances between waits that are equal: they come every so many kernels, whatever repeats
 MIN_PERIOD = 3  # kernels: a shorter period has no pause that stands out
 NEARLY_WHOLE = 0.75  # of the template: a pass that matches so much is nearly whole
 MOSTLY_OPTIMIZER = 0.6  # of a template's kernels: with more of the optimizer's, it is the optimizer's own loop
@@ -160,7 +162,8 @@ def _doubt_by_shape(candidate: Candidate, evidence: Evidence, signs: _IterationS
         return (
             f"they update as they go, on {100 * candidate.coverage:.0f} % of the stream, as layers going backward would"
         )
-    if not signs.strong and (size := burst_size(candidate, evidence)):
+    fed = _is_fed_once(candidate, evidence) and signs.rare > 0
+    if not signs.strong and (size := burst_size(candidate, evidence, MANY_PASSES if fed else TWO_BURSTS)):
         return f"they come in bursts of {size}, as a part of something longer"
     if _is_varied(candidate):
         return None
@@ -256,16 +259,20 @@ def _is_varied(candidate: Candidate) -> bool:
 def _rarer_loop(candidate: Candidate, evidence: Evidence) -> str | None:
     """Return the name of a framework's loop range that comes at most half as often as the passes around it, else None.
 
-    A range that comes after all passes counts too, when there are three passes or more for each.
+    A range that comes after all passes counts too, when there are three passes or more for each, unless each pass has
+    an input of its own: a loader may run once before all of them.
     """
     first, end = int(candidate.matches.first[candidate.good][0]), int(candidate.matches.end[candidate.good][-1])
-    loops = by_trust(evidence, "loop")
+    loops, known = by_trust(evidence, "loop"), min(1.0, (end - max(first, evidence.start)) / (end - first))
+    passes = candidate.passes * max(0.0, known)  # the ranges around passes launched before the capture are not known
     for family in loops:
         count = len(np.unique(family.positions[(family.positions > first) & (family.positions < end)]))
-        if 1 <= count <= candidate.passes / 2 - 1:
+        if 1 <= count <= passes / 2 - 1:
             return family.name
+    if _is_fed_alone(candidate, evidence):
+        return None
     most = max((len(np.unique(f.positions)) for f in loops), default=0)
-    return loops[0].name if loops and most * MANY_PASSES <= candidate.passes else None
+    return loops[0].name if loops and most * MANY_PASSES <= passes else None
 
 
 def _outweighs_flatness(candidate: Candidate, evidence: Evidence, signs: _IterationSigns) -> bool:
@@ -283,8 +290,13 @@ def _outweighs_flatness(candidate: Candidate, evidence: Evidence, signs: _Iterat
     if extent.steady < STEADY or extent.covered < MIN_COVERED:
         return extent.steady >= STEADY and _is_one_of_two(candidate, extent)
     many = candidate.passes >= MORE_THAN_LAYERS or signs.own
-    alone = _is_alone(extent, signs, clear=long or _is_several(candidate))
-    return many or alone or (extent.sides == 1 and _is_more_than_layers(candidate, evidence, signs))
+    alike = candidate.edit_share <= ALIKE
+    alone = _is_alone(extent, signs, clear=alike and (long or _is_several(candidate)))
+    if many or alone:
+        return True
+    return _is_fed_alone(candidate, evidence) or (
+        extent.sides == 1 and _is_more_than_layers(candidate, evidence, signs)
+    )
 
 
 def _is_one_of_two(candidate: Candidate, extent: Extent) -> bool:
@@ -311,24 +323,50 @@ def _is_more_than_layers(candidate: Candidate, evidence: Evidence, signs: _Itera
     """
     if candidate.period < LAYER and _is_several(candidate):
         return True
-    fed = evidence.copies is not None and float(np.median(candidate.count(np.flatnonzero(evidence.copies)))) == 1
-    return fed or signs.graph or _is_mostly_idle(candidate, evidence)
+    return signs.graph or _is_fed_once(candidate, evidence) or _is_mostly_idle(candidate, evidence)
+
+
+def _is_fed_once(candidate: Candidate, evidence: Evidence) -> bool:
+    """Return whether one copy from the host precedes a kernel of each pass, as the batch of an iteration."""
+    return evidence.copies is not None and float(np.median(candidate.count(np.flatnonzero(evidence.copies)))) == 1
+
+
+def _is_fed_alone(candidate: Candidate, evidence: Evidence) -> bool:
+    """Return whether each pass is fed once, and nothing else is: a single pass has an input besides its weights."""
+    if evidence.copies is None or not _is_fed_once(candidate, evidence):
+        return False
+    fed = candidate.count(np.flatnonzero(evidence.copies))
+    return int(fed.sum()) == int(evidence.copies.sum()) and bool((fed == 1).mean() >= MIN_COVERED)
 
 
 def _is_mostly_idle(candidate: Candidate, evidence: Evidence) -> bool:
-    """Return whether the one long pause of each pass is longer than what the device works in it."""
+    """Return whether the one long pause of each pass is longer than what the device works in it.
+
+    What else runs must be less than a pass: a model's head has more kernels than its small layers.
+    """
     gaps, durations = evidence.gaps, evidence.durations
     if gaps is None or durations is None or not _one_gap(candidate, gaps):
+        return False
+    if (1 - candidate.coverage) * evidence.length >= candidate.period:
         return False
     return float(candidate.typical(gaps).max()) >= float(candidate.typical(durations).sum())
 
 
 def _is_framed(candidate: Candidate, evidence: Evidence) -> bool:
-    """Return whether little runs before and after one unbroken repetition, as an embedding and a head would."""
+    """Return whether other kernels run before and after one unbroken repetition, as an embedding and a head would.
+
+    Without other evidence both must be smaller than a pass. Where copies and waits are known and no pass has any, what
+    frames the passes may be the rest of a model that runs one part of it in chunks.
+    """
     head, tail = candidate.left - evidence.start, evidence.length - candidate.right
-    spanned = candidate.right - candidate.left >= 0.98 * candidate.matches.matched.sum()
-    unbroken = spanned and candidate.edit_share <= LAYER_EDITS
-    return unbroken and 0 < head < candidate.period and 0 < tail < candidate.period
+    inside = (candidate.matches.first >= candidate.left) & (candidate.matches.end <= candidate.right)
+    known = evidence.copies is not None and evidence.syncs is not None
+    whole = candidate.right - candidate.left
+    matched = candidate.matches.matched[inside] if known else candidate.matches.matched
+    most = whole if known else candidate.period - 1
+    exact = known or candidate.edit_share <= LAYER_EDITS
+    unbroken = exact and whole >= 0.98 * matched.sum() and 0.98 * whole <= matched.sum() + 2 * candidate.period
+    return bool(unbroken and 0 < head <= most and 0 < tail <= most)
 
 
 def _encloser(candidate: Candidate, evidence: Evidence) -> str | None:
@@ -347,7 +385,7 @@ def _find_signs(candidate: Candidate, evidence: Evidence) -> _IterationSigns:
     strong = [f"one {short(f.name)} each" for f in by_trust(evidence, "step", "loop") if holds_once(candidate, f)]
     strong += ["an optimizer's kernels in each"] if _ends_in_optimizer(candidate, evidence) else []
     ranges = [f"one {short(f.name)} each" for f in by_trust(evidence, "framework", "range") if holds_once(candidate, f)]
-    fed, read = (in_most_passes(candidate, marks) for marks in (evidence.copies, evidence.syncs))
+    fed, read = in_most_passes(candidate, evidence.copies), _is_read(candidate, evidence.syncs)
     weak = ranges[:1] + ["a copy from the host in each"] * fed + ["a host wait in each"] * read
     rare = len(weak)
     graph = in_most_passes(candidate, evidence.graphs)
@@ -356,6 +394,22 @@ def _find_signs(candidate: Candidate, evidence: Evidence) -> _IterationSigns:
     if any(_one_gap(candidate, gaps) for gaps in (evidence.launch_gaps, evidence.gaps)):
         weak.append("one long pause in each")
     return _IterationSigns(strong[:1], weak, rare, bool(ranges) or read, graph)
+
+
+def _is_read(candidate: Candidate, waits: npt.NDArray[np.bool_] | None) -> bool:
+    """Return whether the host waits in most passes, at places of the pass: an iteration's results are read.
+
+    A program that reads a value every so many kernels waits in its layers too, at places that have nothing to do with
+    them.
+    """
+    if waits is None or not in_most_passes(candidate, waits):
+        return False
+    if np.median(candidate.count(np.flatnonzero(waits))) <= 1:
+        return True
+    share = candidate.typical_share(waits)
+    apart = np.diff(np.flatnonzero(waits))
+    evenly = bool((apart == np.median(apart)).mean() >= EVENLY)
+    return not evenly and bool(share[share >= MIN_COVERED].sum() >= MIN_COVERED * share.sum() > 0)
 
 
 def _ends_in_optimizer(candidate: Candidate, evidence: Evidence) -> bool:

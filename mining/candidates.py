@@ -85,6 +85,13 @@ class Candidate:
         places: Floats = np.median(values[self.exact[:, None] + np.arange(self.period)], axis=0)
         return places
 
+    def typical_share(self, marks: npt.NDArray[np.bool_]) -> Floats:
+        """Return the share of the exact passes that have a mark at each place of the period; zeros without one."""
+        if not len(self.exact):
+            return np.zeros(self.period)
+        share: Floats = marks[self.exact[:, None] + np.arange(self.period)].mean(axis=0)
+        return share
+
     def count(self, positions: Int64s) -> Int64s:
         """Return how many of `positions` fall into each good pass."""
         first, end = self.matches.first[self.good], self.matches.end[self.good]

@@ -12,9 +12,10 @@ from deepprof.mining.evidence import Evidence
 from deepprof.mining.nesting import LAYER
 from deepprof.mining.symbols import SymbolArray
 
-FEWEST_BURSTS, PAUSE = 2, 10.0  # bursts of equal passes, and times the usual distance of passes that separates them
+PAUSE = 10.0  # times the usual distance of passes that separates bursts of them
 ENDS = 2  # of a capture
 PARTED = 0.25  # of a period, in other kernels: what is between layers of two passes
+LAYER_EDITS = 0.0005  # edits per symbol: layers are equal except for a few kernels
 NEAR = 2.0  # times the median pass's time, or that part of it: clocks rise, and first passes load code
 
 
@@ -37,9 +38,8 @@ class Extent:
 
 def measure_extent(candidate: Candidate, evidence: Evidence) -> Extent:
     """Return the extent of a candidate in the window that `evidence` is on."""
-    template, good = candidate.template.symbols, candidate.good
-    sides = _is_foreign(candidate.before, template) + _is_foreign(candidate.after, template)
-    sides = ENDS if _is_parted(candidate) else sides
+    good = candidate.good
+    sides = ENDS if _is_parted(candidate) else sum(_find_sides(candidate, evidence.length))
     if not good.any():
         return Extent(0.0, 0.0, 0.0, sides)
     first, end = int(candidate.matches.first[good][0]), int(candidate.matches.end[good][-1])
@@ -56,8 +56,8 @@ def measure_extent(candidate: Candidate, evidence: Evidence) -> Extent:
     )
 
 
-def burst_size(candidate: Candidate, evidence: Evidence) -> int:
-    """Return how many passes each burst has, 0 where they come one after the other or in bursts of different sizes.
+def burst_size(candidate: Candidate, evidence: Evidence, fewest: int) -> int:
+    """Return how many passes each burst has, 0 where they come in fewer bursts or in bursts of different sizes.
 
     Between bursts lies more time than in them: they are parts of something longer. A stall or two leave different
     numbers of passes between them.
@@ -70,7 +70,7 @@ def burst_size(candidate: Candidate, evidence: Evidence) -> int:
     bounds = np.concatenate([[0], np.flatnonzero(pauses) + 1, [len(starts)]])
     sizes = np.diff(bounds)
     longer = float(apart[pauses].sum()) > float(apart[~pauses].sum())
-    equal = len(sizes) >= FEWEST_BURSTS and sizes.min() == sizes.max() > 1
+    equal = len(sizes) >= fewest and sizes.min() == sizes.max() > 1
     return int(sizes[0]) if longer and equal else 0
 
 
@@ -95,6 +95,21 @@ def _is_parted(candidate: Candidate) -> bool:
     first, end = candidate.matches.first[candidate.good], candidate.matches.end[candidate.good]
     added = np.append(first[1:] - end[:-1], (end - first - candidate.period)[1:-1])
     return bool(added.max(initial=0) >= max(LAYER, PARTED * candidate.period))
+
+
+def _find_sides(candidate: Candidate, length: int) -> tuple[bool, bool]:
+    """Return at which ends of a sequence kernels run that no pass has, or in an order that no pass has.
+
+    Where passes differ from each other, a few kernels at an end may belong to one.
+    """
+    template, good = candidate.template.symbols, candidate.good
+    first = int(candidate.matches.first[good][0]) if good.any() else length
+    end = int(candidate.matches.end[good][-1]) if good.any() else 0
+    if len(candidate.exact):
+        first, end = min(first, candidate.left), max(end, candidate.right)
+    least = LAYER if candidate.edit_share > LAYER_EDITS else 1
+    before, after = candidate.before, candidate.after
+    return first >= least or _is_foreign(before, template), length - end >= least or _is_foreign(after, template)
 
 
 def _is_foreign(outside: SymbolArray | None, template: SymbolArray) -> bool:

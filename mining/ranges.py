@@ -16,6 +16,7 @@ TRUST: tuple[Trust, ...] = ("step", "loop", "framework", "range", "part")
 MAX_LEVELS = 12
 REGULAR = 0.6  # share of a family's distances that must be near their median, or near the period
 NEAR = 0.1
+EXACT = 0.01  # of the distance of ranges that come every so many passes
 TILING = 0.7  # share of the time that a user's ranges must fill to be iterations
 
 
@@ -45,6 +46,17 @@ def _is_regular(positions: Int64s, distance: float) -> bool:
     """Return whether most distances between neighbours are near the one given."""
     apart = np.diff(positions)
     return bool(len(apart) and (np.abs(apart - distance) <= NEAR * distance + 1).mean() >= REGULAR)
+
+
+def find_multiple(positions: Int64s, period: int) -> int:
+    """Return every how many periods the positions come back, 0 where they do not come at a multiple of one period."""
+    places = np.unique(positions)
+    if len(places) < 2:
+        return 0
+    distance = float(np.median(np.diff(places)))
+    multiple = round(distance / period)
+    near = abs(distance - multiple * period) <= max(1.0, EXACT * distance)
+    return multiple if multiple and near and _is_regular(places, distance) else 0
 
 
 def comes_once(family: Family, first: int, end: int, period: int, passes: float) -> bool:

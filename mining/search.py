@@ -8,12 +8,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from deepprof.mining.acceptance import AcceptanceVerdict, are_layers, judge, refuse_layers
+from deepprof.mining.acceptance import MIN_PASSES, MORE_THAN_LAYERS, AcceptanceVerdict, are_layers, judge, refuse_layers
 from deepprof.mining.candidates import Candidate, follow, measure, propose
-from deepprof.mining.choice import MAX_EDITS, is_run_of, select
+from deepprof.mining.choice import MAX_EDITS, is_flat, is_run_of, select
 from deepprof.mining.cycles import LoopCycle, find_cycles
 from deepprof.mining.evidence import Evidence
 from deepprof.mining.iterations import to_iterations
+from deepprof.mining.nesting import LAYER
+from deepprof.mining.ranges import TILING, by_trust, find_multiple
 from deepprof.mining.symbols import SymbolArray, as_symbols
 from deepprof.mining.template import Template, merge_variants
 
@@ -25,6 +27,7 @@ ENOUGH_COVERAGE = 0.7
 MIN_COVERAGE = 0.5  # of the window, for a candidate that replaces one refused as a layer
 VARIANT_ROUNDS = 3
 NEARLY = 0.7  # of the micro-batches' coverage, which the iteration made of them must reach
+FEW = 0.1  # of the passes that may lack their range or copy, or have a second one
 MOST_PASSES, SECOND = 16, 0.5  # most passes of a critic, and least size of its generator's pass relative to one of them
 NOTHING = AcceptanceVerdict(False, 0.0, "no sequence of kernels repeats at regular distances three times or more")
 
@@ -117,6 +120,7 @@ def _look_at(symbols: SymbolArray, evidence: Evidence, first: int, end: int) -> 
     if pick is None:
         return WindowSearch(symbols, symbols[first:end], shown, None, NOTHING)
     pick = _promote(symbols[first:end], pick, shown)
+    pick = _fed_multiple(symbols[first:end], pick, shown)
     verdict = judge(pick, shown)
     larger = [c for c in candidates if c.period >= 2 * pick.period and c.coverage >= MIN_COVERAGE]
     for other in larger if verdict.final else []:
@@ -148,6 +152,28 @@ def _promote(symbols: SymbolArray, pick: Candidate, evidence: Evidence) -> Candi
     return pick
 
 
+def _fed_multiple(symbols: SymbolArray, pick: Candidate, evidence: Evidence) -> Candidate:
+    """Return the iteration of several equal passes that are fed together where `pick` is only one of its layers.
+
+    Kernels alone do not tell a model's layers from iterations, but ranges of the framework or copies from the host do
+    that come once every so many passes.
+    """
+    may_be_layer = is_flat(pick.template.symbols) and pick.period >= LAYER and pick.passes < MORE_THAN_LAYERS - 1
+    if not may_be_layer:
+        return pick
+    loops = [f.positions for f in by_trust(evidence, "step", "loop") if f.trust == "loop" or f.coverage >= TILING]
+    copied = [] if evidence.copies is None else [np.flatnonzero(evidence.copies)]
+    for places in (*loops, *copied):
+        parts = find_multiple(places, pick.period)
+        if parts < 2:
+            continue
+        whole = measure(symbols, Template(as_symbols(np.tile(pick.template.symbols, parts)), pick.template.variants))
+        wanted = whole.passes * (1 - evidence.start / len(symbols))  # what the capture saw launched
+        if whole.passes >= MIN_PASSES and abs(len(np.unique(places)) - wanted) <= 1 + FEW * wanted:
+            return whole
+    return pick
+
+
 def _is_epoch(whole: Candidate, cycle: LoopCycle, updates: Int64s) -> bool:
     """Return whether each pass of a cycle updates the weights and the extra does not: iterations and an evaluation.
 
@@ -172,6 +198,7 @@ def _join_variants(
         joined = as_symbols(merged[symbols])
         better = select(joined[first:end], propose(joined[first:end], shown), shown)
         better = better and _promote(joined[first:end], better, shown)
+        better = better and _fed_multiple(joined[first:end], better, shown)
         if better is None or better.coverage <= pick.coverage:
             break
         symbols, pick = joined, better

@@ -8,6 +8,7 @@ import sys
 from benchmarks.accuracy.workers import each
 from benchmarks.sealed.seeds import read_seed
 from benchmarks.unseen.answering import Task, answer, tell_truth
+from benchmarks.unseen.drawing import FAMILIES, family_of
 from benchmarks.unseen.scoring import tables
 
 COUNT = 480
@@ -17,7 +18,8 @@ def main() -> None:
     """Print the tables; of an open block, every recording that is not plainly right as well."""
     given = parse()
     seed = f"look {given.look}" if given.look else f"unseen {given.seed or read_seed()}"
-    tasks: list[Task] = [(seed, number) for number in range(given.count)]
+    wanted = given.family or FAMILIES
+    tasks: list[Task] = [(seed, number) for number in range(given.count) if family_of(number) in wanted]
     if given.truths:
         print(*each(tell_truth, tasks, given.workers), sep="\n")
         return
@@ -36,6 +38,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seed", help="another block than the commit's; only its tables are printed")
     parser.add_argument("--look", metavar="SEED", help="an open block instead, whose recordings are told one by one")
     parser.add_argument("--truths", action="store_true", help="of an open block, the truths alone, without an analysis")
+    parser.add_argument(
+        "--family", action="append", choices=FAMILIES, help="of the block's recordings; may be repeated"
+    )
     parser.add_argument("--count", type=int, default=COUNT, help="recordings (default: %(default)s)")
     parser.add_argument("--workers", type=int, default=0, help="processes; as many as there are cores by default")
     given = parser.parse_args()

@@ -15,7 +15,7 @@ from benchmarks.unseen.truth import Truth, find_truth
 from benchmarks.unseen.vocabulary import NOTHING
 from deepprof.collectors.trace import Trace
 
-__all__ = ["FAMILIES", "Drawn", "draw", "record"]
+__all__ = ["FAMILIES", "Drawn", "draw", "family_of", "record"]
 
 Draw = Callable[[Random, bool], Sketch]
 FAMILIES: dict[str, tuple[Draw, ...]] = {
@@ -55,6 +55,11 @@ class Drawn:
     disturbed: bool
     sketch: Sketch
     truth: Truth
+
+
+def family_of(number: int) -> str:
+    """Return the family of recording `number` of every block."""
+    return ROTATION[number // 2 % len(ROTATION)]
 
 
 def draw(seed: str, number: int) -> Drawn:

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.unseen import blocking, looping, passing, saying, several, vocabulary
 from benchmarks.unseen.answering import Answer, describe, examine
-from benchmarks.unseen.drawing import FAMILIES, ROTATION, Drawn, draw, record
+from benchmarks.unseen.drawing import FAMILIES, ROTATION, Drawn, draw, family_of, record
 from benchmarks.unseen.judging import ACCEPTABLE, PLAINLY_RIGHT, SILENT, WRONG, LoopVerdict, Said, judge, judge_loops
 from benchmarks.unseen.parts import divide, merge
 from benchmarks.unseen.played import DeviceRow
@@ -62,6 +62,10 @@ def a_truth(causes: dict[str, float], acceptable: tuple[str, ...] = (), **change
 def a_said(**changes: object) -> Said:
     said = Said(TRAINING_LOOP, COMPUTING, 0.6, DATA_LOADING, 0.4, 0.9, 20)
     return replace(said, **changes)  # type: ignore[arg-type]
+
+
+def test_the_family_of_a_recording_is_known_before_it_is_drawn() -> None:
+    assert [family_of(number) for number in (0, 1, 8)] == [draw("families", number).family for number in (0, 1, 8)]
 
 
 def test_the_same_seed_draws_the_same_recording_and_another_one_does_not() -> None:

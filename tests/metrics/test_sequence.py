@@ -33,6 +33,19 @@ def test_an_empty_stream_is_an_empty_sequence() -> None:
     assert gather_evidence(make_trace(), sequence).families == ()
 
 
+def test_an_input_belongs_to_the_kernel_that_was_launched_after_its_copy() -> None:
+    """Copies on a stream of their own run long before the kernels that wait for them."""
+    rows = [event(0, 100 + 10 * i, 105 + 10 * i, correlation=i + 1) for i in range(6)]
+    calls = [launch(i + 1, 10 * i, 10 * i + 1) for i in range(6)] + [
+        launch(90 + i, 20 * i + 5, 20 * i + 6) for i in (0, 1)
+    ]
+    copies = [copy(101 + i, 102 + i, 8, stream=9, correlation=90 + i) for i in (0, 1)]
+    trace = make_trace([*rows, *copies], calls)
+    evidence = gather_evidence(trace, main_sequence(trace, 0, 7))
+    assert evidence.copies is not None
+    assert np.flatnonzero(evidence.copies).tolist() == [1, 3]
+
+
 def test_evidence_points_at_the_first_kernel_launched_after_a_range() -> None:
     names = ["k", "ProfilerStep#1", "ProfilerStep#2", "Optimizer.step#SGD.step", "cudaStreamSynchronize", "layer"]
     rows = [event(0, 100 + 10 * i, 105 + 10 * i, correlation=i + 1) for i in range(6)]

@@ -117,6 +117,119 @@ def test_layers_of_two_passes_that_the_capture_cuts_are_no_loop() -> None:
     assert mine([*BODY * 10, *TAIL, 11, 12, *HEAD, *BODY * 24]).loop is None
 
 
+def test_a_frame_of_the_same_kernels_in_another_order_is_a_frame() -> None:
+    found = mine([4, 4, *BODY * 30, 3, 3, 1])
+    assert found.reason is not None
+    assert "as around the layers of a single pass" in found.reason
+
+
+def test_a_pass_that_is_fed_once_between_a_head_and_a_tail_is_an_iteration() -> None:
+    symbols = [*HEAD, *BODY * 30, *TAIL]
+    fed = every(len(symbols), 5, 2)
+    fed[-1:] = False
+    assert mine(symbols, copies=fed).loop is not None
+    fed[0] = True  # a single pass copies its own input, and its weights layer by layer
+    assert mine(symbols, copies=fed).loop is None
+
+
+@pytest.mark.parametrize("apart", [1, 2, 3])
+def test_waits_every_so_many_kernels_say_nothing_of_what_repeats(apart: int) -> None:
+    symbols = [*HEAD, *[*BODY, 5, 6] * 20, *TAIL]
+    assert mine(symbols, syncs=every(len(symbols), apart)).loop is None
+
+
+def test_several_waits_at_the_same_places_of_each_pass_are_a_sign() -> None:
+    symbols, places = [*HEAD, *[*BODY, 5, 6] * 20, *TAIL], np.zeros(143, np.bool_)
+    for place in (2, 4, 7):
+        places |= every(143, 7, place)
+    found = mine(symbols, syncs=places)
+    assert found.loop is not None
+    assert "with a host wait in each" in found.loop.evidence
+
+
+def test_passes_that_differ_need_a_sign() -> None:
+    body = list(range(24))
+    passes = [[kernel for kernel in body if kernel not in (number, (number + 11) % 24)] for number in range(10)]
+    symbols = [kernel for one in [body, body, *passes, body] for kernel in one]
+    assert mine(symbols).loop is None
+
+
+def chunked(chunks: int) -> list[int]:
+    """Return a pass through layers of 32 kernels, of which a quarter runs so many times."""
+    rng = np.random.default_rng(3)
+    layer = rng.integers(0, 12, 32).tolist()
+    whole = [20, 21, 22, 23, *layer * 10, 24, 25, 26, 27, 28, 29]
+    return [*whole[:82], *whole[82:165] * chunks, *whole[165:]]
+
+
+@pytest.mark.parametrize("chunks", [5, 9])
+def test_chunks_within_one_pass_are_no_iterations(chunks: int) -> None:
+    symbols = chunked(chunks)
+    none = np.zeros(len(symbols), np.bool_)
+    assert mine(symbols, copies=every(len(symbols), len(symbols)), syncs=none).loop is None
+
+
+@pytest.mark.parametrize("layers", [2, 4])
+def test_layers_that_are_fed_together_are_one_iteration(layers: int) -> None:
+    body = list(range(70))
+    symbols = body * layers * 8
+    found = mine(symbols, copies=every(len(symbols), 70 * layers))
+    assert found.loop is not None
+    assert (found.loop.period, len(found.loop.iterations.first)) == (70 * layers, 8)
+
+
+def test_layers_that_one_loader_feeds_are_one_iteration() -> None:
+    symbols = list(range(70)) * 24
+    at = np.arange(0, len(symbols), 210)
+    loader = Family("enumerate(DataLoader)#", "loop", at, ends=at)
+    times = {"durations": np.full(len(symbols), 10.0), "gaps": np.ones(len(symbols))}
+    found = find_loops(symbols, Evidence(families=(loader,), **times))
+    assert found.loop is not None
+    assert found.loop.period == 210
+
+
+def test_repetitions_of_a_whole_loop_leave_it_as_it_is() -> None:
+    """A benchmark of several runs copies its data for each run; 150 time steps are no layers."""
+    symbols = [*range(8)] * 150
+    found = mine(symbols, copies=every(len(symbols), 400))
+    assert found.loop is not None
+    assert found.loop.period == 8
+
+
+def test_a_loader_says_nothing_of_passes_launched_before_the_capture() -> None:
+    symbols = [*range(60), 60, 60, 60, 60, 61, 62, 63] * 5
+    loader = Family("enumerate(DataLoader)#", "loop", np.array([268]), ends=np.array([268]))
+    fed, size = every(len(symbols), 67), len(symbols)
+    times = {"durations": np.full(size, 10.0), "gaps": np.ones(size), "copies": fed}
+    found = find_loops(symbols, Evidence(families=(loader,), start=205, **times))
+    assert found.loop is not None
+    assert found.loop.period == 67
+
+
+def test_one_loader_range_before_passes_with_an_input_each_says_nothing() -> None:
+    loader = Family("enumerate(DataLoader)#", "loop", np.array([0]), ends=np.array([0]))
+    times = {"durations": np.full(150, 10.0), "gaps": np.ones(150), "copies": every(150, 5)}
+    assert find_loops(BODY * 30, Evidence(families=(loader,), **times)).loop is not None
+    assert find_loops(BODY * 30, Evidence(families=(loader,), **times | {"copies": None})).loop is None
+
+
+def test_inputs_of_layers_launched_before_the_capture_are_not_missed() -> None:
+    fed = every(70 * 24, 280, 560)
+    times = {"durations": np.full(70 * 24, 10.0), "gaps": np.ones(70 * 24), "copies": fed}
+    found = find_loops([*range(70)] * 24, Evidence(start=500, **times))
+    assert found.loop is not None
+    assert found.loop.period == 280
+
+
+def test_a_stall_in_the_middle_leaves_passes_with_an_input_each_a_loop() -> None:
+    symbols, gaps = BODY * 24, np.ones(120)
+    gaps[60] = 5_000.0
+    fed = every(120, 5)
+    assert mine(symbols, gaps=gaps.tolist(), copies=fed).loop is not None
+    gaps[[30, 90]] = 5_000.0
+    assert mine(symbols, gaps=gaps.tolist(), copies=fed).loop is None
+
+
 @pytest.mark.parametrize("name", ["ProfilerStep", "step"])
 def test_passes_within_one_step_are_parts_of_it(name: str) -> None:
     symbols = BODY * 30
@@ -135,7 +248,7 @@ def test_the_size_of_bursts_is_that_which_counting_gives(bursts: list[tuple[int,
     gaps[np.cumsum([0, *(5 * size for size, _ in bursts[:-1])])] = [pause for _, pause in bursts]
     evidence = Evidence(durations=np.full(5 * passes, 1.0), gaps=gaps, length=5 * passes)
     candidate = measure(as_symbols(BODY * passes), Template(as_symbols(BODY), {}))
-    assert burst_size(candidate, evidence) == count_bursts(bursts)
+    assert burst_size(candidate, evidence, 2) == count_bursts(bursts)
 
 
 def count_bursts(bursts: list[tuple[int, float]]) -> int:
