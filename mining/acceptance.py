@@ -179,7 +179,7 @@ def _doubt_by_shape(candidate: Candidate, evidence: Evidence, signs: _IterationS
 def _say_flat(extent: Extent, passes: float) -> str:
     """Return what speaks against a repetition without inner loops."""
     if extent.covered < MIN_COVERED:
-        return f"they take only {100 * extent.covered:.0f} % of the stream's time, and hold no inner loop"
+        return f"these take only {100 * extent.covered:.0f} % of the stream's time, and hold no inner loop"
     if 0 < extent.steady < STEADY:
         return "they take unequal times, and hold no inner loop"
     if extent.sides == 2 and passes < MORE_THAN_LAYERS:

@@ -19,6 +19,7 @@ FEW_FOR_A_MEAN = 5  # iterations below which a mean counts less
 SEEN = {1: 0.5, 2: 0.75}  # certainty of a cost that only so many iterations show; with more: 0.9
 OFTEN = 0.9
 MOST_OF_IT = 0.8
+LEAST_MS = 0.01  # less is written in microseconds
 HIDDEN = 0.5  # of the limit of a warning: a smaller saving is a remark
 MIN_AFFECTED = 2  # iterations that show it: in one it may be chance
 
@@ -157,7 +158,7 @@ def say_saved(claim: CostClaim) -> str:
         return ""
     return (
         f" Without them {claim.loop.unit} would take {format_ms(claim.shorter_ns or 0)} less: the host launches what "
-        "follows just in time, and the device would wait for that."
+        "follows just in time, and the device would wait for it."
     )
 
 
@@ -201,8 +202,10 @@ def format_percent(share: float) -> str:
 
 
 def format_ms(ns: float) -> str:
-    """Return nanoseconds as milliseconds, with as many digits as they need; from ten seconds on as seconds."""
+    """Return nanoseconds as milliseconds, with as many digits as they need; very short and long times as µs and s."""
     ms = ns / 1e6
+    if 0 < ms < LEAST_MS:
+        return f"{ns / 1e3:.1f} µs"
     if ms >= 10_000:
         return f"{ms / 1e3:.1f} s"
     return f"{ms:.1f} ms" if ms >= 1 else f"{ms:.3f} ms"

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from deepprof.diagnosis.finding import Finding
 
-TIME = r"[\d.]+ m?s"
+TIME = r"[\d.]+ [mµ]?s"
 # The more specific before the more general.
 PHRASES: tuple[tuple[str, str], ...] = (
     # host-bound

@@ -34,12 +34,12 @@ def near_limit(memory: DeviceMemory) -> Iterator[Finding]:
     if peak < NEAR * size:
         return
     shares = add_up_by(memory.peak, "category").row(0, named=True)
-    category = f"allocated {shares['category']}" if str(shares["category"]).startswith("before") else shares["category"]
+    earlier = str(shares["category"]).startswith("before")
     texts = FindingTexts(
         title=BEYOND if peak > size else "Nearly all of the device's memory is in use at the peak",
         summary=(
             f"{format_nbytes(peak)} of {format_nbytes(size)} ({format_percent(peak / size)}) are in use at the peak; "
-            f"{format_nbytes(shares['nbytes'])} of that are {category}."
+            f"{format_nbytes(shares['nbytes'])} of that {'were allocated' if earlier else 'are'} {shares['category']}."
         ),
         advice=advise(trace_of(memory), LESS, **LESS_IN),
     )

@@ -92,7 +92,8 @@ def test_headroom_may_be_less_than_the_cost() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ns", "text"), [(0, "0.000 ms"), (999_999, "1.000 ms"), (1e6, "1.0 ms"), (12_340_000, "12.3 ms")]
+    ("ns", "text"),
+    [(0, "0.000 ms"), (1_580, "1.6 µs"), (999_999, "1.000 ms"), (1e6, "1.0 ms"), (12_340_000, "12.3 ms")],
 )
 def test_milliseconds(ns: float, text: str) -> None:
     assert format_ms(ns) == text
