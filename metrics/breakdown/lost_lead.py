@@ -8,6 +8,9 @@ is launched while the host already waits for it begins a little later on an idle
 
 from __future__ import annotations
 
+from collections import deque
+from typing import Literal, NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
@@ -19,32 +22,57 @@ FILLED_NS = 2_000_000  # a queue is filled when what is launched begins so much 
 NEVER = np.int64(1 << 61)
 
 
-def find_due(late: Spans, starts: Int64s, ends: Int64s, busy: Spans, filled: Int64s) -> Int64s:
-    """Return until when late launches are due to each stall [start, end), at least its own end.
+class Due(NamedTuple):
+    """Spans [start, end) in which late launches are due to the stalls of these numbers, in order of time."""
+
+    starts: Int64s
+    ends: Int64s
+    stalls: Int64s
+
+
+def find_due(late: Spans, starts: Int64s, ends: Int64s, busy: Spans, filled: Int64s) -> Due:
+    """Return which late launches are due to which stall [start, end), those within it among them.
 
     Stalls are sorted and disjoint. `late` is when the device waits for launches, `busy` when it works: what of a stall
     lies in it is lead that the host gives up. `filled` is when launches are made that find the queue filled, sorted.
     """
-    if not late.total_ns:
-        return ends
     filled_at = np.append(filled, NEVER)[np.searchsorted(filled, ends)]
     following = np.append(starts[1:], NEVER)
     limit = np.minimum(filled_at, following)
-    lead = _carry(covered(busy, starts, ends), covered(late, ends, limit), filled_at >= following)
-    used = _when_elapsed(late, elapsed(late, ends) + lead)
-    return np.maximum(np.minimum(used, limit), ends)
+    given, wanted = covered(busy, starts, ends), covered(late, ends, limit)
+    after, stalls, begins, lengths = np.array(_spend(given, wanted, filled_at >= following), np.int64).reshape(-1, 4).T
+    since = elapsed(late, ends)[after] + begins
+    numbers = np.arange(len(starts))
+    found = (
+        np.append(starts, _when_elapsed(late, since, "right")),
+        np.append(ends, _when_elapsed(late, since + lengths, "left")),
+        np.append(numbers, stalls),
+    )
+    order = np.argsort(found[0], kind="stable")
+    return Due(*(each[order] for each in found))
 
 
-def _carry(given: Int64s, wanted: Int64s, kept: npt.NDArray[np.bool_]) -> Int64s:
-    """Return the lead that can be used after each stall: what it gave up, and what is left where `kept` from the last.
+def _spend(given: Int64s, wanted: Int64s, kept: npt.NDArray[np.bool_]) -> list[tuple[int, int, int, int]]:
+    """Return what lead is used after each stall: after which, from which stall it is, from when on, and how much.
 
-    Lead that is not used until the next stall is still lost then; once the queue is filled again it no longer is.
+    Times are in late time since the stall. The oldest lead is used first. What is not used until the next stall is
+    still lost then; once the queue is filled again (not `kept`) it no longer is.
     """
-    leads, left = np.zeros(len(given), np.int64), 0
-    for at, (more, use, keeps) in enumerate(zip(given.tolist(), wanted.tolist(), kept.tolist(), strict=True)):
-        leads[at] = left + more
-        left = max(0, left + more - use) if keeps else 0
-    return leads
+    used, leads = list[tuple[int, int, int, int]](), deque[tuple[int, int]]()
+    for at, (more, want, keeps) in enumerate(zip(given.tolist(), wanted.tolist(), kept.tolist(), strict=True)):
+        leads.append((at, more))
+        spent = 0
+        while leads and spent < want:
+            stall, left = leads.popleft()
+            amount = min(left, want - spent)
+            if amount:
+                used.append((at, stall, spent, amount))
+            if amount < left:
+                leads.appendleft((stall, left - amount))
+            spent += amount
+        if not keeps:
+            leads.clear()
+    return used
 
 
 def find_filled(launches: Int64s, starts: Int64s) -> Int64s:
@@ -52,9 +80,11 @@ def find_filled(launches: Int64s, starts: Int64s) -> Int64s:
     return np.sort(launches[starts - launches > FILLED_NS])
 
 
-def _when_elapsed(spans: Spans, amounts: Int64s) -> Int64s:
-    """Return when that much of the spans has passed, `NEVER` where they are shorter."""
+def _when_elapsed(spans: Spans, amounts: Int64s, side: Literal["left", "right"]) -> Int64s:
+    """Return when that much of the spans has passed, of amounts that do pass; at a span's end, or the next one's start.
+
+    `side` is "left" for the end, and "right" for the start.
+    """
     passed = np.append(0, np.cumsum(spans.ends - spans.starts))
-    at = np.searchsorted(passed, amounts, side="left")
-    inside = np.clip(at, 1, len(spans.starts)) - 1
-    return np.where(at >= len(passed), NEVER, spans.starts[inside] + amounts - passed[inside])
+    at = np.clip(np.searchsorted(passed, amounts, side=side) - 1, 0, max(0, len(spans.starts) - 1))
+    return np.asarray(spans.starts[at] + amounts - passed[at]) if len(spans.starts) else amounts

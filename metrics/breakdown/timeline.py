@@ -249,14 +249,14 @@ def _blame_stalls(timeline: Timeline, stalls: Mapping[str, Spans], busy: Spans, 
     if not len(kinds):
         return timeline
     starts, ends = (edges[painted.colours >= 0] for edges in (painted.bounds[:-1], painted.bounds[1:]))
-    until = find_due(late, starts, ends, busy, filled)
-    edges = np.clip(np.concatenate([starts, until]), *timeline.bounds[[0, -1]])
+    found = find_due(late, starts, ends, busy, filled)
+    edges = np.clip(np.concatenate([found.starts, found.ends]), *timeline.bounds[[0, -1]])
     bounds = np.unique(np.concatenate([timeline.bounds, edges]))
     parts = timeline.parts[np.searchsorted(timeline.bounds, bounds[:-1], side="right") - 1]
-    stall = np.searchsorted(starts, bounds[:-1], side="right") - 1
-    due = (parts == PART_NAMES.index("idle_launch_ns")) & (stall >= 0) & (bounds[:-1] < until[stall])
+    last = np.searchsorted(found.starts, bounds[:-1], side="right") - 1
+    due = (parts == PART_NAMES.index("idle_launch_ns")) & (last >= 0) & (bounds[:-1] < found.ends[last])
     names = np.array([PART_NAMES.index(name) for name in stalls], np.int16)
-    return replace(timeline, bounds=bounds, parts=np.where(due, names[kinds[stall]], parts))
+    return replace(timeline, bounds=bounds, parts=np.where(due, names[kinds[found.stalls[last]]], parts))
 
 
 def _submitted_late(gaps: Gaps, waiting: Spans, busy: Spans) -> Spans:

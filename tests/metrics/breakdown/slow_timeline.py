@@ -95,17 +95,15 @@ class Slow:
         launches = [(row, call) for row in self.events if (call := self.launch(row))]
         filled = [call["start_ns"] for row, call in launches if row["start_ns"] - call["start_ns"] > FILLED]
         late = {t for t, name in found.items() if name == "idle_launch_ns"}
-        lead, due, stall = 0, dict[int, str](), ""
+        leads, due = list[str](), dict[int, str]()  # the stalls that gave the lead away, the oldest first
         for t in range(min(self.host.earliest, self.first), self.last):
             now = self.host.stall(t)
-            if now:
-                stall = now
-                lead += found.get(t) in ORDER
-            elif t in filled:
-                lead = 0
-            if t in late and (now or lead):
-                due[t] = stall
-                lead -= not now
+            if now and found.get(t) in ORDER:
+                leads.append(now)
+            elif not now and t in filled:
+                leads.clear()
+            if t in late and (now or leads):
+                due[t] = now or leads.pop(0)
         return found | (due if self.host.known else {})
 
     def explain(self, found: dict[int, str]) -> dict[int, str]:
