@@ -109,7 +109,8 @@ def _bound_step(
     launched = pl.col("start_ns")
     if mark.on_host and sequence.linked:
         work = work.join(host.launches, on="correlation", how="left", maintain_order="left")
-        launched = pl.col("launch_ns").fill_null(pl.col("start_ns"))
+        known = pl.col("launch_ns").forward_fill().over("stream")
+        launched = known.fill_null(mark.start_ns - 1)  # before the recording began
     begins = work.select(launched).to_series()
     earlier = work.filter(begins < mark.start_ns)["end_ns"]
     own = work.filter((begins >= mark.start_ns) & (begins < mark.end_ns))["end_ns"]

@@ -67,6 +67,14 @@ def test_a_marked_step_begins_when_what_was_launched_before_it_is_done() -> None
     assert behind.iterations["start_ns"].item() == 0  # its own kernels run beside what came before
 
 
+def test_what_was_launched_before_the_recording_is_no_part_of_a_marked_step() -> None:
+    earlier = [Work(600 + 100 * i, 690 + 100 * i, None, f"before_{i}_") for i in range(4)]
+    own = [replace(w, start=w.start + 1_000, end=w.end + 1_000, launched=90 * i + 995) for i, w in enumerate(WORK)]
+    loop = measured(Job(6_000, [*earlier, *own], [Did("ProfilerStep#1", 500, 4_600, "range")], iterations=1))
+    assert loop is not None
+    assert (loop.iterations["start_ns"].item(), loop.period) == (990_000, 40)
+
+
 def test_without_launch_records_a_marked_step_is_what_runs_in_it() -> None:
     copies = [Work(-1_100, -100, None, *COPY), Work(3_550, 9_550, None, *COPY)]
     kernels = [replace(each, launched=None) for each in WORK]
