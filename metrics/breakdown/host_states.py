@@ -21,6 +21,8 @@ from deepprof.metrics.spans import Spans, intersect, union
 Int64s = npt.NDArray[np.int64]
 
 PAUSE_NS = 1_000_000  # between two runtime calls: frameworks dispatch an operator in 5 to 200 µs, profiled ones in 500
+FAR_PAUSE = 30  # times the usual pause: in a program that launches every 3 µs half a millisecond is no launching either
+SHORT_PAUSE_NS = 200_000  # an operator's dispatch, however short the others are
 BEFORE_NS = -(1 << 61)  # before any record; its negative is after all records
 MAX_LOADER_KERNELS = (
     8  # kernels launched within a range that only loads data (a batch that is normalised on the device)
@@ -40,7 +42,7 @@ HELD_NS = 100_000  # an asynchronous copy returns after 5 to 20 µs; a longer on
 class HostStates:
     """Spans in which the launching threads do something other than launch, and when their calls begin (sorted).
 
-    `waiting` is inside calls that wait for the device. `other` holds pauses of more than `PAUSE_NS` and the
+    `waiting` is inside calls that wait for the device. `other` holds pauses that are too long for launching and the
     building of code and graphs. `without` is the time before the threads' first call and after the last. `first_use`
     and `blocked` are inside calls that take far longer than others of their name (`long_calls`). `recorder` is the
     profiler's work. `threads` lists the launching threads.
@@ -133,9 +135,10 @@ def joined(*several: Spans) -> tuple[Int64s, Int64s]:
 
 
 def _long_pauses(calls: Spans) -> Spans:
-    """Return the pauses between calls that are too long for launching."""
+    """Return the pauses between calls that are too long for launching: longer than `PAUSE_NS`, or than most by far."""
     starts, ends = calls.ends[:-1], calls.starts[1:]
-    long = ends - starts > PAUSE_NS
+    usual = float(np.median(ends - starts)) if len(starts) else 0.0
+    long = ends - starts > np.clip(FAR_PAUSE * usual, SHORT_PAUSE_NS, PAUSE_NS)
     return Spans(starts[long], ends[long])
 
 

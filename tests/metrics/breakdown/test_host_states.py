@@ -303,3 +303,12 @@ def test_a_long_time_before_the_first_call_or_after_the_last_is_other_work_of_th
     assert pairs(long_without(found, (0, 20 * MS))) == [(0, 10 * MS), (13 * MS, 20 * MS)]
     assert pairs(long_without(found, (9 * MS, 14 * MS + 1))) == [(13 * MS, 14 * MS + 1)]
     assert pairs(long_without(found, (9 * MS, 14 * MS))) == []
+
+
+@pytest.mark.parametrize(
+    ("usual", "pause", "other"), [(5, 194, 0), (5, 196, 1), (10, 291, 1), (10, 289, 0), (50, 949, 0), (50, 951, 1)]
+)
+def test_a_pause_far_longer_than_the_others_is_other_work(usual: int, pause: int, other: int) -> None:
+    begins = [(usual + 3) * i * US + (i >= 20) * pause * US for i in range(40)]
+    calls = [launch(i, begin, begin + 3 * US) for i, begin in enumerate(begins)]
+    assert len(pairs(state(["cudaLaunchKernel"], calls).other)) == other
