@@ -116,6 +116,8 @@ def _find_loss(analysis: Analysis, *, is_loop: bool) -> Finding | None:
     recording without iterations: it is not known whether the job always has them, only that this recording did.
     """
     headline = analysis.headline
+    if headline is not None and headline.headroom_ns_per_iteration == 0:  # all of its time is another one's
+        headline = None
     remarks = [each for each in analysis.findings if each.severity == "info" and _is_loss(each)]
     if is_loop:
         share = 0.0 if headline is None else _find_share(headline, analysis) or 0.0

@@ -134,3 +134,8 @@ def test_several_devices_are_described_by_their_mean() -> None:
     answer = find_answer(replace(analysis_of(), breakdown=breakdown))
     assert answer.whole_ns == 50 * MS
     assert dict(answer.groups) == pytest.approx({"waiting": 0.8, "computing": 0.2})
+
+
+def test_a_finding_without_time_of_its_own_is_no_loss() -> None:
+    small = build_finding(rule="small-kernels", headroom_ns_per_iteration=0, stream=7)
+    assert find_answer(analysis_of(make_loop([10] * 8, idle_unknown_ns=4), findings=(small,))).loss is None
