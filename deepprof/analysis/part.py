@@ -31,6 +31,7 @@ from deepprof.metrics.annotation.anatomy import read_anatomy
 from deepprof.metrics.annotation.trace_annotation import TraceAnnotation, annotate
 from deepprof.metrics.breakdown.costs import mean_parts
 from deepprof.metrics.breakdown.parts_table import with_parts
+from deepprof.metrics.breakdown.start import with_start
 from deepprof.metrics.breakdown.timeline import Timeline, lay_out
 from deepprof.metrics.clocks import on_one_clock
 from deepprof.metrics.closing import close_last
@@ -342,7 +343,7 @@ def _look_at(
         look.reasons.extend([(f", device {device}", _join(reason, shown.reason))] if shown.reason else [])
         look.loops.extend(_with_top(with_parts(loop, trace, timelines[device]), trace, kinds) for loop in loops)
         if not any(loop.is_main for loop in shown.loops):
-            look.singles.extend(_stand_in(shown, trace, timelines[device], kinds, host))
+            _stand_in(shown, trace, look, kinds, host)
     return look
 
 
@@ -360,13 +361,18 @@ def _complete(shown: SearchedStream, trace: Trace, host: HostSide, others: Other
         yield close_last(loop if others is None else keep_disturbed(loop, others), trace, shown.sequence, host)
 
 
-def _stand_in(
-    shown: SearchedStream, trace: Trace, timeline: Timeline, kinds: KernelKinds, host: HostSide
-) -> Iterator[Loop]:
-    """Yield what is measured where a stream has no loop: a marked step, or all that was recorded."""
+def _stand_in(shown: SearchedStream, trace: Trace, look: _TraceAnalysis, kinds: KernelKinds, host: HostSide) -> None:
+    """Measure what is measured where a stream has no loop: a marked step, or all that was recorded."""
+    device = shown.sequence.device
+    timeline = look.timelines[device]
     single = measure_single(trace, shown.sequence, shown.evidence.families, timeline, host)
-    if single is not None and len(shown.sequence.symbols) >= MIN_STREAM_KERNELS:
-        yield _with_top(single, trace, kinds)
+    if single is None or len(shown.sequence.symbols) < MIN_STREAM_KERNELS:
+        return
+    if single.single == "recording" and single.timeline is not None and not shown.loops:
+        whole = with_start(single.timeline, trace)
+        look.timelines[device] = whole.cut(int(timeline.bounds[0]), int(timeline.bounds[-1]))
+        single = with_parts(single, trace, whole)
+    look.singles.append(_with_top(single, trace, kinds))
 
 
 def _with_top(loop: Loop, trace: Trace, kinds: KernelKinds) -> Loop:

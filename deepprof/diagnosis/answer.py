@@ -17,6 +17,7 @@ from deepprof.diagnosis.engine import declared_rules
 from deepprof.diagnosis.finding import Finding
 from deepprof.metrics.breakdown.costs import mean_parts
 from deepprof.metrics.breakdown.parts import IDLE_PARTS, PART_NAMES
+from deepprof.metrics.breakdown.start import is_start
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.spans import intersect, union
 
@@ -28,7 +29,6 @@ Kind = Literal["training loop", "loop", "marked step", "start-up", "benchmark", 
 
 TRAINING = ("backward", "optimizer")  # stages, and the category of kernels, that only training has
 FIRST_USE = "idle_first_use_ns"
-LEAST_STARTING, LEAST_FIRST_USE = 0.3, 0.05  # of a recording
 FEW_KERNELS = 2  # names of kernels that a benchmark runs again and again
 MOST_CALLS = 0.8  # of all kernels are of these
 LEAST_CALLS = 10
@@ -37,7 +37,7 @@ LEAST_OF_START = 0.1  # of the recording: the start of a rank for which the othe
 LEAST_OF_STAGE = 0.001  # of a loop's work on the device
 LEAST_WITHOUT_LOOP = 0.1  # of a recording: a smaller loss is not named as that of a recording without iterations
 OF_RECORDING = "capture-incomplete"  # concerns the recording, not the job
-STALLS = "slow-iterations"
+STALLS, FIRST = "slow-iterations", "first-use"
 ONCE = {STALLS: LEAST_OF_STALL, "late-start": LEAST_OF_START}  # what happens once, and from which share on it may lead
 
 
@@ -113,7 +113,8 @@ def _find_loss(analysis: Analysis, *, is_loop: bool) -> Finding | None:
 
     A single stall, which may be chance, is a remark, as is a rank's late start: they are compared with the headline by
     their shares of the whole time, of which they leave the rest to usual iterations. Remarks are, too, the losses of a
-    recording without iterations: it is not known whether the job always has them, only that this recording did.
+    recording without iterations: it is not known whether the job always has them, only that this recording did. A first
+    use always is one.
     """
     headline = analysis.headline
     if headline is not None and headline.headroom_ns_per_iteration == 0:  # all of its time is another one's
@@ -126,7 +127,9 @@ def _find_loss(analysis: Analysis, *, is_loop: bool) -> Finding | None:
         return headline if largest is None or _share_of(largest) <= share * (1 - _share_of(largest)) else largest
     if analysis.loops:  # which take so little of the time that the answer is not about them
         headline, remarks = None, [each for each in remarks if each.iterations is None]
-    return headline or next((each for each in remarks if _share_of(each) >= LEAST_WITHOUT_LOOP), None)
+    least = LEAST_WITHOUT_LOOP if headline is None else _share_of(headline)
+    larger = (each for each in remarks if _share_of(each) >= least and (headline is None or each.rule == FIRST))
+    return next(larger, headline)
 
 
 def _is_loss(finding: Finding) -> bool:
@@ -221,7 +224,7 @@ def _average(several: Sequence[Mapping[str, float]]) -> dict[str, float]:
 def _is_start(analysis: Analysis, means: Mapping[str, float], devices: int) -> bool:
     """Return whether much of the time is a program's start: a wait before the first work alone is none."""
     whole, starting = sum(means.values()), sum(each.starting_ns for each in analysis.stretches) / devices
-    return starting >= LEAST_STARTING * whole and means[FIRST_USE] >= LEAST_FIRST_USE * whole
+    return is_start(starting, means[FIRST_USE], whole)
 
 
 def _repeats_few(stretch: WorkWithoutLoop) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from deepprof.collectors.names.short import shorten
@@ -42,6 +43,10 @@ KINDS = {
     "start-up": "The start-up of a program, {time} without repeated iterations",
     "benchmark": "A benchmark of {time} that runs the same few kernels repeatedly",
     "recording": "A recording of {time} without repeated iterations",
+}
+FIRST_USES = {
+    "capture": "while a graph is captured",
+    "pause": "most likely for a library that is read for its first use",
 }
 RECORD_MORE = {
     "loop": "record ten iterations or more",
@@ -86,10 +91,16 @@ def _describe_head(answer: RecordingAnswer, analysis: Analysis) -> str:
     words = wording_of(analysis)
     if answer.kind == "no work":
         return f"No work of a device was recorded: {words.speak(analysis.no_loop_reason or '').rstrip('.')}."
-    large = _list_large(answer)
+    large, words = _list_large(answer), replace(words, reasons={**words.reasons, **dict(_find_first_use(analysis))})
     shares = ", and ".join(_write_share(group, answer, words, " of the time" * (group == large[0])) for group in large)
     head = f"{_describe_kind(answer)}: {words.actor} {shares}." if shares else f"{_describe_kind(answer)}."
     return " ".join([head, *_describe_coverage(answer), *_describe_stall(answer)])
+
+
+def _find_first_use(analysis: Analysis) -> Iterator[tuple[str, str]]:
+    """Yield the part of first uses with its reason in words, where that is another than loading code."""
+    found = (FIRST_USES.get(str(finding.evidence.get("first_use"))) for finding in analysis.findings)
+    yield from (("idle_first_use_ns", reason) for reason in found if reason)
 
 
 def _list_large(answer: RecordingAnswer) -> list[Group]:

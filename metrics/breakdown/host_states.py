@@ -15,7 +15,7 @@ import polars as pl
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.breakdown.long_calls import ALLOCATOR, BUILD, find_long_calls
-from deepprof.metrics.names import rows_named
+from deepprof.metrics.names import are_named, rows_named
 from deepprof.metrics.spans import Spans, intersect, union
 
 Int64s = npt.NDArray[np.int64]
@@ -35,6 +35,7 @@ INPUT = (
 DIRECTORY = r"^.*[/\\]([^/\\]+\(\d+\): )"  # of a Python frame's file: it does not show what the frame does
 WAIT = r"Synchronize|^(?:cuda|hip|cu)Mem(?:cpy|set)"
 UNWAITED = "Async"
+BEGIN_CAPTURE, END_CAPTURE = "BeginCapture", "EndCapture"
 HELD_NS = 100_000  # an asynchronous copy returns after 5 to 20 µs; a longer one waits, as from pageable memory
 
 
@@ -44,8 +45,9 @@ class HostStates:
 
     `waiting` is inside calls that wait for the device. `other` holds pauses that are too long for launching and the
     building of code and graphs. `without` is the time before the threads' first call and after the last. `first_use`
-    and `blocked` are inside calls that take far longer than others of their name (`long_calls`). `recorder` is the
-    profiler's work. `threads` lists the launching threads.
+    and `blocked` are inside calls that take far longer than others of their name (`long_calls`). In `captures`, which
+    are in `other`, too, what is launched becomes part of a graph and does not run. `recorder` is the profiler's work.
+    `threads` lists the launching threads.
     """
 
     threads: pl.DataFrame
@@ -56,6 +58,7 @@ class HostStates:
     without: Spans
     first_use: Spans
     blocked: Spans
+    captures: Spans
     recorder: Spans
     launches_ns: Int64s
     waits_ns: Int64s
@@ -78,18 +81,19 @@ def read_states(trace: Trace, launches: pl.DataFrame, operators: Spans | None = 
         rows_named(calls, trace.names, BUILD),
     )
     first_uses, blocked = find_long_calls(trace, calls)
-    waiting, launched = _spans_of(waits), launches.sort("launch_ns")
-    seen = _spans_of(calls) if operators is None else operators
+    waiting, captures, launched = spans_of(waits), _find_captures(trace, calls), launches.sort("launch_ns")
+    seen = spans_of(calls) if operators is None else operators
     return HostStates(
         threads=threads,
         input=_input_spans(trace, threads, launches),
-        allocator=_spans_of(allocations),
+        allocator=spans_of(allocations),
         waiting=waiting,
-        other=union(*joined(_spans_of(builds), _long_pauses(seen))),
+        other=union(*joined(spans_of(builds), captures, find_pauses(seen))),
         without=_time_without(seen),
-        first_use=_spans_of(first_uses),
-        blocked=_spans_of(blocked),
-        recorder=_spans_of(rows.filter(pl.col("category") == "overhead")),
+        first_use=spans_of(first_uses),
+        blocked=spans_of(blocked),
+        captures=captures,
+        recorder=spans_of(rows.filter(pl.col("category") == "overhead")),
         launches_ns=launched["launch_ns"].to_numpy(),
         waits_ns=waits["start_ns"].to_numpy(),
         allocations_ns=allocations["start_ns"].to_numpy(),
@@ -124,9 +128,20 @@ def _find_waits(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
     return rows.filter(~returning | held)
 
 
-def _spans_of(rows: pl.DataFrame) -> Spans:
+def spans_of(rows: pl.DataFrame) -> Spans:
     """Return the union of the rows' times."""
     return union(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
+
+
+def _find_captures(trace: Trace, calls: pl.DataFrame) -> Spans:
+    """Return when a thread captures a graph: from the call that begins it to the one that ends it."""
+    rows = rows_named(calls, trace.names, f"{BEGIN_CAPTURE}|{END_CAPTURE}").sort("start_ns", maintain_order=True)
+    begins = pl.Series(are_named(trace.names, rows["name_id"], BEGIN_CAPTURE), dtype=pl.Boolean)
+    following = [pl.col("end_ns").shift(-1), pl.col("begins").shift(-1)]
+    pairs = rows.with_columns(begins=begins).with_columns(
+        [each.over("process", "thread").name.suffix("_next") for each in following]
+    )
+    return spans_of(pairs.filter("begins", ~pl.col("begins_next")).select("start_ns", end_ns="end_ns_next"))
 
 
 def joined(*several: Spans) -> tuple[Int64s, Int64s]:
@@ -134,7 +149,7 @@ def joined(*several: Spans) -> tuple[Int64s, Int64s]:
     return np.concatenate([s.starts for s in several]), np.concatenate([s.ends for s in several])
 
 
-def _long_pauses(calls: Spans) -> Spans:
+def find_pauses(calls: Spans) -> Spans:
     """Return the pauses between calls that are too long for launching: longer than `PAUSE_NS`, or than most by far."""
     starts, ends = calls.ends[:-1], calls.starts[1:]
     usual = float(np.median(ends - starts)) if len(starts) else 0.0
@@ -174,7 +189,7 @@ def _input_spans(trace: Trace, threads: pl.DataFrame, launched: pl.DataFrame) ->
     columns = ("process", "thread", "start_ns", "end_ns")
     rows = pl.concat([rows.filter(wanted).select(columns) for rows, wanted in kinds])
     loading = on_threads(rows, threads)
-    return _spans_of(loading.filter(launches_within(loading, launched) <= MAX_LOADER_KERNELS))
+    return spans_of(loading.filter(launches_within(loading, launched) <= MAX_LOADER_KERNELS))
 
 
 def launches_within(rows: pl.DataFrame, launched: pl.DataFrame) -> pl.Series:

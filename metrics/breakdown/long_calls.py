@@ -17,7 +17,6 @@ FAR = 20  # times what calls of its name usually take: a launch that is profiled
 LONG_NS = 300_000  # the least time of such a call: a call that only queues work takes 3 to 20 µs, profiled ones more
 FIRST_CALLS = 3  # of a name: they do not tell what the name usually takes
 LIBRARY_NS = 50_000_000  # an allocation or a free that takes longer starts a library: memory alone takes 0.1 to 10 ms
-COLD = 4  # times as long as others are the first launches of kernels whose code is not loaded yet
 ALLOCATOR = (
     r"(?i)^(?:cuda|hip|cu)(?:ext)?(?:malloc|free|mem(?:alloc|free|create|release|map|unmap|setaccess|address)"
     r"|host(?:alloc|malloc|free|register|unregister))"
@@ -38,7 +37,7 @@ def find_long_calls(trace: Trace, calls: pl.DataFrame) -> tuple[pl.DataFrame, pl
     loads, long = rows_named(calls, trace.names, LOAD), _find_long(trace, calls)
     if loads.is_empty() and long.is_empty():
         return loads, loads
-    launches = _find_launches(trace, calls)
+    launches = find_launches(trace, calls)
     first, memory = _are_first(trace, launches, long), _are(long, trace, ALLOCATOR)
     first_uses = pl.concat([long.filter(first).select(calls.columns), _before_new(loads, launches)])
     return first_uses, long.filter(~first & ~memory).select(calls.columns)
@@ -56,7 +55,7 @@ def _find_long(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
     return long.filter(~_are(long, trace, f"{SYNCHRONIZE}|{BUILD}") & ~(takes & (long["usual"] == 0)))
 
 
-def _find_launches(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
+def find_launches(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
     """Return the launches of kernels, and whether each is the `new` one: the recording's first of that kernel."""
     kernels = trace.device_events.filter((pl.col("activity") == "kernel") & pl.col("correlation").is_not_null())
     new = kernels.group_by("name_id").agg(pl.col("correlation").sort_by("start_ns").first())["correlation"]
@@ -72,24 +71,16 @@ def _before_new(loads: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
 
 
 def _are_first(trace: Trace, launches: pl.DataFrame, long: pl.DataFrame) -> pl.Series:
-    """Return which of the long calls use something for the first time."""
+    """Return which of the long calls use something for the first time.
+
+    A long launch of a kernel that was not launched before loads its code, though other kernels' code may be loaded.
+    """
     early, memory = long["number"] < FIRST_CALLS, _are(long, trace, ALLOCATOR)
     starts_library = memory & early & (long["length"] >= LIBRARY_NS)
     others = early & ~_are(long, trace, f"{ALLOCATOR}|{QUEUES}")
     before = ~memory & (long["start_ns"] < _first_work(trace)).fill_null(value=False)
-    return starts_library | others | before | _load_code(launches, long)
-
-
-def _load_code(launches: pl.DataFrame, long: pl.DataFrame) -> pl.Series:
-    """Return which of the long calls launch a kernel for the first time, where its code is loaded at that time.
-
-    In a program that runs for a while first launches of a recording are as short as all others.
-    """
-    length = pl.col("end_ns") - pl.col("start_ns")
-    new, old = launches.select(n=length.filter("new").median(), o=length.filter(~pl.col("new")).median()).row(0)
-    cold = old is None or (new or 0) >= COLD * old
-    first = launches.filter("new")["correlation"].implode()
-    return long.select((pl.col("correlation").is_in(first) & cold).fill_null(value=False)).to_series()
+    loads_code = long["correlation"].is_in(launches.filter("new")["correlation"].implode()).fill_null(value=False)
+    return starts_library | others | before | loads_code
 
 
 def _are(rows: pl.DataFrame, trace: Trace, pattern: str) -> pl.Series:

@@ -37,7 +37,8 @@ class Timeline:
     not record it. `held` is when kernels, and when copies, may have waited for other processes; without `host` that is
     uncertain, and no part of its own. `held_back` is when queued work waits for nothing that the trace shows, in the
     idle time of unknown cause or of other processes. `between_ns` is what the device takes from one kernel to the next
-    where both are queued.
+    where both are queued. `start_pauses` is when the host most likely reads a library for its first use, though nothing
+    was recorded (`start`).
     """
 
     device: int
@@ -47,6 +48,7 @@ class Timeline:
     held: tuple[Spans, Spans] = (NOTHING, NOTHING)
     held_back: Spans = NOTHING
     between_ns: int = BETWEEN_NS
+    start_pauses: Spans = NOTHING
 
     def __repr__(self) -> str:
         segments, span = counted(len(self.parts), "segment"), int(np.diff(self.bounds).sum())
@@ -67,6 +69,21 @@ class Timeline:
         """Return the device's time that belongs to one of the parts `names`."""
         wanted = np.isin(self.parts, [PART_NAMES.index(name) for name in names])
         return union(self.bounds[:-1][wanted], self.bounds[1:][wanted])
+
+    def repaint(self, spans: Spans, names: Sequence[str], part: str) -> Timeline:
+        """Return the timeline in which the time within `spans` that belongs to one of `names` belongs to `part`."""
+        inside = intersect(spans, self.spans(names))
+        if not inside.total_ns:
+            return self
+        bounds = np.unique(np.concatenate([self.bounds, inside.starts, inside.ends]))
+        parts = self.parts[np.searchsorted(self.bounds, bounds[:-1], side="right") - 1]
+        there = covered(inside, bounds[:-1], bounds[1:]) > 0
+        return replace(self, bounds=bounds, parts=np.where(there, np.int16(PART_NAMES.index(part)), parts))
+
+    def cut(self, since_ns: int, until_ns: int) -> Timeline:
+        """Return the timeline from `since_ns` to `until_ns`, both of which are bounds."""
+        begin, end = np.searchsorted(self.bounds, [since_ns, until_ns])
+        return replace(self, bounds=self.bounds[begin : end + 1], parts=self.parts[begin:end])
 
     def find_waits(self) -> tuple[Int64s, Int64s, Int64s]:
         """Return begin, end and part (of `PART_NAMES`) of each maximal stretch of one idle part, in order of time."""

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.breakdown.host_states import HostStates, launches_within, long_without, read_states
-from deepprof.metrics.spans import Spans
+from deepprof.metrics.spans import Spans, covered
 from tests.tables import Row, copy, event, launch, make_trace, span
 
 MS = 1_000_000
@@ -257,13 +257,16 @@ def test_a_launch_far_longer_than_others_is_blocked_unless_its_kernel_is_new() -
         assert (pairs(found.first_use), pairs(found.blocked)) == (([], [(100 * MS, 700 * MS)])[:: -1 if is_new else 1])
 
 
-def test_first_launches_that_are_short_show_that_no_code_is_loaded() -> None:
+@pytest.mark.parametrize("again", [True, False])
+def test_one_long_first_launch_loads_code_though_other_first_launches_are_short(again: bool) -> None:
     device = [event(i, i * MS + 20 * US, i * MS + 30 * US, correlation=i) for i in range(1, 9)]
     host = [launch(i, i * MS, i * MS + 10 * US) for i in range(1, 8)]
-    host += [launch(8, 8 * MS, 500 * MS), launch(9, 600 * MS, 600 * MS + 10 * US)]
-    again = event(1, 601 * MS, 602 * MS, correlation=9)
-    found = read_states(make_trace([*device, again], host, names=["cudaLaunchKernel", *"abcdefgh"]), launches(0))
-    assert (pairs(found.first_use), pairs(found.blocked)) == ([], [(8 * MS, 500 * MS)])
+    host.append(launch(8, 8 * MS, 500 * MS))
+    if again:
+        host.append(launch(9, 600 * MS, 600 * MS + 10 * US))
+        device.append(event(1, 601 * MS, 602 * MS, correlation=9))
+    found = read_states(make_trace(device, host, names=["cudaLaunchKernel", *"abcdefgh"]), launches(0))
+    assert (pairs(found.first_use), pairs(found.blocked)) == ([(8 * MS, 500 * MS)], [])
 
 
 @pytest.mark.parametrize(
@@ -296,6 +299,14 @@ def test_a_module_is_loaded_for_the_first_use_of_the_next_kernel() -> None:
     rows = sorted([*host, *loads], key=lambda row: row["start_ns"])
     found = read_states(make_trace(device, rows, names=["cudaLaunchKernel", "a", "b", "cuModuleLoadData"]), launches(0))
     assert pairs(found.first_use) == [(2 * MS - 500 * US, 2 * MS - 100 * US)]
+
+
+def test_a_capture_lasts_from_the_call_that_begins_it_to_the_one_that_ends_it() -> None:
+    names = ["cudaLaunchKernel", "cudaStreamBeginCapture_v10000", "cudaStreamEndCapture", "cudaStreamGetCaptureInfo"]
+    calls = [(1, MS), (3, 2 * MS), (0, 3 * MS), (2, 9 * MS), (0, 20 * MS), (1, 30 * MS)]  # the last one is never ended
+    found = state(names, [launch(0, begin, begin + 10 * US, name) for name, begin in calls])
+    assert pairs(found.captures) == [(MS, 9 * MS + 10 * US)]
+    assert covered(found.other, found.captures.starts, found.captures.ends).sum() == found.captures.total_ns
 
 
 def test_a_long_time_before_the_first_call_or_after_the_last_is_other_work_of_the_host() -> None:
