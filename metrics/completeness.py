@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import polars as pl
@@ -29,6 +30,8 @@ ENDED = ("truncated", "without-times")  # one is enough: the recorder did not ge
 # Notes in which the recorder itself reports what it lost.
 SAID = r"(?i)not all CUDA events|breaks off|ran out of buffer|are lost\b|without their kernels|(?:was|were) dropped"
 
+MISSING = re.compile(r"([\d,]+) of ([\d,]+) dispatches are not in the file")
+
 
 @dataclass(frozen=True, slots=True)
 class _MissingEvidence:
@@ -49,6 +52,7 @@ def find_lacks(loop: Loop, trace: Trace) -> list[_MissingEvidence]:
     found = [
         *_iterations_lacking(loop),
         *_records_lost(trace),
+        *_records_missing(trace),
         *_kernels_unlinked(loop, trace),
         *_causes_unknown(loop, trace),
     ]
@@ -98,6 +102,25 @@ def _records_lost(trace: Trace) -> Iterator[_MissingEvidence]:
         yield _MissingEvidence(
             "notes", len(said), f"the recording says: {said[0].rstrip('.')}", "certainty that all work was recorded"
         )
+
+
+def _records_missing(trace: Trace) -> Iterator[_MissingEvidence]:
+    """Yield an entry if the file shows by gaps in the numbers of its records how many are not in it."""
+    for missing, whole in find_missing(trace.notes):
+        yield _MissingEvidence(
+            "missing_dispatches",
+            missing,
+            f"{missing:,} of {whole:,} dispatches are not in the file",
+            "telling idle time from work that is missing",
+            decisive=missing >= MUCH_LOST * whole,
+        )
+
+
+def find_missing(notes: Iterable[str]) -> Iterator[tuple[int, int]]:
+    """Yield from the importers' notes how many dispatches are not in a file, and of how many."""
+    for found in filter(None, (MISSING.match(note) for note in notes)):
+        missing, whole = (int(number.replace(",", "")) for number in found.groups())
+        yield missing, whole
 
 
 def _kernels_unlinked(loop: Loop, trace: Trace) -> Iterator[_MissingEvidence]:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from deepprof.collectors.importers.silence import OF_GPU_JOB
 from deepprof.collectors.trace import DEVICE_EVENTS, OPERANDS, Trace
 from deepprof.metrics.selection.selected_trace import SelectedTrace
 from deepprof.metrics.spans import covered, union
@@ -96,6 +97,7 @@ def _used_device(trace: Trace) -> bool:
         or trace.accounting.dropped.get("other-device")
         or (trace.host_events["category"] == "runtime").any()
         or (trace.memory_events["device"] >= 0).any()
+        or trace.names.str.contains(OF_GPU_JOB).any()
     )
 
 

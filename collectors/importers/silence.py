@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 # Calls that put work on a device: known ones of CUDA's runtime and driver and of HIP, and similar ones of others.
 STARTING = r"Launch|Mem(?:ory)?(?:cpy|Copy|set|Fill)|Enqueue"
 KNOWN = r"^(?:cuda|cu|hip)[A-Z]"
+# Operators and ranges that only programs on a GPU have: NCCL's, those for streams, and optimizers written in CUDA.
+OF_GPU_JOB = r"^nccl:|^aten::(?:record_stream$|\w+_cuda$|_?(?:cudnn|miopen)_)|^Optimizer\.step#Fused(?:Adam|LAMB|SGD)\b"
 
 
 def explain_silence(calls: pl.Series, advice: str) -> str:

@@ -50,7 +50,7 @@ from deepprof.metrics.kernels.loop_work import LoopWork, measure_loop_work
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.memory.device_memory import list_memory
 from deepprof.metrics.mined import MIN_STREAM_KERNELS
-from deepprof.metrics.operators import is_stand_in
+from deepprof.metrics.operators import WITHOUT_KERNELS, is_stand_in
 from deepprof.metrics.ranks.facts import RankFacts, gather_facts, longest_loops
 from deepprof.metrics.selection.selected_trace import SelectedTrace, keep_roles
 from deepprof.metrics.sharing.shared_places import SharedWork
@@ -62,6 +62,8 @@ from deepprof.metrics.streams import classify_streams
 from deepprof.metrics.top import top_of_loop, top_of_recording
 
 ONLY_COLLECTIVES = "only collectives ran on the device; no stream computes"
+ABOUT_DEVICES = "(?i)kernel|CUDA (?:events|profiling)|accelerator|device events"  # notes on why there is no kernel
+MOST_NOTES = 2  # the importer's, and what the recorder reports of itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,11 +388,10 @@ def _has_kernels(trace: Trace) -> bool:
 
 
 def _reason_without_kernels(trace: Trace) -> str:
-    """Return why a trace without any kernel has no loop of kernels, with the importer's note on it, if any."""
-    said = next(
-        (note for note in trace.notes if re.search("(?i)kernel|CUDA events|accelerator|device events", note)), ""
-    )
-    return "; ".join(filter(None, ["the trace holds no GPU kernel", said.removeprefix("holds no kernel: ")]))
+    """Return why a trace without any kernel has no loop of kernels, with what importer and recorder note on it."""
+    said = [note for note in trace.notes if re.search(ABOUT_DEVICES, note) and "CPU kernel" not in note]
+    reasons = (note.removeprefix(f"{WITHOUT_KERNELS}: ").rstrip(".") for note in said[:MOST_NOTES])
+    return "; ".join(["the trace holds no GPU kernel", *reasons])
 
 
 def _join(*reasons: str | None) -> str:

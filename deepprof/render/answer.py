@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 from deepprof.collectors.names.short import shorten
 from deepprof.diagnosis.answer import find_group, matches
 from deepprof.diagnosis.engine import rules_on_work
+from deepprof.diagnosis.host_ranges import read_host_ranges
 from deepprof.diagnosis.work_claims import LEADS
+from deepprof.metrics.completeness import MUCH_LOST, find_missing
 from deepprof.metrics.contexts.frames import COUNTED, write_place
 from deepprof.plurals import counted
 from deepprof.render.units import format_confidence, format_duration, format_ratio
@@ -90,11 +92,44 @@ def _describe_head(answer: RecordingAnswer, analysis: Analysis) -> str:
     """Return what was recorded and the largest parts of its time."""
     words = wording_of(analysis)
     if answer.kind == "no work":
-        return f"No work of a device was recorded: {words.speak(analysis.no_loop_reason or '').rstrip('.')}."
+        device = "device" + " that DeepProf reads" * _has_foreign_events(analysis)
+        reason = words.speak(analysis.no_loop_reason or "").rstrip(".")
+        return " ".join([f"No work of a {device} was recorded: {reason}.", *_describe_ranges(analysis)])
+    if missing := _sum_missing(analysis):
+        words = replace(words, groups={**words.groups, "waiting": "shows no work"}, reasons={})
     large, words = _list_large(answer), replace(words, reasons={**words.reasons, **dict(_find_first_use(analysis))})
     shares = ", and ".join(_write_share(group, answer, words, " of the time" * (group == large[0])) for group in large)
     head = f"{_describe_kind(answer)}: {words.actor} {shares}." if shares else f"{_describe_kind(answer)}."
-    return " ".join([head, *_describe_coverage(answer), *_describe_stall(answer)])
+    missed = ["No work of a device is in the file."] if words.on_cpu else []
+    return " ".join([head, *missed, *_describe_missing(missing), *_describe_coverage(answer), *_describe_stall(answer)])
+
+
+def _has_foreign_events(analysis: Analysis) -> bool:
+    """Return whether there are events of devices that are not read."""
+    return any(each.accounting.dropped.get("other-device") for each in analysis.recordings)
+
+
+def _describe_ranges(analysis: Analysis) -> Iterator[str]:
+    """Yield a sentence on the ranges of the host, where there are any."""
+    ranges = read_host_ranges(analysis.traces)
+    if ranges is not None:
+        calls = f"{counted(ranges.calls, 'time')}, {format_duration(ranges.longest_ns)} in all"
+        count = counted(ranges.count, "range")
+        yield f"The host recorded {count} in {format_duration(ranges.span_ns)}, most in {ranges.longest} ({calls})."
+
+
+def _sum_missing(analysis: Analysis) -> tuple[int, int] | None:
+    """Return how many dispatches are not in the files, and of how many; None where hardly any is missing."""
+    found = [pair for each in analysis.recordings for pair in find_missing(each.notes)]
+    missing, whole = (sum(numbers) for numbers in zip(*found, strict=True)) if found else (0, 0)
+    return (missing, whole) if missing >= MUCH_LOST * whole > 0 else None
+
+
+def _describe_missing(missing: tuple[int, int] | None) -> Iterator[str]:
+    """Yield a sentence on dispatches that are not in the file."""
+    if missing is not None:
+        share = format_ratio(missing[0] / missing[1])
+        yield f"But {missing[0]:,} of {missing[1]:,} dispatches ({share}) are not in the file and may run meanwhile."
 
 
 def _find_first_use(analysis: Analysis) -> Iterator[tuple[str, str]]:
@@ -249,6 +284,8 @@ def _describe_masked(analysis: Analysis) -> str:
 
 def _describe_none(answer: RecordingAnswer, analysis: Analysis) -> str:
     """Return the line where no loss is named: the cause is not known, or all losses are small."""
+    if _sum_missing(analysis):
+        return "No loss can be judged: idle time may be work that is not in the file. What to do: record all of it."
     if analysis.unnamed:
         words, part = wording_of(analysis), analysis.unnamed[0]
         what = [words.groups[find_group(part.part)], format_ratio(part.share), words.reasons.get(part.part, "")]

@@ -19,7 +19,7 @@ from deepprof.metrics.breakdown.parts import BUSY_PARTS, COPY_PARTS, PART_NAMES
 from deepprof.metrics.names import with_names
 from deepprof.metrics.operators import is_stand_in
 from deepprof.metrics.sharing.work import WORK, OtherWork
-from deepprof.metrics.spans import NOTHING, Painted, Spans, intersect, paint, union
+from deepprof.metrics.spans import NOTHING, Painted, Spans, covered, intersect, paint, union
 from deepprof.metrics.streams import is_collective, is_mostly_copies
 from deepprof.plurals import counted
 

@@ -130,8 +130,14 @@ def test_notes_say_what_is_missing(read):
         (note,) = read([event("xpu_runtime", name, 1, 1)]).notes
         assert note.startswith(f"holds no kernel: {said}")
     other = read([event("mtia_ccp_events", "x", 1, 1)], deviceProperties=[{"id": 17, "name": "ARTEMIS"}])
-    expected = "holds no kernel: the events are of another accelerator (ARTEMIS: 1 mtia_ccp_events)"
-    assert other.notes == (expected,)
+    expected = "holds no kernel: the events are of another accelerator (ARTEMIS: 1 mtia_ccp_events), which"
+    assert other.notes[0].startswith(expected)
+    for name in ("nccl:all_to_all", "aten::record_stream", "Optimizer.step#FusedAdam.step"):
+        (job,) = read([event("cpu_op", "aten::mm", 1, 1), event("user_annotation", name, 3, 1)]).notes
+        assert job.startswith(f"holds no kernel: the operators are of a GPU job ({name})")
+        assert job.endswith("record with ProfilerActivity.CUDA")
+    (listed,) = read([event("cpu_op", "x", 1, 1)], deviceProperties=[{"id": 0, "name": "A100"}]).notes
+    assert listed.startswith("holds no kernel: a GPU is listed (A100), but the work of the device was not recorded")
     assert read([kernel()], schemaVersion=2).notes == ("has schemaVersion 2, known is 1",)
     impossible = read([kernel(dur=-1), kernel(ts=None), event("cpu_op", "x", 1, 1)])
     assert impossible.notes == ("holds no kernel: all 2 device events have impossible times or places",)

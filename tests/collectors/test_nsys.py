@@ -6,6 +6,7 @@ import sqlite3
 
 import pytest
 
+from deepprof.collectors.importers.nsys.notes import NO_EVENTS
 from tests.collectors.nsys_database import (
     CALL,
     COPY,
@@ -250,7 +251,7 @@ def test_diagnostics_are_quoted_once_without_those_of_helpers(tmp_path):
     quiet = read(build(tmp_path / "a.sqlite", DIAGNOSTIC_EVENT=table, CUPTI_ACTIVITY_KIND_KERNEL=rows(KERNEL, {})))
     assert quiet.notes == ("nsys error: broken. Please look at lib.So", "nsys warning: lost 5 events")
     empty = read(build(tmp_path / "b.sqlite", DIAGNOSTIC_EVENT=table))
-    assert "the capture has no CUDA events" in empty.notes
+    assert NO_EVENTS in empty.notes
     assert "nsys warning: No CUDA events collected. Does the process use CUDA?" in empty.notes
 
 
@@ -280,4 +281,4 @@ def test_a_start_of_session_that_cannot_be_is_none(tmp_path, stored, epoch):
 def test_an_empty_capture_is_a_trace(tmp_path):
     trace = read(build(tmp_path / "a.sqlite", CUPTI_ACTIVITY_KIND_KERNEL=[]))
     assert trace.accounting.read == 0
-    assert trace.notes == ("the capture has no CUDA events",)
+    assert trace.notes == (NO_EVENTS,)

@@ -19,6 +19,7 @@ from deepprof.collectors.importers import find_traces
 from deepprof.collectors.importers.files import read_head
 from deepprof.collectors.importers.nsys import Nsys
 from deepprof.collectors.importers.nsys.directory import NsysDirectory
+from deepprof.collectors.importers.nsys.notes import NO_EVENTS
 from deepprof.collectors.trace import TABLES, Trace
 from tests.collectors.damage import checked, damaged, read_or_refuse
 from tests.collectors.nsys_database import CALL, COPY, KERNEL, RANGE, build, rows
@@ -143,7 +144,7 @@ def test_one_event_and_none(tmp_path):
     pl.DataFrame(schema={"start": pl.Int64}).write_parquet(tmp_path / "NVTX_EVENTS.parquet")
     trace = read(tmp_path)
     assert trace.accounting.read == 0
-    assert "the capture has no CUDA events" in trace.notes
+    assert NO_EVENTS in trace.notes
 
 
 def test_one_table_asks_for_its_directory(tmp_path):

@@ -187,6 +187,14 @@ def test_every_versions_columns_are_understood(tmp_path, version):
     assert (row["device"], trace.accounting.read) == (0, 1)
 
 
+@pytest.mark.parametrize(("last", "said"), [(40, "36 of 40 dispatches are not in the file"), (4, "")])
+def test_numbers_of_dispatches_show_how_many_are_missing(tmp_path, last, said):
+    header = '"Kind","Agent_Id","Queue_Id","Dispatch_Id","Kernel_Name","Start_Timestamp","End_Timestamp"\n'
+    rows = "".join(f'"KERNEL_DISPATCH","Agent 4",1,{at},"k",{at * 10},{at * 10 + 5}\n' for at in (1, 2, 3, last))
+    notes = Rocprof().read(write(tmp_path / "a_kernel_trace.csv", header + rows)).notes
+    assert [note.partition(":")[0] for note in notes if "dispatches" in note] == ([said] if said else [])
+
+
 def test_counter_files_give_each_dispatch_once(tmp_path):
     header = '"Dispatch_Id","Agent_Id","Queue_Id","Kernel_Name","Counter_Name","Start_Timestamp","End_Timestamp"\n'
     rows = "".join(f'{at},"Agent 4",1,"k","{counter}",{at * 10},{at * 10 + 5}\n' for at in (1, 2) for counter in "ABC")

@@ -123,7 +123,7 @@ def test_what_the_writer_left_out_is_said(tmp_path, monkeypatch):
 def test_without_devices(tmp_path):
     for events in ((), (event("f", 1, 2, HOST, 2**31),)):
         analysis = deepprof.analyze(read(tmp_path, *events))
-        assert analysis.no_loop_reason == "the trace holds no GPU kernel; holds no kernel: recorded on the CPU only"
+        assert analysis.no_loop_reason == "the trace holds no GPU kernel; recorded on the CPU only"
     assert read(tmp_path, meta=[]).accounting.dropped == {"metadata": 1}
 
 

@@ -134,7 +134,7 @@ def test_a_run_in_two_formats_gives_the_same_tables(recorded):
 def test_a_run_on_the_cpu_has_no_kernel_and_says_so(recorded):
     for trace in map(importers.read, recorded.glob("plugins/profile/*/*")):
         reason = deepprof.analyze(trace).no_loop_reason
-        assert reason == "the trace holds no GPU kernel; holds no kernel: recorded on the CPU only"
+        assert reason == "the trace holds no GPU kernel; recorded on the CPU only"
 
 
 def named(trace, table):

@@ -53,6 +53,13 @@ def kernels(trace: Trace) -> list[tuple[int, int, int]]:
     return [(int(name), int(start), int(end)) for name, start, end in rows]
 
 
+@pytest.mark.parametrize("name", ["nccl:all_to_all", "aten::record_stream", "Optimizer.step#FusedAdam.step"])
+def test_operators_of_a_gpu_job_are_no_kernels(name: str) -> None:
+    assert stand_in(cpu_trace(many())) is not None
+    trace = replace(make_trace(host=many(), names=[*NAMES, name]), notes=("holds no kernel: x",))
+    assert stand_in(trace) is None
+
+
 def test_the_outermost_operators_become_kernels_of_the_threads_stream() -> None:
     trace = cpu_trace([op(BACKWARD, 0, 100), op(NODE, 10, 90), op(ADD, 20, 80), op(ADD, 100, 120), *many()])
     made = stand_in(trace)

@@ -12,8 +12,9 @@ from deepprof.collectors.importers.amd.rocprof_trace import ALLOCATION, DEVICE, 
 from deepprof.collectors.importers.launch_shapes import blocks_of, product_of, shape_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
+MISSING = 0.01  # of the dispatches: single numbers may belong to dispatches of the driver
 # The names of each column, by version: rocprofv3, rocprof 2, rocprof 1.
 ALIASES = {
     "start": ("start_timestamp", "beginns"),
@@ -148,6 +149,18 @@ def _add_kernels(rows: pl.DataFrame, keys: dict[str, str], loose: Loose) -> None
         "name": words.kernel_label(pl.col("kernel")),
     }
     loose.device.append(loose.kernels(columns, _shape_of_dispatches(), rows))
+    loose.notes.extend(_note_missing(rows))
+
+
+def _note_missing(rows: pl.DataFrame) -> Iterator[str]:
+    """Yield a note where numbers of dispatches, which rocprof counts one by one, are missing."""
+    numbers = rows.select(number("dispatch")).to_series().drop_nulls().unique()
+    if numbers.is_empty():
+        return
+    whole = int(numbers.max()) - int(numbers.min()) + 1  # type: ignore[arg-type]
+    missing = whole - len(numbers)
+    if missing >= MISSING * whole:
+        yield f"{missing:,} of {whole:,} dispatches are not in the file: their numbers are missing"
 
 
 def _shape_of_dispatches() -> dict[str, pl.Expr]:

@@ -28,12 +28,13 @@ from deepprof.collectors.importers.kineto.kineto_tables import (
 )
 from deepprof.collectors.importers.kineto.rows import EventColumns
 from deepprof.collectors.importers.kineto.stream import read_events
-from deepprof.collectors.importers.silence import explain_silence
+from deepprof.collectors.importers.silence import OF_GPU_JOB, explain_silence
 from deepprof.collectors.trace import DEVICE_EVENTS, LAYERS, Trace, empty_table
 
 __all__ = ["Kineto"]
 
 VERSIONS = (None, 1)
+REMEDY = "record with ProfilerActivity.CUDA"
 TOP_LEVEL = re.compile(rb'^(?:\xef\xbb\xbf)?\s*(?:\{\s*"|\[\s*\{)')
 EVENTS = re.compile(rb'"traceEvents"|"ph"')
 HEADER = re.compile(rb'"(?:deviceProperties|distributedInfo|baseTimeNanoseconds)"')
@@ -79,7 +80,7 @@ def _make_trace(path: Path, document: KinetoDocument, columns: EventColumns) -> 
     host = host_tables(source)
     calls = host.events.select("category", "name_id", "correlation").filter(pl.col("category") == "runtime")
     calls = calls.select("correlation", name=names.gather(calls["name_id"]))
-    absence = _explain_absence(device_events, columns.foreign, header, calls["name"])
+    absence = _explain_absence(device_events, columns.foreign, header, (calls["name"], names))
     tables = {"host_events": host.events, "annotations": annotations, "memory_events": memory}
     return finish(
         path,
@@ -122,12 +123,27 @@ def _note_left_out(texts: int) -> Iterator[str]:
         yield f"has more distinct operands than are kept: {texts} shapes, types or values of operators were left out"
 
 
-def _explain_absence(device_events: int, foreign: Counter[str], header: KinetoHeader, calls: pl.Series) -> str:
-    """Return why no device event was kept; `calls` are the names of the runtime calls that were kept."""
+def _explain_absence(
+    device_events: int, foreign: Counter[str], header: KinetoHeader, named: tuple[pl.Series, pl.Series]
+) -> str:
+    """Return why no device event was kept; `named` are the names of the runtime calls that were kept, and all names."""
     if device_events:
         return f"all {device_events} device events have impossible times or places"
     if not foreign:
-        return explain_silence(calls, "record with ProfilerActivity.CUDA")
+        return _explain_silence(header, *named)
     counts = ", ".join(f"{count} {category}" for category, count in foreign.most_common())
     devices = ", ".join(header.devices["name"].unique(maintain_order=True))
-    return f"the events are of another accelerator ({devices or 'unnamed'}: {counts})"
+    return (
+        f"the events are of another accelerator ({devices or 'unnamed'}: {counts}), which DeepProf does not read; "
+        "use the tools of its vendor for them, or record the same program on a GPU"
+    )
+
+
+def _explain_silence(header: KinetoHeader, calls: pl.Series, names: pl.Series) -> str:
+    """Return why there is no device event of any kind."""
+    shown = names.filter(names.str.contains(OF_GPU_JOB).fill_null(value=False))
+    listed = ", ".join(header.devices["name"].drop_nulls().unique(maintain_order=True))
+    if len(calls) or not (len(shown) or listed):
+        return explain_silence(calls, REMEDY)
+    job = f"the operators are of a GPU job ({shown[0]})" if len(shown) else f"a GPU is listed ({listed})"
+    return f"{job}, but the work of the device was not recorded; {REMEDY}"

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 SEVERITIES = {3: "error", 2: "warning"}  # 1: information, 4: verbose
 EPOCH_LIMIT_NS = 2**62  # the year 2116; with the limit of times every sum stays inside int64
+NO_EVENTS = (
+    "the capture has no CUDA events: check that the program gets to its work on the GPU while nsys records, and "
+    "capture with `nsys profile --trace=cuda,nvtx,osrt`"
+)
 QUOTES = 12
 QUOTE_LENGTH = 300
 JOINED = re.compile(r"(?<=[a-z])\.(?=[A-Z][a-z]+ )")
@@ -72,7 +76,7 @@ def _describe_capture(device: pl.DataFrame, processes: list[int], found: int) ->
     """Yield notes on what was captured and how; `found` counts the device rows read."""
     if device.is_empty():
         impossible = f"all {found} device events have impossible times or places"
-        yield impossible if found else "the capture has no CUDA events"
+        yield impossible if found else NO_EVENTS
     graphs = device.filter(pl.col("activity") == "graph").height
     if graphs:
         yield (

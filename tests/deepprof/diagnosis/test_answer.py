@@ -11,6 +11,7 @@ import pytest
 import deepprof
 from deepprof.analysis import Analysis
 from deepprof.analysis.tables import BREAKDOWN
+from deepprof.collectors.trace import Accounting
 from deepprof.diagnosis.answer import find_answer, find_group
 from deepprof.diagnosis.finding import Finding
 from deepprof.metrics.breakdown.parts import PART_NAMES
@@ -19,8 +20,9 @@ from deepprof.metrics.loop import Loop
 from deepprof.render.answer import describe_answer
 from deepprof.render.wording import CPU, GPU
 from tests.deepprof.builders import build_analysis, build_finding
+from tests.deepprof.diagnosis.loops import Job, Work
 from tests.loops import MS, make_loop
-from tests.tables import make_trace
+from tests.tables import make_trace, span
 
 
 def analysis_of(*loops: Loop, findings: tuple[Finding, ...] = ()) -> Analysis:
@@ -94,6 +96,32 @@ def test_a_recording_without_work_is_one_line() -> None:
     analysis = deepprof.analyze(make_trace())
     assert analysis.answer.kind == "no work"
     assert [line.partition(":")[0] for line in describe_answer(analysis)] == ["No work of a device was recorded"]
+
+
+def test_what_the_host_did_in_a_recording_without_work_is_described() -> None:
+    ranges = [span(0, 1_000_000 * at, 1_000_000 * at + 800_000) for at in range(3)]
+    (line,) = describe_answer(deepprof.analyze(make_trace(annotations=ranges, names=["frame"])))
+    assert line.endswith("The host recorded 3 ranges in 2.80 ms, most in frame (3 times, 2.40 ms in all).")
+
+
+def test_events_of_another_accelerator_are_not_denied() -> None:
+    note = "holds no kernel: the events are of another accelerator (ARTEMIS: 1 x), which DeepProf does not read"
+    trace = replace(make_trace(), notes=(note,), accounting=Accounting(1, 0, {"other-device": 1}))
+    (line,) = describe_answer(deepprof.analyze(trace))
+    assert line.startswith(
+        "No work of a device that DeepProf reads was recorded: the trace holds no GPU kernel; the ev"
+    )
+    assert "holds no kernel" not in line
+
+
+def test_of_missing_dispatches_no_idle_time_is_claimed() -> None:
+    trace = Job(1_000, [Work(0, 100)], iterations=8).trace()
+    noted = replace(trace, notes=("900 of 1,000 dispatches are not in the file: their numbers are missing",))
+    lines = list(describe_answer(deepprof.analyze(noted)))
+    assert "the device shows no work 88.7 % of it" in lines[0]
+    assert lines[0].endswith("But 900 of 1,000 dispatches (90.0 %) are not in the file and may run meanwhile.")
+    assert "waits" not in lines[0]
+    assert lines[1].startswith("No loss can be judged")
 
 
 def test_a_loop_without_a_whole_iteration_has_an_answer() -> None:

@@ -27,6 +27,12 @@ def test_all_that_is_missing_is_one_finding_the_decisive_first() -> None:
     assert found.headroom_ns_per_iteration is None
 
 
+def test_dispatches_that_are_not_in_the_file_are_a_warning_with_their_number() -> None:
+    note = "4,590 of 4,734 dispatches are not in the file: their numbers are missing"
+    (found,) = capture_incomplete(make_loop([10.0] * 20), replace(make_trace(), notes=(note,)))
+    assert (found.severity, found.evidence["missing_dispatches"]) == ("warning", 4_590)
+
+
 def test_few_iterations_alone_are_a_remark() -> None:
     (found,) = capture_incomplete(make_loop([10.0] * 2), make_trace())
     assert (found.severity, found.confidence) == ("info", 0.5)
