@@ -118,7 +118,7 @@ def test_of_missing_dispatches_no_idle_time_is_claimed() -> None:
     trace = Job(1_000, [Work(0, 100)], iterations=8).trace()
     noted = replace(trace, notes=("900 of 1,000 dispatches are not in the file: their numbers are missing",))
     lines = list(describe_answer(deepprof.analyze(noted)))
-    assert "the device shows no work 88.7 % of it" in lines[0]
+    assert "the device shows no work 88.7 % of the time" in lines[0]
     assert lines[0].endswith("But 900 of 1,000 dispatches (90.0 %) are not in the file and may run meanwhile.")
     assert "waits" not in lines[0]
     assert lines[1].startswith("No loss can be judged")
