@@ -56,10 +56,11 @@ def _find_long(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def find_launches(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
-    """Return the launches of kernels, and whether each is the `new` one: the recording's first of that kernel."""
+    """Return the launches with their `kernel`, and whether each is the `new` one: the recording's first of it."""
     kernels = trace.device_events.filter((pl.col("activity") == "kernel") & pl.col("correlation").is_not_null())
     new = kernels.group_by("name_id").agg(pl.col("correlation").sort_by("start_ns").first())["correlation"]
-    launches = calls.filter(pl.col("correlation").is_in(kernels["correlation"].implode()))
+    named = kernels.group_by("correlation").agg(kernel=pl.col("name_id").sort_by("start_ns").first())
+    launches = calls.join(named, on="correlation", how="inner", maintain_order="left")
     return launches.with_columns(new=pl.col("correlation").is_in(new.implode()))
 
 
@@ -79,8 +80,15 @@ def _are_first(trace: Trace, launches: pl.DataFrame, long: pl.DataFrame) -> pl.S
     starts_library = memory & early & (long["length"] >= LIBRARY_NS)
     others = early & ~_are(long, trace, f"{ALLOCATOR}|{QUEUES}")
     before = ~memory & (long["start_ns"] < _first_work(trace)).fill_null(value=False)
-    loads_code = long["correlation"].is_in(launches.filter("new")["correlation"].implode()).fill_null(value=False)
-    return starts_library | others | before | loads_code
+    return starts_library | others | before | _load_code(launches, long)
+
+
+def _load_code(launches: pl.DataFrame, long: pl.DataFrame) -> pl.Series:
+    """Return which of the long calls launch a kernel for the first time, and take long only then."""
+    there = launches.filter(pl.col("correlation").is_in(long["correlation"].drop_nulls().implode()))
+    again = there.filter(~pl.col("new"))["kernel"].unique()
+    once = there.filter("new", ~pl.col("kernel").is_in(again.implode()))["correlation"]
+    return long["correlation"].is_in(once.implode()).fill_null(value=False)
 
 
 def _are(rows: pl.DataFrame, trace: Trace, pattern: str) -> pl.Series:

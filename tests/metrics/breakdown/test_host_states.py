@@ -257,6 +257,16 @@ def test_a_launch_far_longer_than_others_is_blocked_unless_its_kernel_is_new() -
         assert (pairs(found.first_use), pairs(found.blocked)) == (([], [(100 * MS, 700 * MS)])[:: -1 if is_new else 1])
 
 
+def test_a_kernel_whose_every_launch_is_long_is_blocked_at_its_first_one_too() -> None:
+    rows = [(i, 10 * i * MS, 2 if i % 5 == 4 else 1, 4 * MS if i % 5 == 4 else 10 * US) for i in range(20)]
+    device = [
+        event(name, begin + length + US, begin + length + 2 * US, correlation=i) for i, begin, name, length in rows
+    ]
+    host = [launch(i, begin, begin + length) for i, begin, _, length in rows]
+    found = read_states(make_trace(device, host, names=["cudaLaunchKernel", "short", "long"]), launches(0))
+    assert (pairs(found.first_use), len(pairs(found.blocked))) == ([], 4)
+
+
 @pytest.mark.parametrize("again", [True, False])
 def test_one_long_first_launch_loads_code_though_other_first_launches_are_short(again: bool) -> None:
     device = [event(i, i * MS + 20 * US, i * MS + 30 * US, correlation=i) for i in range(1, 9)]
