@@ -73,14 +73,13 @@ class Loop:
     kernels included; `boundary_confidence` is the part of it that concerns where in the period they begin. `prologue`
     is what ran before the first iteration, `epilogue` what ran after the last. `coverage_ratio` is the share of the
     time for which the device works in the recording that lies in the iterations; of a part of a trace, in the whole.
-    `cycles` and `nested` have the keys of
-    the report; `blocks` are all the large blocks of the template, each with its place in it. `single` is set if this is
-    no loop but one stretch that is measured as an iteration (`metrics.single`). `top` has the kernels and copies that
-    take the time of the usual iterations, None where there are none. `anatomy` has the stages and layers of iterations,
-    None where they were not looked for. `roofline` has the work of the usual iterations beside the device's peaks, None
-    where the shapes of operands were not recorded, or not read. `work` is what the device computes in them, None where
-    there are none. Of a part of a trace `whole_iterations` is how many
-    iterations the whole has; None: this is no part.
+    `cycles` and `nested` have the keys of the report; `blocks` are all the large blocks of the template, each with its
+    place in it. `single` is set if this is no loop but one stretch that is measured as an iteration
+    (`metrics.single`), one of `marks` marked steps. `top` has the kernels and copies that take the time of the usual
+    iterations, None where there are none. `anatomy` has the stages and layers of iterations, None where they were not
+    looked for. `roofline` has the work of the usual iterations beside the device's peaks, None where the shapes of
+    operands were not recorded, or not read. `work` is what the device computes in them, None where there are none. Of
+    a part of a trace `whole_iterations` is how many iterations the whole has; None: this is no part.
     """
 
     rank: int
@@ -103,6 +102,7 @@ class Loop:
     timeline: Timeline | None = None
     blocks: tuple[NestedBlock, ...] = ()
     single: Single | None = None
+    marks: int = 1
     top: TopWork | None = None
     anatomy: Anatomy | None = None
     roofline: LoopRoofline | None = None

@@ -40,12 +40,13 @@ MIN_SINGLE_KERNELS = 2  # kernels
 
 @dataclass(frozen=True, slots=True)
 class _Stretch:
-    """The kernels [first, end) of a stretch, and from when to when it lasts."""
+    """The kernels [first, end) of a stretch, from when to when it lasts, and of how many marked steps it is one."""
 
     what: Single
     first: int
     end: int
     bounds: tuple[int, int]
+    marks: int = 1
 
 
 def measure_single(
@@ -72,6 +73,7 @@ def measure_single(
         metrics=summarize(table),
         coverage_ratio=round(measure_coverage(trace, sequence.device, table), 4),
         single=what,
+        marks=found.marks,
     )
     return with_parts(loop, trace, timeline)
 
@@ -86,14 +88,14 @@ def _find_step(trace: Trace, sequence: Sequence, families: List[Family], host: H
         place = int(np.argmax(lengths)) if len(lengths) else 0
         length = int(lengths[place]) if len(lengths) else 0
         if length >= MIN_SINGLE_KERNELS and (best is None or length > best[0]):
-            best = length, int(family.positions[place]), family.name
+            best = length, int(family.positions[place]), family.name, len(lengths)
     if best is None:
         return None
-    length, first, name = best
+    length, first, name, marks = best
     kernels = slice(first, first + length)
     worked = int(sequence.start_ns[first]), int(sequence.end_ns[kernels].max())
     mark = find_range(host, sequence, name, first)
-    return _Stretch("marked step", first, first + length, _bound_step(trace, sequence, host, mark, worked))
+    return _Stretch("marked step", first, first + length, _bound_step(trace, sequence, host, mark, worked), marks)
 
 
 def _bound_step(
@@ -102,8 +104,8 @@ def _bound_step(
     """Return from when to when a marked step lasts: from its mark until that ends and what it launched is done.
 
     While the device still works for what was launched before the mark, the step has not begun; it has once its own
-    kernels run, which they do from `worked[0]` to `worked[1]`. Without launch records what begins in the mark is its
-    work.
+    kernels run, which they do from `worked[0]` to `worked[1]`, or with its first work where the mark ended before: what
+    holds that back is not the step. Without launch records what begins in the mark is its work.
     """
     work = trace.device_events.filter(pl.col("device") == sequence.device, pl.col("activity").is_in(BUSY))
     launched = pl.col("start_ns")
@@ -113,8 +115,10 @@ def _bound_step(
         launched = known.fill_null(mark.start_ns - 1)  # before the recording began
     begins = work.select(launched).to_series()
     earlier = work.filter(begins < mark.start_ns)["end_ns"]
-    own = work.filter((begins >= mark.start_ns) & (begins < mark.end_ns))["end_ns"]
-    return min(_latest(mark.start_ns, earlier), worked[0]), max(mark.end_ns, _latest(worked[1], own))
+    own = work.filter((begins >= mark.start_ns) & (begins < mark.end_ns))
+    first = min([worked[0], *own["start_ns"].sort().head(1)])
+    begun = first if mark.end_ns < first else min(_latest(mark.start_ns, earlier), worked[0])
+    return begun, max(mark.end_ns, _latest(worked[1], own["end_ns"]))
 
 
 def _latest(time_ns: int, times: pl.Series) -> int:

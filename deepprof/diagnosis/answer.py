@@ -45,11 +45,11 @@ ONCE = {STALLS: LEAST_OF_STALL, "late-start": LEAST_OF_START}  # what happens on
 class RecordingAnswer:
     """The answer to what was recorded and what to do.
 
-    `whole_ns` is the mean usual iteration, the marked step or the recorded time, of several devices their mean; `parts`
-    are the shares of it, by part of the time, and `groups` by what the device does, the largest first. `loss` is the
-    finding on the largest avoidable loss, and `loss_ratio` its share; None where there is none. `loop` is the loop that
-    this is about, `step` the marked step; None without one. `recorded_ns` is from the first to the last work of the
-    loop's device, and `longest_wait_ns` the longest wait in that outside the iterations; 0 where they are not known.
+    `whole_ns` is the mean usual iteration, the marked step or the recorded time, of several `devices` their mean;
+    `parts` are the shares of it, by part of the time, and `groups` by what the device does, the largest first. `loss`
+    is the finding on the largest avoidable loss, and `loss_ratio` its share; None where there is none. `loop` is the
+    loop that this is about, `step` the marked step; None without one. `recorded_ns` is from the first to the last work
+    of the loop's device, and `longest_wait_ns` the longest wait in that outside the iterations; 0 where not known.
     """
 
     kind: Kind
@@ -60,6 +60,7 @@ class RecordingAnswer:
     loss_ratio: float | None
     loop: Loop | None
     step: Loop | None = None
+    devices: int = 1
     recorded_ns: int = 0
     longest_wait_ns: int = 0
 
@@ -75,7 +76,7 @@ def find_answer(analysis: Analysis) -> RecordingAnswer:
     """Return the answer of an analysis."""
     loop = choose_loop(analysis)
     loop = loop if loop is not None and loop.is_main else None
-    kind, parts = _measure_without_loop(analysis) if loop is None else _measure_loop(loop)
+    kind, parts, devices = _measure_without_loop(analysis) if loop is None else (*_measure_loop(loop), 1)
     shares, loss = _share(parts), _find_loss(analysis, is_loop=loop is not None)
     return RecordingAnswer(
         kind=kind,
@@ -86,6 +87,7 @@ def find_answer(analysis: Analysis) -> RecordingAnswer:
         loss_ratio=None if loss is None else _find_share(loss, analysis),
         loop=loop,
         step=_find_step(analysis) if kind == "marked step" else None,
+        devices=devices,
         **({} if loop is None else _measure_outside(loop)),
     )
 
@@ -189,21 +191,21 @@ def _list_stages(stages: pl.DataFrame) -> set[str]:
     return set(long["stage"].cast(pl.String))
 
 
-def _measure_without_loop(analysis: Analysis) -> tuple[Kind, Mapping[str, float]]:
-    """Return what was recorded where no iteration repeats, and the mean time of each part on a device."""
+def _measure_without_loop(analysis: Analysis) -> tuple[Kind, Mapping[str, float], int]:
+    """Return what was recorded where no iteration repeats, the mean time of each part, and of how many devices."""
     steps = [mean_parts(each) for each in _list_steps(analysis)]
     if steps:
-        return "marked step", _average(steps)
+        return "marked step", _average(steps), len(steps)
     measured = {(each.rank, each.device): each.parts for each in analysis.stretches if each.parts}
     spans = (row for row in analysis.breakdown.rows(named=True) if (row["rank"], row["device"]) not in measured)
     every = [*measured.values(), *spans]
     means = _average(every)
     if not sum(means.values()):
-        return "recording" if analysis.summary.span_ns else "no work", {}
+        return "recording" if analysis.summary.span_ns else "no work", {}, 1
     if _is_start(analysis, means, len(every)):
-        return "start-up", means
-    longest = max(analysis.stretches, key=lambda each: each.top.mean_ns, default=None)
-    return ("benchmark" if longest is not None and _repeats_few(longest) else "recording"), means
+        return "start-up", means, len(every)
+    few = bool(analysis.stretches) and all(_repeats_few(each) for each in analysis.stretches)
+    return "benchmark" if few else "recording", means, len(every)
 
 
 def _list_steps(analysis: Analysis) -> list[Loop]:

@@ -41,10 +41,10 @@ MOST_ON_WORK = 3  # findings on computing in one line
 KINDS = {
     "training loop": "A training loop of {count}, {time} each",
     "loop": "A loop of {count}, {time} each",
-    "marked step": "One marked step of {time}, without repeated iterations",
-    "start-up": "The start-up of a program, {time} without repeated iterations",
-    "benchmark": "A benchmark of {time} that runs the same few kernels repeatedly",
-    "recording": "A recording of {time} without repeated iterations",
+    "marked step": "{marks} of {time}{devices}, without repeated iterations",
+    "start-up": "The start-up of a program, {time}{devices} without repeated iterations",
+    "benchmark": "A benchmark of {time}{devices} that runs the same few kernels repeatedly",
+    "recording": "A recording of {time}{devices} without repeated iterations",
 }
 FIRST_USES = {
     "capture": "while a graph is captured",
@@ -161,7 +161,12 @@ def _describe_kind(answer: RecordingAnswer) -> str:
     """Return what was recorded, and how long an iteration or all of it takes."""
     loop = answer.loop
     if loop is None:
-        return KINDS[answer.kind].format(time=format_duration(answer.whole_ns))
+        marks = 1 if answer.step is None else answer.step.marks
+        return KINDS[answer.kind].format(
+            time=format_duration(answer.whole_ns),
+            marks="One marked step" if marks == 1 else f"{marks} marked steps, the longest",
+            devices=f" on each of {answer.devices} devices" * (answer.devices > 1),
+        )
     whole = counted(int(loop.iterations["complete"].sum()) or loop.iterations.height, "iteration")
     if not answer.whole_ns:
         return f"A loop of {whole}, none of them measured whole"

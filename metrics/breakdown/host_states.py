@@ -21,7 +21,8 @@ from deepprof.metrics.spans import Spans, intersect, union
 Int64s = npt.NDArray[np.int64]
 
 PAUSE_NS = 1_000_000  # between two runtime calls: frameworks dispatch an operator in 5 to 200 µs, profiled ones in 500
-FAR_PAUSE = 30  # times the usual pause: in a program that launches every 3 µs half a millisecond is no launching either
+USUAL_PAUSE = 0.95  # of the pauses between calls are no longer: where more are, the program launches that slowly
+FAR_PAUSE = 10  # times that: in a program that launches every 3 µs half a millisecond is no launching either
 SHORT_PAUSE_NS = 200_000  # an operator's dispatch, however short the others are
 BEFORE_NS = -(1 << 61)  # before any record; its negative is after all records
 MAX_LOADER_KERNELS = (
@@ -152,7 +153,7 @@ def joined(*several: Spans) -> tuple[Int64s, Int64s]:
 def find_pauses(calls: Spans) -> Spans:
     """Return the pauses between calls that are too long for launching: longer than `PAUSE_NS`, or than most by far."""
     starts, ends = calls.ends[:-1], calls.starts[1:]
-    usual = float(np.median(ends - starts)) if len(starts) else 0.0
+    usual = float(np.quantile(ends - starts, USUAL_PAUSE)) if len(starts) else 0.0
     long = ends - starts > np.clip(FAR_PAUSE * usual, SHORT_PAUSE_NS, PAUSE_NS)
     return Spans(starts[long], ends[long])
 

@@ -19,12 +19,21 @@ from deepprof.metrics.breakdown.parts import BUSY_PARTS, COPY_PARTS, PART_NAMES
 from deepprof.metrics.names import with_names
 from deepprof.metrics.operators import is_stand_in
 from deepprof.metrics.sharing.work import WORK, OtherWork
-from deepprof.metrics.spans import NOTHING, Painted, Spans, covered, intersect, paint, union
+from deepprof.metrics.spans import NOTHING, Painted, Spans, covered, intersect, merge, paint, union
 from deepprof.metrics.streams import is_collective, is_mostly_copies
 from deepprof.plurals import counted
 
 Int64s = npt.NDArray[np.int64]
 
+BY_HOST = (  # idle time that is shorter where the host is ahead
+    "idle_launch_ns",
+    "idle_input_ns",
+    "idle_sync_ns",
+    "idle_allocator_ns",
+    "idle_first_use_ns",
+    "idle_blocked_ns",
+    "idle_host_ns",
+)
 WITHIN_CALLS = ("idle_first_use_ns", "idle_blocked_ns")  # even a call that launches
 WHOLE_GRAPH = 1_000  # kernels that a graph counts as: any large number
 
@@ -261,12 +270,12 @@ def _blame_stalls(timeline: Timeline, stalls: Mapping[str, Spans], busy: Spans, 
     A pause between calls is none: it does not show whether the host could have launched.
     """
     stalls = {part: spans for part, spans in stalls.items() if part != "idle_host_ns"}
-    late, painted = timeline.spans(["idle_launch_ns"]), paint([*stalls.values()])
+    painted = merge(paint([*stalls.values()]))
     kinds = painted.colours[painted.colours >= 0]
     if not len(kinds):
         return timeline
     starts, ends = (edges[painted.colours >= 0] for edges in (painted.bounds[:-1], painted.bounds[1:]))
-    found = find_due(late, starts, ends, busy, filled)
+    found = find_due(timeline.spans(BY_HOST), starts, ends, busy, filled)
     edges = np.clip(np.concatenate([found.starts, found.ends]), *timeline.bounds[[0, -1]])
     bounds = np.unique(np.concatenate([timeline.bounds, edges]))
     parts = timeline.parts[np.searchsorted(timeline.bounds, bounds[:-1], side="right") - 1]

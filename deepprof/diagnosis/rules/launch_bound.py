@@ -46,7 +46,7 @@ def launch_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
     launches, spans, threads = mean_of(loop, "launches"), spans_of_parts(loop, LAUNCH), threads_of(loop)
     each = claim.cost.mean_ns / max(1.0, launches)
     own = {} if threads is None else find_own_place(trace, spans, threads) or {}
-    work = own.get("operator", own.get("frame"))
+    work = own.get("operator")  # a frame's own time is that of all launches within it
     less = advise(trace, LAUNCH_LESS, **LAUNCH_LESS_IN)
     texts = FindingTexts(
         title="The host launches too slowly" + (f", most of the time in {work}" if work else QUEUE_EMPTY),

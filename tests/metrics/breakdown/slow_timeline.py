@@ -29,6 +29,7 @@ SMALL_LIMITS = {
 COPIES = {"HtoD": "exposed_htod_ns", "DtoH": "exposed_dtoh_ns", "DtoD": "exposed_dtod_ns", "PtoP": "exposed_ptop_ns"}
 ORDER = ("compute_ns", "exposed_communication_ns", *COPIES.values(), "exposed_copy_ns", "exposed_memset_ns")
 UNEXPLAINED = "unexplained"  # by the records of the device, or of the launch
+BY_HOST = ("idle_launch_ns", "idle_input_ns", "idle_sync_ns", "idle_allocator_ns", "idle_host_ns")
 Row = dict[str, Any]
 
 
@@ -95,15 +96,25 @@ class Slow:
         launches = [(row, call) for row in self.events if (call := self.launch(row))]
         filled = [call["start_ns"] for row, call in launches if row["start_ns"] - call["start_ns"] > FILLED]
         late = {t for t, name in found.items() if name == "idle_launch_ns"}
-        leads, due = list[str](), dict[int, str]()  # the stalls that gave the lead away, the oldest first
+        leads, due = list[tuple[int, str]](), dict[int, str]()  # the stalls that gave the lead away, the oldest first
+        number, before = 0, ""
         for t in range(min(self.host.earliest, self.first), self.last):
             now = self.host.stall(t)
+            number, before = number + (now != before), now
             if now and found.get(t) in ORDER:
-                leads.append(now)
+                leads.append((number, now))
+            elif now and found.get(t) in BY_HOST:
+                older = next((i for i, (stall, _) in enumerate(leads) if stall != number), None)
+                if older is not None:
+                    del leads[older]
             elif not now and t in filled:
                 leads.clear()
-            if t in late and (now or leads):
-                due[t] = now or leads.pop(0)
+            if t in late and now:
+                due[t] = now
+            elif not now and found.get(t) in BY_HOST and leads:
+                name = leads.pop(0)[1]
+                if t in late:
+                    due[t] = name
         return found | (due if self.host.known else {})
 
     def explain(self, found: dict[int, str]) -> dict[int, str]:

@@ -327,9 +327,15 @@ def test_a_long_time_before_the_first_call_or_after_the_last_is_other_work_of_th
 
 
 @pytest.mark.parametrize(
-    ("usual", "pause", "other"), [(5, 194, 0), (5, 196, 1), (10, 291, 1), (10, 289, 0), (50, 949, 0), (50, 951, 1)]
+    ("usual", "pause", "other"), [(5, 194, 0), (5, 196, 1), (30, 271, 1), (30, 269, 0), (200, 799, 0), (200, 801, 1)]
 )
 def test_a_pause_far_longer_than_the_others_is_other_work(usual: int, pause: int, other: int) -> None:
     begins = [(usual + 3) * i * US + (i >= 20) * pause * US for i in range(40)]
     calls = [launch(i, begin, begin + 3 * US) for i, begin in enumerate(begins)]
     assert len(pairs(state(["cudaLaunchKernel"], calls).other)) == other
+
+
+def test_a_program_with_many_long_pauses_launches_that_slowly() -> None:
+    begins = [13 * i * US + (i // 10) * 500 * US for i in range(100)]
+    calls = [launch(i, begin, begin + 3 * US) for i, begin in enumerate(begins)]
+    assert pairs(state(["cudaLaunchKernel"], calls).other) == []
