@@ -74,7 +74,7 @@ def on_host(steps: Iterable[Step], pace: float) -> Iterator[Step]:
 
 def forget_device(trace: Trace) -> Trace:
     """Return the trace as a machine without a GPU would have written it."""
-    return replace(trace, devices=trace.devices.clear())
+    return replace(trace, devices=trace.devices.clear(), names=trace.names.str.replace("cudnn", "mkldnn", literal=True))
 
 
 def plan_cache(request: SimulationRequest, *, full: int) -> RankPlan:

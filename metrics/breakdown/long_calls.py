@@ -97,6 +97,8 @@ def _are(rows: pl.DataFrame, trace: Trace, pattern: str) -> pl.Series:
 
 
 def _first_work(trace: Trace) -> int:
-    """Return when the first work on any device begins."""
-    first = trace.device_events.filter(pl.col("activity").is_in(WORK))["start_ns"].min()
+    """Return when the first kernel begins, or where there is none the first work: a batch may be copied before."""
+    work = trace.device_events.filter(pl.col("activity").is_in(WORK)).select("activity", "start_ns")
+    kernels = work.filter(pl.col("activity").is_in(["kernel", "graph"]))
+    first = (work if kernels.is_empty() else kernels)["start_ns"].min()
     return 0 if first is None else first  # type: ignore[return-value]

@@ -339,3 +339,11 @@ def test_a_program_with_many_long_pauses_launches_that_slowly() -> None:
     begins = [13 * i * US + (i // 10) * 500 * US for i in range(100)]
     calls = [launch(i, begin, begin + 3 * US) for i, begin in enumerate(begins)]
     assert pairs(state(["cudaLaunchKernel"], calls).other) == []
+
+
+def test_a_long_launch_before_the_first_kernel_is_a_first_use_though_a_batch_was_copied_before() -> None:
+    device = [event(1, 10 * US, 20 * US, activity="memcpy", correlation=9), event(1, 900 * MS, 901 * MS, correlation=2)]
+    host = [launch(9, 0, 5 * US, 2), launch(1, 100 * US, 800 * MS), launch(2, 801 * MS, 801 * MS + 5 * US)]
+    host += [launch(3 + i, (900 + i) * MS, (900 + i) * MS + 5 * US) for i in range(4)]
+    found = read_states(make_trace(device, host, names=["cudaLaunchKernel", "a", "cudaMemcpyAsync"]), launches(0))
+    assert pairs(found.first_use) == [(100 * US, 800 * MS)]
