@@ -81,13 +81,6 @@ def paint(layers: Sequence[Spans]) -> Painted:
     return Painted(bounds, colours)
 
 
-def merge(painted: Painted) -> Painted:
-    """Return the same with one segment where several of one colour follow one another."""
-    colours = painted.colours
-    first = np.flatnonzero(np.append(True, colours[1:] != colours[:-1])[: len(colours)])
-    return Painted(np.append(painted.bounds[first], painted.bounds[-1:]), colours[first])
-
-
 def _lies_over(spans: Spans, bounds: Int64s) -> npt.NDArray[np.bool_]:
     """Return which segments between `bounds` a span covers; `bounds` holds all edges of `spans`."""
     change = np.zeros(len(bounds), np.int8)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from benchmarks.accuracy.tables import Better, Table
@@ -121,7 +121,7 @@ def missed(answers: Sequence[Answer]) -> list[str]:
         "wrong at ≥ 0.8": (sum(a.wrong and a.confidence >= SURE for a in judged), len(judged)),
         "false loops": (sum(a.loops > 0 for a in single), len(single)),
     }
-    return list(compare(shares))
+    return list(compare(shares, FLOORS, CEILINGS))
 
 
 def chance(misses: int, number: int, share: float) -> float:
@@ -130,11 +130,13 @@ def chance(misses: int, number: int, share: float) -> float:
     return max(0.0, 1 - fewer)
 
 
-def compare(shares: dict[str, tuple[int, int]]) -> Iterable[str]:
+def compare(
+    shares: Mapping[str, tuple[int, int]], floors: Mapping[str, float], ceilings: Mapping[str, float]
+) -> Iterable[str]:
     """Yield a line per share that luck cannot explain; what was not measured misses nothing."""
-    for name, limit in (FLOORS | CEILINGS).items():
+    for name, limit in {**floors, **ceilings}.items():
         hits, number = shares[name]
-        above = name in CEILINGS
+        above = name in ceilings
         misses, most = (hits, limit) if above else (number - hits, 1 - limit)
         if number and chance(misses, number, most) < LUCK:
             bound = "at most" if above else "at least"

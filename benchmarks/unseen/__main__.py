@@ -9,9 +9,9 @@ from benchmarks.accuracy.workers import each
 from benchmarks.sealed.seeds import read_seed
 from benchmarks.unseen.answering import Task, answer, tell_truth
 from benchmarks.unseen.drawing import FAMILIES, family_of
-from benchmarks.unseen.scoring import tables
+from benchmarks.unseen.scoring import missed, tables
 
-COUNT = 480
+COUNT = 240
 
 
 def main() -> None:
@@ -30,6 +30,8 @@ def main() -> None:
     if given.look:
         print(*(one.told for one in answers if one.told), sep="\n")
     print(f"Block: {seed}\n", *(table.markdown() for table in tables(answers)), sep="\n")
+    if lines := missed(answers):
+        sys.exit("\n".join(["Below the floor, and luck does not explain it:", *lines]))
 
 
 def parse() -> argparse.Namespace:

@@ -30,6 +30,7 @@ CAUSES: dict[str, str] = {
     "late-start": words.LATE_RANK,
     "slow-iterations": words.STALL,
 }
+MINOR = 0.1  # of the time: what the second line names though its cause is not known
 KINDS = {"recording": words.SINGLE_PASS, "no work": words.HOST_ONLY}
 
 
@@ -54,7 +55,10 @@ def _find_cause(analysis: Analysis) -> tuple[str, float]:
     answer = analysis.answer
     if answer.loss is not None:
         return _name_cause(answer.loss), answer.loss_ratio or 0.0
-    return (words.UNKNOWN, analysis.unnamed[0].share) if analysis.unnamed else ("", 0.0)
+    if analysis.unnamed:
+        return words.UNKNOWN, analysis.unnamed[0].share
+    unknown = 0.0 if answer.loop is not None else answer.parts.get("idle_unknown_ns", 0.0)
+    return (words.UNKNOWN, unknown) if unknown >= MINOR else ("", 0.0)
 
 
 def _name_cause(finding: Finding) -> str:

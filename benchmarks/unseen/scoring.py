@@ -6,11 +6,14 @@ from collections.abc import Callable, Sequence
 
 from benchmarks.accuracy.tables import Better, Table
 from benchmarks.cases.case import SURE
-from benchmarks.sealed.scoring import say
+from benchmarks.sealed.scoring import compare, say
 from benchmarks.unseen.answering import Answer
 from benchmarks.unseen.judging import ACCEPTABLE, PLAINLY_RIGHT, SILENT, VERDICTS, WRONG
 
-__all__ = ["tables"]
+__all__ = ["missed", "tables"]
+
+FLOORS = {"plainly right": 0.9, "right or acceptable": 0.98}
+CEILINGS = {"wrong at ≥ 0.8": 0.005, "false loops": 3 / 1_800}
 
 COLUMNS: dict[str, Better] = {
     "kind": "key",
@@ -59,3 +62,15 @@ def count_loops(answers: Sequence[Answer]) -> list[str]:
     missed, counted = sum(each.loops.missed for each in looped), sum(each.loops.counted for each in answers)
     pairs = ((false, without), (inner, looped), (missed, looped), (counted, answers))
     return [f"{hits} of {len(some)}" for hits, some in pairs]
+
+
+def missed(answers: Sequence[Answer]) -> list[str]:
+    """Return which floors and ceilings are missed by more than luck explains."""
+    number, without = len(answers), [each for each in answers if not each.has_loop]
+    shares = {
+        "plainly right": (sum(each.verdict == PLAINLY_RIGHT for each in answers), number),
+        "right or acceptable": (sum(each.verdict in (PLAINLY_RIGHT, ACCEPTABLE) for each in answers), number),
+        "wrong at ≥ 0.8": (sum(each.verdict == WRONG and each.confidence >= SURE for each in answers), number),
+        "false loops": (sum(each.loops.false for each in without), len(without)),
+    }
+    return list(compare(shares, FLOORS, CEILINGS))

@@ -368,7 +368,7 @@ def _stand_in(shown: SearchedStream, trace: Trace, look: _TraceAnalysis, kinds: 
     device = shown.sequence.device
     timeline = look.timelines[device]
     single = measure_single(trace, shown.sequence, shown.evidence.families, timeline, host)
-    if single is None or len(shown.sequence.symbols) < MIN_STREAM_KERNELS:
+    if single is None or (single.single == "recording" and len(shown.sequence.symbols) < MIN_STREAM_KERNELS):
         return
     if single.single == "recording" and single.timeline is not None and not shown.loops:
         whole = with_start(single.timeline, trace)

@@ -97,8 +97,9 @@ def _measure_outside(loop: Loop) -> dict[str, int]:
     if loop.timeline is None or not len(loop.timeline.parts):
         return {}
     bounds, timeline = loop.timeline.bounds[[0, -1]], loop.timeline
-    whole = pl.when(~pl.col("warmup")).then("iteration_ns")
-    rows = loop.iterations.select("start_ns", length=pl.coalesce(whole, "operation_ns"))
+    rows = loop.iterations.filter(~pl.col("warmup")).select(
+        "start_ns", length=pl.coalesce("iteration_ns", "operation_ns")
+    )
     starts = rows["start_ns"].to_numpy()
     inside = union(starts, starts + rows["length"].to_numpy())
     begins, ends, _ = timeline.find_waits()

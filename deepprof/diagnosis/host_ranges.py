@@ -12,7 +12,8 @@ from deepprof.collectors.trace import Trace
 
 @dataclass(frozen=True, slots=True)
 class HostRanges:
-    """The `count` ranges of a rank's host in `span_ns`; most of the time is in `longest`, `calls` of `longest_ns`."""
+    """The `count` ranges of a rank's host in `span_ns`; most of the time is in `longest`, `calls` that
+    take `longest_ns` together, nested ones and those at one time counted once."""
 
     count: int
     span_ns: int
@@ -29,9 +30,14 @@ def read_host_ranges(traces: Sequence[Trace]) -> HostRanges | None:
         if ranges.is_empty():
             continue
         families = ranges.with_columns(name=trace.names.gather(ranges["name_id"]).str.replace_all(r"\d+", "#"))
-        length = (pl.col("end_ns") - pl.col("start_ns")).sum().alias("length")
-        totals = families.group_by("name").agg(length, calls=pl.len(), one=pl.col("name_id").first())
-        _, longest_ns, calls, one = totals.sort("length", "name", descending=[True, False]).row(0)
+        totals = (
+            families.sort("start_ns")
+            .with_columns(reach=pl.col("end_ns").cum_max().shift().over("name").fill_null(pl.col("start_ns")))
+            .with_columns(own=(pl.col("end_ns") - pl.max_horizontal("start_ns", "reach")).clip(0))
+            .group_by("name")
+            .agg(pl.col("own").sum(), calls=pl.len(), one=pl.col("name_id").first())
+        )
+        _, longest_ns, calls, one = totals.sort("own", "name", descending=[True, False]).row(0)
         span = ranges.select(pl.col("end_ns").max() - pl.col("start_ns").min()).item()
         return HostRanges(ranges.height, span, trace.name(one), calls, longest_ns)
     return None

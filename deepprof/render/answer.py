@@ -37,11 +37,12 @@ FEW = 5  # iterations, below which more should be recorded
 # Keys of a location, the most informative first.
 PLACES = ("range", "operator", "call", "frame", "kernel")
 NAME_LENGTH = 80  # characters of a range or operator; some recorders write whole dictionaries
+UNKNOWN = "idle_unknown_ns"
 MOST_ON_WORK = 3  # findings on computing in one line
 KINDS = {
     "training loop": "A training loop of {count}, {time} each",
     "loop": "A loop of {count}, {time} each",
-    "marked step": "{marks} of {time}{devices}, without repeated iterations",
+    "marked step": "{marks}{time}{devices}, without repeated iterations",
     "start-up": "The start-up of a program, {time}{devices} without repeated iterations",
     "benchmark": "A benchmark of {time}{devices} that runs the same few kernels repeatedly",
     "recording": "A recording of {time}{devices} without repeated iterations",
@@ -164,8 +165,8 @@ def _describe_kind(answer: RecordingAnswer) -> str:
         marks = 1 if answer.step is None else answer.step.marks
         return KINDS[answer.kind].format(
             time=format_duration(answer.whole_ns),
-            marks="One marked step" if marks == 1 else f"{marks} marked steps, the longest",
-            devices=f" on each of {answer.devices} devices" * (answer.devices > 1),
+            marks="One marked step of " if marks == 1 else f"One of {marks} marked steps, ",
+            devices=f" (the mean of {answer.devices} devices)" * (answer.devices > 1),
         )
     whole = counted(int(loop.iterations["complete"].sum()) or loop.iterations.height, "iteration")
     if not answer.whole_ns:
@@ -295,6 +296,14 @@ def _describe_none(answer: RecordingAnswer, analysis: Analysis) -> str:
         words, part = wording_of(analysis), analysis.unnamed[0]
         what = [words.groups[find_group(part.part)], format_ratio(part.share), words.reasons.get(part.part, "")]
         return f"The cause of the largest loss is not known: {words.actor} {' '.join(filter(None, what))}; {part.why}."
+    if (unknown := answer.parts.get(UNKNOWN, 0.0)) >= MINOR and answer.loop is None:
+        words = wording_of(analysis)
+        return (
+            f"The cause of the largest loss is not known: {words.actor} {words.groups[find_group(UNKNOWN)]} "
+            f"{format_ratio(unknown)} of the time {words.reasons[UNKNOWN]}."
+        )
+    if answer.loop is None and answer.step is None and not any(each.parts for each in analysis.stretches):
+        return "Too little work was recorded to tell what could be avoided."
     if answer.loop is None:
         return "No loss with a known cause takes 10 % of the time or more."
     computes = next(iter(answer.groups), None) == "computing"

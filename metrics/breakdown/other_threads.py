@@ -56,8 +56,19 @@ def find_awaited(trace: Trace, spans: Spans, host: HostStates | None) -> Awaited
     longest = waits.group_by("category", "name_id").agg(pl.col("inside").sum(), begin=pl.col("start_ns").min())
     category, name, *_ = longest.sort("inside", "begin", descending=[True, False]).row(0)
     runs = find_place_beside(trace, spans, waits.select("process", "thread").unique())
-    certain = category == "range" or re.search(HELD, trace.name(name)) is not None
+    engine = category == "range" and not _is_recorded(trace, waits)
+    certain = engine or re.search(HELD, trace.name(name)) is not None
     return AwaitedThread({WORDS[category]: trace.name(name)}, runs) if certain or runs is not None else None
+
+
+def _is_recorded(trace: Trace, waits: pl.DataFrame) -> bool:
+    """Return whether another thread of the process works in the waits: its own records show then when it does."""
+    work = trace.host_events.filter(pl.col("category").is_in(["op", "runtime"]) & pl.col("end_ns").is_not_null())
+    others = work.join(waits.select("process").unique(), on="process", nulls_equal=True, how="semi").join(
+        waits.select("process", "thread").unique(), on=["process", "thread"], nulls_equal=True, how="anti"
+    )
+    inside = union(waits["start_ns"].to_numpy(), waits["end_ns"].to_numpy())
+    return bool(covered(inside, others["start_ns"].to_numpy(), others["end_ns"].to_numpy()).any())
 
 
 def _find_waits(trace: Trace, spans: Spans, threads: pl.DataFrame) -> pl.DataFrame:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,7 +19,7 @@ from deepprof.metrics.breakdown.parts import BUSY_PARTS, COPY_PARTS, PART_NAMES
 from deepprof.metrics.names import with_names
 from deepprof.metrics.operators import is_stand_in
 from deepprof.metrics.sharing.work import WORK, OtherWork
-from deepprof.metrics.spans import NOTHING, Painted, Spans, covered, intersect, merge, paint, union
+from deepprof.metrics.spans import NOTHING, Painted, Spans, covered, intersect, paint, union
 from deepprof.metrics.streams import is_collective, is_mostly_copies
 from deepprof.plurals import counted
 
@@ -233,7 +233,7 @@ def _paint_parts(
     numbers = np.array([PART_NAMES.index(name) for name, _ in layers], np.int16)
     painted = _clip(paint([spans for _, spans in layers]), *bounds)
     timeline = Timeline(device, painted.bounds, numbers[painted.colours], host, gaps.held, gaps.held_back)
-    return _blame_stalls(timeline, stalls, worked, gaps.filled)
+    return timeline if host is None else _blame_waits(timeline, host.waiting, worked, gaps.filled)
 
 
 def _find_stalls(host: HostStates, idle: Spans) -> dict[str, Spans]:
@@ -264,25 +264,18 @@ def _idle_in(bounds: tuple[int, int], busy: Spans) -> Spans:
     return union(np.append(edges[:1], busy.ends), np.append(busy.starts, edges[1:]))
 
 
-def _blame_stalls(timeline: Timeline, stalls: Mapping[str, Spans], busy: Spans, filled: Int64s) -> Timeline:
-    """Return the timeline in which late launches that are due to a stall of the host are of the part of that stall.
-
-    A pause between calls is none: it does not show whether the host could have launched.
-    """
-    stalls = {part: spans for part, spans in stalls.items() if part != "idle_host_ns"}
-    painted = merge(paint([*stalls.values()]))
-    kinds = painted.colours[painted.colours >= 0]
-    if not len(kinds):
+def _blame_waits(timeline: Timeline, waiting: Spans, busy: Spans, filled: Int64s) -> Timeline:
+    """Return the timeline in which late launches that are due to a wait of the host are waiting, too."""
+    starts, ends = waiting.starts, waiting.ends
+    if not len(starts):
         return timeline
-    starts, ends = (edges[painted.colours >= 0] for edges in (painted.bounds[:-1], painted.bounds[1:]))
     found = find_due(timeline.spans(BY_HOST), starts, ends, busy, filled)
     edges = np.clip(np.concatenate([found.starts, found.ends]), *timeline.bounds[[0, -1]])
     bounds = np.unique(np.concatenate([timeline.bounds, edges]))
     parts = timeline.parts[np.searchsorted(timeline.bounds, bounds[:-1], side="right") - 1]
     last = np.searchsorted(found.starts, bounds[:-1], side="right") - 1
     due = (parts == PART_NAMES.index("idle_launch_ns")) & (last >= 0) & (bounds[:-1] < found.ends[last])
-    names = np.array([PART_NAMES.index(name) for name in stalls], np.int16)
-    return replace(timeline, bounds=bounds, parts=np.where(due, names[kinds[found.stalls[last]]], parts))
+    return replace(timeline, bounds=bounds, parts=np.where(due, np.int16(PART_NAMES.index("idle_sync_ns")), parts))
 
 
 def _submitted_late(gaps: Gaps, waiting: Spans, busy: Spans) -> Spans:

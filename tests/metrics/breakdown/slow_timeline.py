@@ -91,31 +91,24 @@ class Slow:
         return "exposed_communication_ns" if collective else "compute_ns"
 
     def parts(self) -> dict[int, str]:
-        """Return whose every nanosecond is, after late launches were put down to the stalls that cause them."""
+        """Return whose every nanosecond is, after late launches were put down to the waits that cause them."""
         found = self.explain({t: self.part(t) for t in range(self.first, self.last)})
         launches = [(row, call) for row in self.events if (call := self.launch(row))]
         filled = [call["start_ns"] for row, call in launches if row["start_ns"] - call["start_ns"] > FILLED]
         late = {t for t, name in found.items() if name == "idle_launch_ns"}
-        leads, due = list[tuple[int, str]](), dict[int, str]()  # the stalls that gave the lead away, the oldest first
-        number, before = 0, ""
-        for t in range(min(self.host.earliest, self.first), self.last):
-            now = self.host.stall(t)
-            number, before = number + (now != before), now
-            if now and found.get(t) in ORDER:
-                leads.append((number, now))
-            elif now and found.get(t) in BY_HOST:
-                older = next((i for i, (stall, _) in enumerate(leads) if stall != number), None)
-                if older is not None:
-                    del leads[older]
-            elif not now and t in filled:
-                leads.clear()
-            if t in late and now:
-                due[t] = now
-            elif not now and found.get(t) in BY_HOST and leads:
-                name = leads.pop(0)[1]
+        lead, due = 0, set[int]()
+        for t in range(min(self.host.waiting, default=self.last), self.last):
+            if t in self.host.waiting:
+                lead += found.get(t) in ORDER
+            elif t in filled:
+                lead = 0
+            if t in late and t in self.host.waiting:
+                due.add(t)
+            elif t not in self.host.waiting and found.get(t) in BY_HOST and lead:
+                lead -= 1
                 if t in late:
-                    due[t] = name
-        return found | (due if self.host.known else {})
+                    due.add(t)
+        return found | dict.fromkeys(due if self.host.known else (), "idle_sync_ns")
 
     def explain(self, found: dict[int, str]) -> dict[int, str]:
         """Return the parts with those of the unexplained time: the driver's, the device's own, or unknown."""
@@ -250,18 +243,6 @@ class Threads:
         self.waiting, self.calling = moments(waits), moments(own)
         self.builds = moments(r for r in own if "ModuleLoad" in slow.name(r))
         self.first, self.last = slow.first, slow.last
-        self.earliest = min((r["start_ns"] for r in [*own, *loads]), default=self.first)
-
-    def stall(self, t: int) -> str:
-        """Return what keeps the threads from launching at `t`, empty where nothing does."""
-        for name, when in (
-            ("idle_input_ns", self.input),
-            ("idle_allocator_ns", self.allocator),
-            ("idle_sync_ns", self.waiting),
-        ):
-            if t in when:
-                return name
-        return ""
 
     def is_long_pause(self, t: int) -> bool:
         """Return whether `t` is in a pause that is too long for launching."""
