@@ -60,17 +60,17 @@ def _with_coverage(trace: Trace, sequence: Sequence, loops: Counts[Loop]) -> lis
     return [
         replace(
             loop,
-            coverage_ratio=round(measure_coverage(trace, loop.device, _without_stalls(loop.iterations)), 4),
+            coverage_ratio=round(measure_coverage(trace, loop.device, _without_others(loop.iterations)), 4),
             confidence=round(_doubt(loop, explained), 3),
         )
         for loop in loops
     ]
 
 
-def _without_stalls(iterations: pl.DataFrame) -> pl.DataFrame:
-    """Return the iterations without those that work far longer than the others: they hold something else as well."""
+def _without_others(iterations: pl.DataFrame) -> pl.DataFrame:
+    """Return the iterations without incomplete ones that work far longer: they hold something else as well."""
     busy = iterations["busy_ns"]
-    return iterations.filter(busy <= STALL * float(busy.median() or 0))  # type: ignore[arg-type]
+    return iterations.filter(iterations["complete"] | (busy <= STALL * float(busy.median() or 0)))  # type: ignore[arg-type]
 
 
 def _doubt(loop: Loop, explained: float) -> float:
@@ -87,7 +87,7 @@ def find_counted(
     found = mine_with_counts(sequence.symbols, counts)
     missing = None if found else f"no pattern repeats {' or '.join(map(str, counts))} times"
     loops = [_from_paper(trace, sequence, evidence, loop) for loop in found]
-    ratios = [measure_coverage(trace, loop.device, _without_stalls(loop.iterations)) for loop in loops]
+    ratios = [measure_coverage(trace, loop.device, _without_others(loop.iterations)) for loop in loops]
     return [replace(loop, coverage_ratio=round(r, 4)) for loop, r in zip(loops, ratios, strict=True)], missing
 
 

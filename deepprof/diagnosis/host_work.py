@@ -44,5 +44,15 @@ def name_work(place: Place) -> str:
 
 def advise_on_work(name: str) -> str:
     """Return what to do about work of the host."""
+    return f"Look at {name}: {_find_advice(name) or ANY}"
+
+
+def is_work(place: Place) -> bool:
+    """Return whether a place names work: a range alone, such as that of a stage, need not."""
+    return any(kind in place for kind in KINDS if kind != "range") or _find_advice(name_work(place)) is not None
+
+
+def _find_advice(name: str) -> str | None:
+    """Return what to do about work whose name says what it does, None for any other."""
     words = BETWEEN.sub(" ", name).lower().strip()
-    return f"Look at {name}: {next((text for pattern, text in (WAITS, *ADVICE) if re.search(pattern, words)), ANY)}"
+    return next((text for pattern, text in (WAITS, *ADVICE) if re.search(pattern, words)), None)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
-from deepprof.diagnosis.host_work import advise_on_work, name_work
+from deepprof.diagnosis.host_work import advise_on_work, is_work, name_work
 from deepprof.diagnosis.judgement import CostClaim, FindingTexts, SeverityLimits, format_ms
 from deepprof.diagnosis.rule import rule
 from deepprof.metrics.breakdown.costs import cost_of, host_of, spans_of_parts, threads_of
@@ -42,6 +42,7 @@ def host_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
     if claim is None or find_awaited(trace, spans, host_of(loop)) is not None:  # which `other_thread` names
         return
     place, own = find_place(trace, spans, threads), None if threads is None else find_own_place(trace, spans, threads)
+    own = own if own and is_work(own) else None
     doing = f" in {next(iter(place.values()))}" if place else ""
     texts = FindingTexts(
         title=f"The device waits while the host is in {name_work(own)}" if own else TITLE,
