@@ -7,6 +7,7 @@ import re
 from deepprof.metrics.breakdown.program_places import Place
 
 BETWEEN = re.compile(r"(?<=[a-z])(?=[A-Z])|[^A-Za-z]+")  # words of names such as `EnqueueExecution` or `aten::normal_`
+STAGES = r"\b(?:forward|backward|training|train|iteration|epoch|step|optimizer)\b"  # of ranges
 KINDS = ("operator", "frame", "range", "call")  # the most certain name of work first
 # What work does, by the words of its name: the first that matches.
 WAITS = (
@@ -48,11 +49,17 @@ def advise_on_work(name: str) -> str:
 
 
 def is_work(place: Place) -> bool:
-    """Return whether a place names work: a range alone, such as that of a stage, need not."""
-    return any(kind in place for kind in KINDS if kind != "range") or _find_advice(name_work(place)) is not None
+    """Return whether a place names work, and not only the stage of an iteration that the host is in."""
+    return (
+        any(kind in place for kind in KINDS if kind != "range") or re.search(STAGES, _split(name_work(place))) is None
+    )
 
 
 def _find_advice(name: str) -> str | None:
     """Return what to do about work whose name says what it does, None for any other."""
-    words = BETWEEN.sub(" ", name).lower().strip()
-    return next((text for pattern, text in (WAITS, *ADVICE) if re.search(pattern, words)), None)
+    return next((text for pattern, text in (WAITS, *ADVICE) if re.search(pattern, _split(name))), None)
+
+
+def _split(name: str) -> str:
+    """Return the words of a name."""
+    return BETWEEN.sub(" ", name).lower().strip()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from deepprof.diagnosis.rules.host_bound import host_bound
+from deepprof.diagnosis.rules.host_bound import TITLE, host_bound
 from tests.deepprof.diagnosis.loops import START_US, Did, Job, Work, compute
 
 LENGTH = 100_000
@@ -90,3 +90,8 @@ def test_idle_time_within_iterations_is_neither_its_matter_nor_its_headroom() ->
 def test_copies_in_the_interval_are_not_put_down_to_the_host() -> None:
     copy = Work(50_000, 92_000, None, "Memcpy HtoD", 9, "memcpy", {"copy_kind": "HtoD"})
     assert Job(LENGTH, [compute(50_000, launched=None), copy]).found(host_bound) == []
+
+
+def test_the_stage_of_an_iteration_is_no_work() -> None:
+    (found,) = Job(LENGTH, [compute(60_000)], [Did("Model.forward", 60_000, 99_900, "range")]).found(host_bound)
+    assert (found.title, found.location) == (TITLE, {"range": "Model.forward"})

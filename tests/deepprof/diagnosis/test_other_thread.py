@@ -45,6 +45,11 @@ def test_a_thread_that_calls_backward_waits_for_the_engines() -> None:
     assert "PyTorch computes gradients in threads of its own" in found.advice
 
 
+def test_an_engine_that_is_recorded_shows_itself_when_it_is_waited_for() -> None:
+    engine = Did("aten::mm", 61_000, 62_000, "op", thread=9)
+    assert job(Did("## backward ##", 60_000, 99_900, "range"), engine).found(other_thread) == []
+
+
 def test_a_launching_thread_that_works_or_shows_nothing_is_not_its_matter() -> None:
     works = [Did("train.py(3): log", 60_000, 99_900, "python"), Did(WORK, 60_000, 99_900, "python", thread=9)]
     for did in (works, []):
