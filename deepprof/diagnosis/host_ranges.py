@@ -12,8 +12,10 @@ from deepprof.collectors.trace import Trace
 
 @dataclass(frozen=True, slots=True)
 class HostRanges:
-    """The `count` ranges of a rank's host in `span_ns`; most of the time is in `longest`, `calls` that
-    take `longest_ns` together, nested ones and those at one time counted once."""
+    """The `count` ranges of a rank's host in `span_ns`; most of the time is in `longest`, of `calls`.
+
+    These take `longest_ns` together, nested ones and those at one time counted once.
+    """
 
     count: int
     span_ns: int
