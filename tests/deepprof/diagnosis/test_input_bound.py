@@ -6,6 +6,7 @@ from deepprof.analysis import analyze
 from deepprof.analysis.result import Analysis
 from deepprof.diagnosis.rules.host_bound import host_bound
 from deepprof.diagnosis.rules.input_bound import input_bound
+from deepprof.diagnosis.rules.other_thread import other_thread
 from tests.deepprof.diagnosis.loops import START_US, Did, Job, Work, compute
 
 LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
@@ -32,7 +33,7 @@ def test_a_loader_that_takes_nearly_all_the_time_is_named_too() -> None:
 def test_a_workers_loading_is_not_the_training_threads() -> None:
     job = Job(100_000, [compute(60_000)], [Did(LOADER, 60_000, 95_000, "range", thread=9)])
     assert job.found(input_bound) == []
-    assert len(job.found(host_bound)) == 1
+    assert len(job.found(other_thread)) == 1
 
 
 def test_a_range_named_after_the_loader_around_everything_is_no_loading() -> None:
