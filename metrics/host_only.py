@@ -14,7 +14,7 @@ from deepprof.metrics.spans import union
 
 
 @dataclass(frozen=True, slots=True)
-class LoadingTime:
+class _LoadingTime:
     """For how long the thread that does a program's work loads data, of which time, and the range that shows most."""
 
     loading_ns: int
@@ -22,7 +22,7 @@ class LoadingTime:
     name: str
 
 
-def measure_loading(trace: Trace) -> LoadingTime | None:
+def measure_loading(trace: Trace) -> _LoadingTime | None:
     """Return the loading of the thread that is longest in ranges that load nothing; None where no thread is in any.
 
     Threads that only load are workers, for which nobody may have to wait. None too where anything shows that a device
@@ -38,7 +38,7 @@ def measure_loading(trace: Trace) -> LoadingTime | None:
         return None
     loading = _only_loading(thread)
     longest = loading.group_by("name").agg(ns=(pl.col("end_ns") - pl.col("start_ns")).sum()).sort("ns", "name")["name"]
-    return LoadingTime(
+    return _LoadingTime(
         union(loading["start_ns"].to_numpy(), loading["end_ns"].to_numpy()).total_ns,
         int(np.max(thread["end_ns"].to_numpy()) - np.min(thread["start_ns"].to_numpy())),
         "" if longest.is_empty() else longest[-1],

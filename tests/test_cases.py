@@ -99,6 +99,7 @@ def test_the_matrix_holds_every_case_once() -> None:
 
 RULES = {rule.name for rule in declared_rules()}
 REMARKS = {
+    "late-start",
     "capture-incomplete",
     "first-use",
     "hotspot",

@@ -11,7 +11,7 @@ from deepprof.collectors.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)
-class HostRanges:
+class _HostRanges:
     """The `count` ranges of a rank's host in `span_ns`; most of the time is in `longest`, of `calls`.
 
     These take `longest_ns` together, nested ones and those at one time counted once.
@@ -24,7 +24,7 @@ class HostRanges:
     longest_ns: int
 
 
-def read_host_ranges(traces: Sequence[Trace]) -> HostRanges | None:
+def read_host_ranges(traces: Sequence[Trace]) -> _HostRanges | None:
     """Return what the ranges of the first trace that has any show; None where none has."""
     for trace in traces:
         closed = (pl.col("side") == "host") & (pl.col("end_ns") > pl.col("start_ns"))
@@ -41,5 +41,5 @@ def read_host_ranges(traces: Sequence[Trace]) -> HostRanges | None:
         )
         _, longest_ns, calls, one = totals.sort("own", "name", descending=[True, False]).row(0)
         span = ranges.select(pl.col("end_ns").max() - pl.col("start_ns").min()).item()
-        return HostRanges(ranges.height, span, trace.name(one), calls, longest_ns)
+        return _HostRanges(ranges.height, span, trace.name(one), calls, longest_ns)
     return None

@@ -101,7 +101,7 @@ def _describe_head(answer: RecordingAnswer, analysis: Analysis) -> str:
     large, words = _list_large(answer), replace(words, reasons={**words.reasons, **dict(_find_first_use(analysis))})
     shares = ", and ".join(_write_share(group, answer, words, " of the time" * (group == large[0])) for group in large)
     head = f"{_describe_kind(answer)}: {words.actor} {shares}." if shares else f"{_describe_kind(answer)}."
-    missed = ["No work of a device is in the file."] if words.on_cpu else []
+    missed = ["The file has no accelerator's work."] if words.on_cpu else []
     return " ".join([head, *missed, *_describe_missing(missing), *_describe_coverage(answer), *_describe_stall(answer)])
 
 

@@ -89,8 +89,9 @@ def test_a_handful_of_kernels_says_nothing_of_a_job() -> None:
 
 def late_launches(count: int) -> Analysis:
     """Return what so many short kernels show that are launched one by one, long after the one before has ended."""
-    device = [event(0, 1000 * t, 1000 * t + 50, correlation=t) for t in range(1, count + 1)]
-    return analyze(make_trace(device, [launch(t, 1000 * t - 900, 1000 * t - 10) for t in range(1, count + 1)]))
+    starts = [9_000 * t for t in range(1, count + 1)]
+    device = [event(0, start, start + 50, correlation=t) for t, start in enumerate(starts)]
+    return analyze(make_trace(device, [launch(t, start - 900, start - 10) for t, start in enumerate(starts)]))
 
 
 def test_time_adds_up_over_devices_and_ranks() -> None:

@@ -41,7 +41,7 @@ def diagnosed(monkeypatch):
     """Makes `diagnose` see a finished analysis, whatever the path."""
 
     def prepare(**changes):
-        monkeypatch.setattr(diagnose, "analyze_paths", lambda args: build_analysis(**changes))
+        monkeypatch.setattr(diagnose, "analyze_paths", lambda args, **_: build_analysis(**changes))
 
     prepare()
     return prepare
@@ -123,7 +123,7 @@ def test_input_that_cannot_be_read_is_one_line_that_names_it(capsys, tmp_path):
 
 @pytest.mark.parametrize("command", [["diagnose", "x"], ["simulate", "healthy"]])
 def test_an_output_that_has_no_place_is_told_before_any_work(capsys, monkeypatch, tmp_path, command):
-    monkeypatch.setattr(diagnose, "analyze_paths", lambda args: pytest.fail("worked first"))
+    monkeypatch.setattr(diagnose, "analyze_paths", lambda args, **_: pytest.fail("worked first"))
     assert "there is no directory" in complaint(capsys, *command, "-o", f"{tmp_path}/absent/report")
     assert "is a directory" in complaint(capsys, *command, "-o", str(tmp_path))
 
@@ -202,13 +202,13 @@ def test_a_full_stdout_is_one_line(short):
 
 
 def test_a_bug_keeps_its_traceback(monkeypatch):
-    monkeypatch.setattr(diagnose, "analyze_paths", lambda args: 1 / 0)
+    monkeypatch.setattr(diagnose, "analyze_paths", lambda args, **_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         main(["diagnose", "x"])
 
 
 def test_an_interrupt_is_130(monkeypatch):
-    def interrupt(args):
+    def interrupt(args, **_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(diagnose, "analyze_paths", interrupt)
@@ -216,7 +216,7 @@ def test_an_interrupt_is_130(monkeypatch):
 
 
 def test_a_warning_is_one_line(capsys, monkeypatch):
-    def warn(args):
+    def warn(args, **_):
         warnings.warn("a plug-in\ndoes not load", stacklevel=1)
         return build_analysis()
 
@@ -390,7 +390,8 @@ def test_version(capsys):
 def test_the_growing_graph_is_found_end_to_end(capture):
     done = call("diagnose", capture, "--format", "json", "--fail-on", "warning")
     document = json.loads(done.stdout)
-    assert (done.returncode, done.stderr) == (1, "")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert document["headline"]["text"].split(".")[0] in done.stderr
     assert document["findings"][0]["rule"] == "graph-growth"
     accounting = document["trace"]["accounting"]
     assert accounting["read"] == accounting["kept"] + sum(accounting["dropped"].values())

@@ -159,5 +159,5 @@ def test_records_that_come_from_no_file_have_the_jobs_name(capsys, daemon: FakeD
 def test_a_job_that_sent_nothing_is_a_report(capsys, daemon: FakeDaemon, address):
     hello = records_pb2.Hello(job="j", collector="c", clock=records_pb2.CLOCK_UNIX)
     daemon.ranks["j", 0, "c"] = Rank(hello)
-    assert "No iteration found" in report(capsys, "--daemon", address, "j")
+    assert "No work of a device was recorded" in report(capsys, "--daemon", address, "j")
     assert json.loads(report(capsys, "--daemon", address, "j", "--format", "json"))["trace"]["paths"] == ["j"]

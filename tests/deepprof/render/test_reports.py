@@ -19,8 +19,7 @@ def test_the_report_reads_as_expected(kind: str, width: int) -> None:
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_a_report_on_the_cpu_speaks_of_no_device(width: int) -> None:
-    text = " ".join(read_expected("cpu-only", width).split())
-    assert DEVICE_WORDS.findall(text.replace("No work of a device is in the file.", "")) == []
+    assert DEVICE_WORDS.findall(read_expected("cpu-only", width)) == []
 
 
 @pytest.mark.parametrize("kind", KINDS)
