@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 STARTING = r"Launch|Mem(?:ory)?(?:cpy|Copy|set|Fill)|Enqueue"
 KNOWN = r"^(?:cuda|cu|hip)[A-Z]"
 # Operators and ranges that only programs on a GPU have: NCCL's, those for streams, and optimizers written in CUDA.
-OF_GPU_JOB = r"^nccl:|^aten::(?:record_stream$|\w+_cuda$|(?:cudnn|miopen)_(?:convolution|batch_norm|rnn|grid|affine|ctc)\w*)|^Optimizer\.step#Fused(?:Adam|LAMB|SGD)\b"
+OF_GPU_JOB = (
+    r"^nccl:|^aten::(?:record_stream$|\w+_cuda$|(?:cudnn|miopen)_(?:convolution|batch_norm|rnn|grid|affine|ctc)\w*)"
+    r"|^Optimizer\.step#Fused(?:Adam|LAMB|SGD)\b"
+)
 
 
 def explain_silence(calls: pl.Series, advice: str) -> str:

@@ -48,6 +48,8 @@ PHRASES: tuple[tuple[str, str], ...] = (
         "no operator runs, and the main thread waits",
     ),
     (r", or after the launches that do not depend on it", ""),
+    (r"of the device's work", "of all operators' time"),
+    (r", launch shape and place become", " and place become"),
     # input-bound
     (r"The device waits for data", "The program waits for data"),
     (r"the device has nothing to do while the host loads data", "no operator runs while data is loaded"),

@@ -391,7 +391,7 @@ def test_the_growing_graph_is_found_end_to_end(capture):
     done = call("diagnose", capture, "--format", "json", "--fail-on", "warning")
     document = json.loads(done.stdout)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    assert document["headline"]["text"].split(".")[0] in done.stderr
+    assert document["headline"]["text"][0].split(".")[0] in done.stderr
     assert document["findings"][0]["rule"] == "graph-growth"
     accounting = document["trace"]["accounting"]
     assert accounting["read"] == accounting["kept"] + sum(accounting["dropped"].values())
