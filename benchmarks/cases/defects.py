@@ -268,6 +268,9 @@ TWINS = {
     "the launching thread works while it is silent": Twin(
         make_job(plan_silence), ("host-bound",), ("other-thread",), change=partial(work_in_pauses, launching=True)
     ),
+    "another thread works while the device is busy": Twin(
+        make_job(plan_blocked, hidden=True), (HEALTHY,), (*BLAMES, "other-thread"), change=add_worker
+    ),
     "another thread works all the time": Twin(
         make_job(plan_silence), ("host-bound",), ("other-thread",), change=add_worker
     ),
