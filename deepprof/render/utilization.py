@@ -65,7 +65,7 @@ def describe_utilization(found: LoopRoofline, over: str = "an iteration") -> str
     """Return a sentence on what MFU and HFU of `over` rest on, or why they are not known."""
     known = f"FLOP and bytes are known for {format_ratio(found.coverage_ratio)} of the computing time"
     room = "" if found.headroom_ns is None else f" {format_duration(found.headroom_ns)} of {over} could be saved"
-    beside = f"at the peaks of {found.peaks.name}{room}" if found.peaks and room else "the device's peaks are not known"
+    beside = f"at the peaks of {found.peaks.name}{room}" if found.peaks else "the device's peaks are not known"
     missing = found.why_no_mfu or found.why_no_hfu
     why = "" if missing is None else f"; no {'MFU' if found.why_no_hfu is None else 'MFU or HFU'}: {missing}"
     used = "" if found.mfu_ratio is None else f"; MFU {format_ratio(found.mfu_ratio)}{compare_fastest(found)}"

@@ -23,8 +23,6 @@ LOCKS = (
     r"|\b(?:threading|queue)\.py\(\d+\): |futures[/\\]_base\.py\(\d+\): result|\brun_backward\b"
     r"|<(?:built-in )?(?:method|function) '?acquire\b"
 )
-
-
 # Of these, what only another thread can end: elsewhere a program that has nothing to do waits, too.
 HELD = r"^pthread_(?:mutex_\w*lock|rwlock_\w*lock|join)|\brun_backward\b"
 # Ranges of a thread that does hardly anything in them: PyTorch computes gradients in a thread of its own.
@@ -63,9 +61,10 @@ def find_awaited(trace: Trace, spans: Spans, host: HostStates | None) -> Awaited
 
 def _is_recorded(trace: Trace, waits: pl.DataFrame) -> bool:
     """Return whether another thread of the process works in the waits: its own records show then when it does."""
-    work = trace.host_events.filter(pl.col("category").is_in(["op", "runtime"]) & pl.col("end_ns").is_not_null())
-    others = work.join(waits.select("process").unique(), on="process", nulls_equal=True, how="semi").join(
-        waits.select("process", "thread").unique(), on=["process", "thread"], nulls_equal=True, how="anti"
+    others = (
+        _list_work(trace)
+        .join(waits.select("process").unique(), on="process", nulls_equal=True, how="semi")
+        .join(waits.select("process", "thread").unique(), on=["process", "thread"], nulls_equal=True, how="anti")
     )
     inside = union(waits["start_ns"].to_numpy(), waits["end_ns"].to_numpy())
     return bool(covered(inside, others["start_ns"].to_numpy(), others["end_ns"].to_numpy()).any())
@@ -93,11 +92,15 @@ def _list_waits(trace: Trace) -> pl.DataFrame:
 
 def _leave_work(trace: Trace, ranges: pl.DataFrame) -> pl.DataFrame:
     """Return the ranges in which their own thread does little."""
-    work = trace.host_events.filter(pl.col("category").is_in(["op", "runtime"]) & pl.col("end_ns").is_not_null())
-    left = [ranges.clear()]
+    work, left = _list_work(trace), [ranges.clear()]
     for own in ranges.partition_by("process", "thread"):
         rows = on_threads(work, own.select("process", "thread").unique())
         start, end = own["start_ns"].to_numpy(), own["end_ns"].to_numpy()
         busy = covered(union(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()), start, end)
         left.append(own.filter(pl.Series(busy <= LITTLE * (end - start), dtype=pl.Boolean)))
     return pl.concat(left)
+
+
+def _list_work(trace: Trace) -> pl.DataFrame:
+    """Return the operators and calls of all threads."""
+    return trace.host_events.filter(pl.col("category").is_in(["op", "runtime"]) & pl.col("end_ns").is_not_null())
