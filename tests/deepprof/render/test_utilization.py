@@ -7,7 +7,8 @@ import pytest
 from deepprof.metrics.cost.roofs import DevicePeaks
 from deepprof.render.utilization import describe_utilization
 from tests.deepprof.builders import build_analysis
-from tests.deepprof.web.documents.rooflines import PEAKS, PRODUCT, UNKNOWN, Row, with_groups
+from tests.deepprof.web.documents.rooflines import PEAKS, PRODUCT, UNKNOWN, with_groups
+from tests.tables import Row
 
 
 @pytest.mark.parametrize(
