@@ -111,7 +111,7 @@ def attacking(ground: Ground, name: str) -> Iterator[tuple[list[BaseProcess], An
     """Have hostile processes in the block; gives them, and the count of what they did."""
     daemon, done = ground.daemon, CONTEXT.Value("q", 0)
     token = (daemon.folder / "hostile.token").read_text()
-    target = Target(daemon.socket.removeprefix("unix:"), daemon.port, daemon.metrics[1], token)
+    target = Target(daemon.socket.removeprefix("unix:"), daemon.tcp, ":".join(map(str, daemon.metrics)), token)
     made = [(name, target, ground.chance.randrange(1 << 32), done) for _ in range(ATTACKERS)]
     processes: list[BaseProcess] = [CONTEXT.Process(target=attack, args=each, daemon=True) for each in made]
     try:

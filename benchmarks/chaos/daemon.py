@@ -15,6 +15,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from benchmarks.chaos.plan import Plan
 __all__ = ["Daemon", "serving", "write_tokens"]
 
 SCOPES = {"honest": "ingest", "hostile": "ingest,read", "judge": "read,admin"}
+LOOPBACK = IPv4Address("127.0.0.0")
 LINES = 20  # of its log that are kept
 
 
@@ -34,7 +36,7 @@ class Daemon:
     plan: Plan
     settings: tuple[str, ...]
     deadline_s: float
-    port: int
+    tcp: str  # the address and port it listens at
     popen: Any = None
     log: list[dict[str, Any]] = field(default_factory=list)
     endings: list[str] = field(default_factory=list)  # of its processes, in words
@@ -48,10 +50,6 @@ class Daemon:
     @property
     def socket(self) -> str:
         return f"unix:{self.folder}/d/s"
-
-    @property
-    def tcp(self) -> str:
-        return f"127.0.0.1:{self.port}"
 
     def launch(self) -> None:
         """Start a process; from the main thread, for the kernel ends it with the thread that has made it."""
@@ -176,10 +174,14 @@ def write_private(path: Path, text: str) -> None:
     path.write_text(text)
 
 
-def find_port() -> int:
-    """Return a port that is free now."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
+def find_address() -> str:
+    """Return a TCP address for a daemon that is started several times.
+
+    No other program takes its port while the daemon is down: each process has a loopback address of its own.
+    """
+    host = str(LOOPBACK + (1 << 16) + os.getpid())
+    with socket.create_server((host, 0)) as server:
+        return f"{host}:{server.getsockname()[1]}"
 
 
 @contextmanager
@@ -187,7 +189,7 @@ def serving(folder: Path, plan: Plan, settings: tuple[str, ...], deadline_s: flo
     """Give a daemon that takes records."""
     (folder / "d").mkdir(mode=0o700)
     write_tokens(folder)
-    daemon = Daemon(folder, plan, settings, deadline_s, find_port())
+    daemon = Daemon(folder, plan, settings, deadline_s, find_address())
     try:
         daemon.start()
         yield daemon

@@ -33,11 +33,11 @@ Request = bytes | SendRequest
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where the daemon is: its socket's path, ports on this machine, and a token that may send and read."""
+    """Where the daemon is: its socket's path, its addresses, and a token that may send and read."""
 
     path: str
-    port: int
-    metrics_port: int
+    tcp: str
+    metrics: str
     token: str
 
 
@@ -61,7 +61,7 @@ class Attacker:
         """Open a stream of any messages, or of bytes that are none; the answers are bytes."""
         if self.channel is None:
             options = (("grpc.use_local_subchannel_pool", 1), ("grpc.max_send_message_length", -1))
-            address = self.chance.choice((f"unix:{self.target.path}", f"127.0.0.1:{self.target.port}"))
+            address = self.chance.choice((f"unix:{self.target.path}", self.target.tcp))
             self.channel = grpc.insecure_channel(address, options)
         metadata = (("authorization", f"Bearer {self.target.token}"),)
         return self.channel.stream_stream(method, serialize)(requests, metadata=metadata, timeout=timeout_s)
@@ -84,10 +84,11 @@ class Attacker:
 
         self.hold(close)
 
-    def connect(self, port: int | None = None) -> socket.socket:
-        """Return a connection of bytes to the daemon's socket, or to one of its ports."""
-        if port is not None:
-            return socket.create_connection(("127.0.0.1", port), timeout=ANSWER_S)
+    def connect(self, address: str = "") -> socket.socket:
+        """Return a connection of bytes to the daemon's socket, or to one of its TCP addresses."""
+        if address:
+            host, _, port = address.rpartition(":")
+            return socket.create_connection((host, int(port)), timeout=ANSWER_S)
         found = socket.socket(socket.AF_UNIX)
         found.settimeout(ANSWER_S)
         found.connect(self.target.path)
@@ -135,8 +136,8 @@ def send_noise(attacker: Attacker) -> None:
     """Send random bytes: as a message, and on bare connections to each address."""
     with contextlib.suppress(grpc.RpcError):
         attacker.say(attacker.chance.randbytes(attacker.chance.randint(1, 4096)))
-    for port in (None, attacker.target.port, attacker.target.metrics_port):
-        with attacker.connect(port) as connection, contextlib.suppress(OSError):
+    for address in ("", attacker.target.tcp, attacker.target.metrics):
+        with attacker.connect(address) as connection, contextlib.suppress(OSError):
             connection.sendall(attacker.chance.choice((b"", PREFACE)) + attacker.chance.randbytes(4096))
 
 
@@ -166,7 +167,7 @@ def say_only_hello(attacker: Attacker) -> None:
 
 def stop_halfway(attacker: Attacker) -> None:
     """Open connections with half a preface, and leave them so."""
-    connection = attacker.connect(attacker.chance.choice((None, attacker.target.port)))
+    connection = attacker.connect(attacker.chance.choice(("", attacker.target.tcp)))
     connection.sendall(PREFACE[: attacker.chance.randint(0, len(PREFACE))])
     attacker.hold(connection.close)
 
@@ -174,7 +175,7 @@ def stop_halfway(attacker: Attacker) -> None:
 def never_read(attacker: Attacker) -> None:
     """Ask for much, and read none of it."""
     with contextlib.suppress(OSError):
-        connection = attacker.connect(attacker.target.metrics_port)
+        connection = attacker.connect(attacker.target.metrics)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
         connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
         attacker.hold(connection.close)
