@@ -46,6 +46,8 @@ ONE_RUN, PARTNER = 0.8, 0.1  # share of a period in one run of layers; least siz
 
 ONE_RUN_LIMIT = 0.85  # highest confidence: the period may be some small iterations and what follows them
 
+LEAST_CONFIDENCE = 0.05  # a loop with less is refused: of 13 in random jobs two were right
+
 CYCLE_LIMIT = 0.88  # highest confidence: what comes every few passes may be their optimizer
 
 PART_LIMIT = 0.6  # highest confidence: it looks like an optimizer's, but no whole iteration could be made with it
@@ -226,12 +228,19 @@ def _find_in(problem: _MiningProblem) -> MiningResult:
     if found.candidate is None or not found.verdict.accepted:
         return MiningResult((), found.verdict.reason, _layer_of(found, evidence))
     loop = make_loop(found, found.candidate, evidence)
+    reason = _why_refused(loop)
+    return MiningResult((), reason) if reason else MiningResult((loop,))
+
+
+def _why_refused(loop: MinedLoop) -> str:
+    """Return why a matched loop is not reported; empty: it is."""
     complete = int(loop.iterations.complete.sum())
-    return (
-        MiningResult((loop,))
-        if complete >= 2
-        else MiningResult((), f"only {counted(complete, 'whole iteration')} of {counted(loop.period, 'kernel')}")
-    )
+    if complete < 2:
+        return f"only {counted(complete, 'whole iteration')} of {counted(loop.period, 'kernel')}"
+    if loop.confidence >= LEAST_CONFIDENCE:
+        return ""
+    repeats = f"{counted(loop.period, 'kernel')} that repeat {counted(complete, 'time')}"
+    return f"{repeats} are more likely parts of one pass than iterations"
 
 
 def _layer_of(found: WindowSearch, evidence: Evidence) -> int:

@@ -334,6 +334,11 @@ def test_recordings_pass_through_an_analysis(block: list[Drawn], number: int) ->
     assert examine(block[number]).recordings
 
 
+@pytest.mark.parametrize("number", [60, 61])
+def test_layers_of_experts_are_no_iterations(number: int) -> None:
+    assert not examine(draw("look 904", number)).loops
+
+
 def test_every_kind_of_loss_that_is_drawn_has_a_rule() -> None:
     named = set(saying.CAUSES.values()) | {vocabulary.COPY_TO_HOST, vocabulary.UNKNOWN, vocabulary.NOTHING}
     assert set(vocabulary.CAUSES) == named

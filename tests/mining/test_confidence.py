@@ -213,3 +213,11 @@ def test_a_step_marker_makes_a_loop_as_good_as_sure() -> None:
 @pytest.mark.parametrize("cut", range(0, 123, 5))
 def test_one_run_is_one_from_every_cut(cut: int) -> None:
     assert is_one_run(as_symbols(np.roll([90, 91, *list(range(10)) * 12, 92], -cut)))
+
+
+@pytest.mark.parametrize("least", [0.0, 1.0])
+def test_a_loop_that_is_hardly_certain_is_refused(least: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deepprof.mining.loops.LEAST_CONFIDENCE", least)
+    found = find_loop(ITERATION * 4)
+    refused = f"{P} kernels that repeat 4 times are more likely parts of one pass than iterations"
+    assert (found.loop is None, found.reason) == ((True, refused) if least else (False, None))
