@@ -147,8 +147,8 @@ def _list_large(answer: RecordingAnswer) -> list[Group]:
 
 def _write_share(group: Group, answer: RecordingAnswer, words: Wording, of: str) -> str:
     """Return what the device does, its share `of` what, and what most of it is for."""
-    inside = [part for part in answer.parts if find_group(part) == group and part in words.reasons]
-    large = [part for part in inside if answer.parts[part] >= MINOR][:2] or inside[:1]
+    inside = [part for part in answer.parts if find_group(part) == group]
+    large = [part for part in inside if part in words.reasons and (part == inside[0] or answer.parts[part] >= MINOR)]
     share = f"{format_ratio(answer.groups[group])}{of}"
     if not large:
         return f"{words.groups[group]} {share}"

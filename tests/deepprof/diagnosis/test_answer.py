@@ -167,3 +167,7 @@ def test_several_devices_are_described_by_their_mean() -> None:
 def test_a_finding_without_time_of_its_own_is_no_loss() -> None:
     small = build_finding(rule="small-kernels", headroom_ns_per_iteration=0, stream=7)
     assert find_answer(analysis_of(make_loop([10] * 8, idle_unknown_ns=4), findings=(small,))).loss is None
+
+
+def test_setting_memory_is_computing() -> None:
+    assert (find_group("exposed_memset_ns"), find_group("exposed_dtod_ns")) == ("computing", "copying")
