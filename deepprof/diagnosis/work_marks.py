@@ -25,7 +25,7 @@ Mark = Callable[[LoopWork, pl.DataFrame], Bools]
 
 # Shares of the computing time from which on a cause is reported.
 LEAST_OPTIMIZER = 0.15  # three fifths of it could be saved
-LEAST_BATCH_NORM = 0.08  # fused with the convolution before or the function behind it, it costs next to nothing
+LEAST_BATCH_NORM = 0.08  # half of it could be saved, in inference all
 LEAST_OTHER_NORM = 0.2  # layer and group norm are one kernel each already: only their neighbours could join them
 LEAST_CASTS = 0.1
 LEAST_CONVERSIONS = 0.08  # convolutions in the layout that their kernels want need none
@@ -189,8 +189,7 @@ def mark_claimed(seen: LoopWork, typed: pl.DataFrame) -> Bools:
     found = np.zeros(typed.height, np.bool_)
     for mark in MARKS:
         found |= mark(seen, typed)
-    norms = mark_batch_norm(seen, typed) | mark_other_norm(seen, typed)
-    return found | mark_neighbours(typed, norms)
+    return found
 
 
 def _have_names(typed: pl.DataFrame, pattern: str, column: str = "name") -> Bools:

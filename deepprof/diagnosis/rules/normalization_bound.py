@@ -22,7 +22,7 @@ from deepprof.metrics.operators import is_stand_in
 Bools = npt.NDArray[np.bool_]
 
 CERTAINTY = 0.5  # the share is measured; how much of it another layout or kernel saves differs between devices
-HALF = 0.5  # of the norm's time stays in training: its statistics need a pass of their own
+HALF = 0.5  # of the norm stays in training: even fused or channels-last it reads its tensor and writes it once
 BATCH = "batch normalization"
 NATIVE = r"at::native::.*batch_norm"  # PyTorch's own kernels, where a library would have others
 BACKWARD = r"(?i)backward|\bbn_bw|_bwd|BnBwd|grad"
@@ -73,19 +73,21 @@ def _trains(norms: pl.DataFrame) -> bool:
 
 
 def _conclude(seen: LoopWork, typed: pl.DataFrame, norms: Bools, what: str, special: dict[str, str]) -> Finding:
-    """Return the finding on these kernels and those around them."""
-    around = mark_neighbours(typed, norms)
-    kernels, others = sum_typed(seen, typed.filter(norms)), sum_typed(seen, typed.filter(around))
-    around_ns = float(others["time_ns"].sum())
+    """Return the finding on these kernels, which mentions those around them.
+
+    The bound is of the norm's kernels alone. What fusion saves of others is not in it.
+    """
+    kernels = sum_typed(seen, typed.filter(norms))
+    around_ns = float(sum_typed(seen, typed.filter(mark_neighbours(typed, norms)))["time_ns"].sum())
     trains = what != BATCH or _trains(kernels)
     norm_ns = float(kernels["time_ns"].sum())
-    saved_ns = around_ns + (HALF if trains else 1.0) * norm_ns
     claim = WorkClaim(
         rule="normalization-bound",
         seen=seen,
         kernels=kernels,
-        saved_ns=saved_ns,
+        saved_ns=(HALF if trains else 1.0) * norm_ns,
         certainty=weigh_names(kernels, CERTAINTY),
+        same_launches=trains,
     )
     native = float(kernels.filter(pl.col("name").str.contains(NATIVE))["time_ns"].sum()) > claim.taken_ns / 2
     texts = FindingTexts(
@@ -102,12 +104,11 @@ def _summarize(claim: WorkClaim, what: str, around_ns: float, *, native: bool, t
     seen = claim.seen
     count = float(claim.kernels["kernels"].sum())
     kind = ", most of them PyTorch's own for the layout NCHW, not the library's," if native else ""
-    nearby = f"; elementwise kernels directly around it take {format_percent(seen.work_share(around_ns))} more"
-    how = (
-        "these are fused with it and it moves half of the bytes" if trains else "all of it is fused into other kernels"
-    )
+    around = f"elementwise kernels directly around it take {format_percent(seen.work_share(around_ns))} more"
+    nearby = f"; {around}, and fusion saves part of that" if around_ns else ""
+    how = "it moves half of the bytes" if trains else "all of it is fused into other kernels"
     return (
-        f"{count:.0f} kernels of {what}{kind} take {format_ms(claim.taken_ns)}{nearby if around_ns else ''}. At most "
-        f"{format_ms(claim.saved_ns)} ({format_percent(seen.share(claim.saved_ns))} of the time) could be saved, if "
-        f"{how}; measure how much of that another layout or kernel saves."
+        f"{count:.0f} kernels of {what}{kind} take {format_ms(claim.taken_ns)}. At most "
+        f"{format_ms(claim.saved_ns)} ({format_percent(seen.share(claim.saved_ns))} of the time) of it could be saved, "
+        f"if {how}{nearby}. Measure how much another layout or kernel saves."
     )
