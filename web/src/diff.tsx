@@ -26,6 +26,7 @@ function Diff({ document }: ViewProps<DiffDocument>) {
         <span class={`verdict verdict-${document.verdict}`}>{VERDICTS[document.verdict]}</span> A is <Name text={document.a_title} />, B is <Name text={document.b_title} />. Medians B / A: {document.ratio.toFixed(3)}
         {document.low !== null && document.high !== null && ` (${document.low.toFixed(3)} to ${document.high.toFixed(3)} with 95 % confidence)`}
       </p>
+      <Answers document={document} />
       <Sentences title="What differs besides the time" sentences={document.differences} />
       <Waterfall document={document} />
       {(["stages", "layers", "kernels", "contexts"] as const).map((group) => (
@@ -33,6 +34,18 @@ function Diff({ document }: ViewProps<DiffDocument>) {
       ))}
       <Sentences title="What could not be compared" sentences={document.missing} />
     </div>
+  );
+}
+
+/** The answer of each run's own report. */
+function Answers({ document }: { document: DiffDocument }) {
+  return (
+    <dl class="answers">
+      <dt>A</dt>
+      <dd>{showName(document.a_answer)}</dd>
+      <dt>B</dt>
+      <dd>{showName(document.b_answer)}</dd>
+    </dl>
   );
 }
 

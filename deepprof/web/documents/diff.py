@@ -65,12 +65,15 @@ class DiffStep(msgspec.Struct, frozen=True, kw_only=True):
 class DiffDocument(msgspec.Struct, frozen=True, kw_only=True):
     """A before, B after; the comparison in one sentence is the session's answer.
 
-    `low` and `high` bound the ratio of medians B / A with 95 % confidence.
+    `low` and `high` bound the ratio of medians B / A with 95 % confidence. `a_answer` and `b_answer` are the answers of
+    the runs' own reports, without advice.
     """
 
     schema: Literal["deepprof.view.diff/1"] = "deepprof.view.diff/1"
     a_title: str
     b_title: str
+    a_answer: str
+    b_answer: str
     verdict: Literal["slower", "faster", "same", "unclear"]
     ratio: float
     low: float | None
@@ -95,6 +98,8 @@ def write_diff(comparison: Comparison) -> DiffDocument:
     return DiffDocument(
         a_title=a_title,
         b_title=b_title,
+        a_answer=tidy(comparison.a_answer.summary),
+        b_answer=tidy(comparison.b_answer.summary),
         verdict="unclear" if pair is None else pair.time.verdict,
         ratio=1.0 if pair is None else pair.time.ratio,
         low=None if pair is None else pair.time.low,

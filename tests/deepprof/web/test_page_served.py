@@ -141,6 +141,18 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "x.html"
 
 
+def test_the_answers_of_both_runs_are_on_the_page(both: Path, browser: Browser, tmp_path: Path) -> None:
+    files = [str(both.parent / f"{name}.json") for name in ("a", "b")]
+    assert main(["diff", *files, "--format", "json", "-o", str(tmp_path / "x.json")]) == 0
+    runs = json.loads((tmp_path / "x.json").read_text())
+    seen = open_page(browser, both)
+    shown = seen.page.locator(".answers dd").all_inner_texts()
+    assert shown == [runs[run]["headline"]["summary"] for run in ("a", "b")]
+    assert "waits for data" in shown[1]
+    seen.check()
+    seen.page.context.close()
+
+
 def test_the_steps_of_two_runs_open(both: Path, browser: Browser) -> None:
     seen = open_page(browser, both)
     assert "<title>a.json → b.json · DeepProf</title>" in both.read_text()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 import deepprof
@@ -156,6 +157,15 @@ def test_names_stay_text(slower: Comparison) -> None:
         assert len(document.kernels[0].title) <= 1_000
         assert document.contexts[0].source is not None
         assert document.contexts[0].source.line == 0
+
+
+def test_the_answers_of_both_runs_are_in_it(slower: Comparison) -> None:
+    document = again(write_diff(slower))
+    assert (document.a_answer, document.b_answer) == (slower.a_answer.summary, slower.b_answer.summary)
+    assert document.a_answer.startswith("A loop of 8 iterations, ")
+    for name in HOSTILE:
+        named = replace(slower, a_answer=msgspec.structs.replace(slower.a_answer, summary=name))
+        assert again(write_diff(named)).a_answer.startswith(name[:400])
 
 
 def test_runs_are_named_by_their_files(slower: Comparison) -> None:
