@@ -7,6 +7,7 @@ from benchmarks.unseen.judging import Said
 from deepprof.analysis import Analysis
 from deepprof.diagnosis.engine import rules_on_work
 from deepprof.diagnosis.finding import Finding
+from deepprof.render.answer import MINOR
 
 __all__ = ["CAUSES", "read_said"]
 
@@ -30,7 +31,6 @@ CAUSES: dict[str, str] = {
     "late-start": words.LATE_RANK,
     "slow-iterations": words.STALL,
 }
-MINOR = 0.1  # of the time: what the second line names though its cause is not known
 KINDS = {"recording": words.SINGLE_PASS, "no work": words.HOST_ONLY}
 
 
