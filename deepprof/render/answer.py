@@ -18,7 +18,7 @@ from deepprof.render.units import format_confidence, format_duration, format_rat
 from deepprof.render.wording import wording_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from deepprof.analysis import Analysis, Loop
     from deepprof.diagnosis.answer import Group, RecordingAnswer
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
 SENTENCE = re.compile(r"(?<=[A-Za-z)\]0-9]\.)\s+(?=[A-Z])")
 UNEVEN = 1.25  # ratio of mean to median above which both are printed
-LARGE = 0.2  # of the time: a second group of that size is named, too
-MINOR = 0.1  # of the time: smaller parts of a group are not named
+MINOR = 0.1  # of the time: what takes that much is named in the first line; smaller groups and parts are not
 NEARLY_ALL = 0.95  # of a group: its other parts are not worth a word
 WHOLE = 0.8  # of a device's busy time: iterations that cover less are said to
 LONG_WAIT = 0.1  # of the recorded time: a wait outside the iterations that is worth a sentence
@@ -99,7 +98,7 @@ def _describe_head(answer: RecordingAnswer, analysis: Analysis) -> str:
     if missing := _sum_missing(analysis):
         words = replace(words, groups={**words.groups, "waiting": "shows no work"}, reasons={})
     large, words = _list_large(answer), replace(words, reasons={**words.reasons, **dict(_find_first_use(analysis))})
-    shares = ", and ".join(_write_share(group, answer, words, " of the time" * (group == large[0])) for group in large)
+    shares = _join([_write_share(group, answer, words, " of the time" * (group == large[0])) for group in large])
     head = f"{_describe_kind(answer)}: {words.actor} {shares}." if shares else f"{_describe_kind(answer)}."
     missed = ["The file has no accelerator's work."] if words.on_cpu else []
     return " ".join([head, *missed, *_describe_missing(missing), *_describe_coverage(answer), *_describe_stall(answer)])
@@ -140,9 +139,14 @@ def _find_first_use(analysis: Analysis) -> Iterator[tuple[str, str]]:
 
 
 def _list_large(answer: RecordingAnswer) -> list[Group]:
-    """Return what the device does most of the time, one or two groups."""
-    groups = list(answer.groups)[:2]
-    return [group for group in groups if group == groups[0] or answer.groups[group] >= LARGE]
+    """Return what the device does most of the time, and what else takes a share that is not minor."""
+    groups = list(answer.groups)
+    return groups[:1] + [group for group in groups[1:] if answer.groups[group] >= MINOR]
+
+
+def _join(clauses: Sequence[str]) -> str:
+    """Return the clauses of a sentence: `a`, `a, and b` or `a, b, and c`."""
+    return ", and ".join(filter(None, [", ".join(clauses[:-1]), *clauses[-1:]]))
 
 
 def _write_share(group: Group, answer: RecordingAnswer, words: Wording, of: str) -> str:

@@ -54,6 +54,32 @@ def test_every_part_that_no_finding_names_is_described(part: str) -> None:
     assert all(find_group(part) in words.groups for words in (GPU, CPU))
 
 
+def describe_time(**parts: float) -> str:
+    """Return what the first line says of a loop whose iteration of 1,000 ms spends so many ms on these parts."""
+    line = next(describe_answer(analysis_of(make_loop([1_000] * 10, **parts))))
+    return line.partition("the device ")[2]
+
+
+def test_no_group_or_part_of_a_tenth_of_the_time_is_unnamed() -> None:
+    assert describe_time(exposed_dtod_ns=115, exposed_htod_ns=20, exposed_communication_ns=100, idle_startup_ns=35) == (
+        "computes 73.0 % of the time, only copies 13.5 % (11.5 % within its memory), and only communicates 10.0 %."
+    )
+    assert describe_time(idle_input_ns=220, idle_launch_ns=210, idle_sync_ns=200) == (
+        "waits 63.0 % of the time (22.0 % for data, 21.0 % for launches, 20.0 % for the host to continue after a "
+        "synchronization), and computes 37.0 %."
+    )
+    assert describe_time(idle_launch_ns=79, idle_startup_ns=21) == (
+        "computes 90.0 % of the time, and waits 10.0 % (7.9 % for launches)."
+    )
+
+
+def test_what_takes_less_than_a_tenth_is_not_in_the_first_line() -> None:
+    assert describe_time(idle_launch_ns=98) == "computes 90.2 % of the time."
+    assert describe_time(exposed_htod_ns=98, exposed_communication_ns=98, idle_launch_ns=98) == (
+        "computes 70.6 % of the time."
+    )
+
+
 def test_stalls_are_apart_and_the_larger_loss_is_first() -> None:
     loop, growth = make_loop([10] * 20 + [2_000] + [10] * 19), build_finding(headroom_ns_per_iteration=6 * MS, stream=7)
     assert find_answer(analysis_of(loop, findings=(growth,))).whole_ns == 10 * MS
