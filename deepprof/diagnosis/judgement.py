@@ -167,7 +167,7 @@ def say_left(claim: CostClaim) -> str:
     left = claim.cost.mean_ns - claim.saved_ns
     if claim.headroom_ns is None or left < (1 - MOST_OF_IT) * claim.cost.mean_ns:
         return ""
-    return f" {format_ms(left)} of that would stay: the device itself takes time between two kernels."
+    return f" {format_ms(left)} of that would stay: the device itself needs time between two kernels."
 
 
 def share_out(saved_ns: float, loop: Loop, parts: Sequence[str]) -> dict[str, int]:

@@ -20,8 +20,8 @@ PHRASES: tuple[tuple[str, str], ...] = (
     (r"The device waits while the host does other work", "The program does other work than computing"),
     (r"The device waits while the host is in", "No operator runs while the program is in"),
     (
-        r"the device has nothing to do, and the host neither launches, waits nor loads data: it is at other work",
-        "no operator runs and no data is loaded: the program is at other work",
+        r"the device is idle, and the host neither launches, waits nor loads data: it does other work",
+        "no operator runs and no data is loaded: the program does other work",
     ),
     (
         r"what the host does between the last kernel of an iteration and the first of the next",
@@ -44,7 +44,7 @@ PHRASES: tuple[tuple[str, str], ...] = (
     # other-thread
     (r"(The|the) launching thread", r"\1 main thread"),
     (
-        r"the device has nothing to do, and the thread that launches its work waits",
+        r"the device is idle, and the thread that launches its work waits",
         "no operator runs, and the main thread waits",
     ),
     (r", or after the launches that do not depend on it", ""),
@@ -52,7 +52,7 @@ PHRASES: tuple[tuple[str, str], ...] = (
     (r", launch shape and place become", " and place become"),
     # input-bound
     (r"The device waits for data", "The program waits for data"),
-    (r"the device has nothing to do while the host loads data", "no operator runs while data is loaded"),
+    (r"the device is idle while the host loads data", "no operator runs while data is loaded"),
     (r"ahead of time or on the device", "ahead of time"),
     (r", pin_memory=True", ""),
     # graph-growth
@@ -79,7 +79,10 @@ PHRASES: tuple[tuple[str, str], ...] = (
     (r"look for another process on the device", "look for other processes on its cores"),
     (r"replace or drain the device", "replace or drain the machine"),
     (r", and record the host's side \(operators, runtime calls\)", ""),
-    (r"a longer recording with the host's side \(operators, runtime calls\) says more", "a longer recording says more"),
+    (
+        r"a longer recording with the host's side \(operators, runtime calls\) shows more",
+        "a longer recording shows more",
+    ),
     # growing-context
     (r"of work on the device", "of computing"),
     # capture-incomplete

@@ -77,7 +77,7 @@ def mark_batch_norm(seen: LoopWork, typed: pl.DataFrame) -> Bools:
 
 
 def mark_other_norm(seen: LoopWork, typed: pl.DataFrame) -> Bools:
-    """Mark layer, group and other normalization that a framework's operator does in kernels of its own."""
+    """Mark layer, group and other normalization that a framework's operator does in separate kernels."""
     other = (typed["category"] == "normalization").to_numpy() & ~_have_names(typed, BATCH_NORM)
     return _if_large(seen, typed, other & _have_names(typed, OPERATOR_LIBRARIES, "library"), LEAST_OTHER_NORM)
 

@@ -196,7 +196,8 @@ def _describe_coverage(answer: RecordingAnswer) -> Iterator[str]:
     wait, recorded = answer.longest_wait_ns, answer.recorded_ns
     if recorded and wait >= max(LONG_WAIT * recorded, answer.whole_ns):
         share = format_ratio(wait / recorded)
-        yield f"Beside these the device waits up to {format_duration(wait)} at a time ({share} of the recording)."
+        length = format_duration(wait)
+        yield f"Outside the iterations the device waits up to {length} at a time ({share} of the recording)."
 
 
 def _describe_stall(answer: RecordingAnswer) -> Iterator[str]:
@@ -299,17 +300,17 @@ def _describe_none(answer: RecordingAnswer, analysis: Analysis) -> str:
     if analysis.unnamed:
         words, part = wording_of(analysis), analysis.unnamed[0]
         what = [words.groups[find_group(part.part)], format_ratio(part.share), words.reasons.get(part.part, "")]
-        return f"The cause of the largest loss is not known: {words.actor} {' '.join(filter(None, what))}; {part.why}."
+        return f"The cause of the largest loss is unknown: {words.actor} {' '.join(filter(None, what))}; {part.why}."
     if (unknown := answer.parts.get(UNKNOWN, 0.0)) >= MINOR and answer.loop is None:
         words = wording_of(analysis)
         return (
-            f"The cause of the largest loss is not known: {words.actor} {words.groups[find_group(UNKNOWN)]} "
+            f"The cause of the largest loss is unknown: {words.actor} {words.groups[find_group(UNKNOWN)]} "
             f"{format_ratio(unknown)} of the time {words.reasons[UNKNOWN]}."
         )
     if answer.loop is None and answer.step is None and not any(each.parts for each in analysis.stretches):
-        return "Too little work was recorded to tell what could be avoided."
+        return "Too little work was recorded to identify an avoidable loss."
     if answer.loop is None:
-        return "No loss with a known cause takes 10 % of the time or more."
+        return "No loss with an identified cause costs 10 % of the time or more."
     computes = next(iter(answer.groups), None) == "computing"
     return f"No loss is large enough to report{': only faster computing would shorten an iteration' * computes}."
 

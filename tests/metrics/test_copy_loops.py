@@ -36,7 +36,7 @@ def test_what_comes_in_and_goes_back_again_and_again_is_a_loop() -> None:
     answer = found.answer
     assert (answer.kind, answer.groups["copying"]) == ("loop", pytest.approx(0.99, abs=0.001))
     assert answer.loss is not None
-    assert answer.loss.title == "Copies from the host run, and nothing computes beside them"
+    assert answer.loss.title == "Copies from the host run, and no kernel runs at the same time"
     assert answer.loss_ratio == pytest.approx(0.7, abs=0.001)
 
 

@@ -46,7 +46,7 @@ def allocator_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
     texts = FindingTexts(
         title="The device waits for memory to be allocated and freed",
         summary=(
-            f"{claim.amount} the device has nothing to do while "
+            f"{claim.amount} the device is idle while "
             f"the host allocates or frees device memory, {calls:.1f} calls {claim.per}; a free waits for the device."
         ),
         advice=advise(trace, KEEP_MEMORY, **KEEP_MEMORY_IN),

@@ -35,9 +35,9 @@ def allocator_churn(memory: DeviceMemory) -> Iterator[Finding]:
         return
     share = found.time_ns / iteration_ns
     texts = FindingTexts(
-        title="Every iteration asks the driver for memory",
+        title="Every iteration requests memory from the driver",
         summary=(
-            f"The host asks the driver for memory, or gives it back, {found.calls:.1f} times per iteration, in "
+            f"The host requests memory from the driver, or returns it, {found.calls:.1f} times per iteration, in "
             f"{found.affected} of the last {found.iterations}, for {format_ms(found.time_ns)} "
             f"({format_percent(share)}); the device has other work meanwhile."
         ),

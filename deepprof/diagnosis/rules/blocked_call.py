@@ -47,7 +47,7 @@ def blocked_call(loop: Loop, trace: Trace) -> Iterator[Finding]:
     texts = FindingTexts(
         title=f"The host is blocked in {name}",
         summary=(
-            f"{claim.amount} the device has nothing to do while the host is in calls that usually return in "
+            f"{claim.amount} the device is idle while the host is in calls that usually return in "
             f"microseconds, most of it in {name}: {counted(len(spans.starts), 'call')}, up to {format_ms(longest)}."
         ),
         advice=ADVICE,

@@ -38,13 +38,13 @@ PARTS = tuple(WAYS)
 LIMITS = SeverityLimits(warning=0.1, critical=0.3)
 COPY_LESS = (
     "Copy less (smaller types, only what the model reads, constants kept on the device), and earlier: the next batch, "
-    "or the next layer's weights, on a stream of its own while this one computes."
+    "or the next layer's weights, on a separate stream while this one computes."
 )
 READ_LESS = (
-    "Copy less (smaller types, only what the host reads, not in every iteration), and beside the computation: on a "
-    "stream of its own, read once an event shows that it is there."
+    "Copy less (smaller types, only what the host reads, not in every iteration), and overlap copies with "
+    "computation: on a separate stream, read once an event shows that it is there."
 )
-BOTH_WAYS = "Devices copy in both directions at once: give each direction a stream of its own."
+BOTH_WAYS = "Devices copy in both directions at once: use one stream per direction."
 PIN = "From and to pinned memory copies are faster and need not wait."
 COPY_LESS_IN = {
     "pytorch": "PyTorch: .to(device, non_blocking=True).",
@@ -113,7 +113,7 @@ def _title(loop: Loop, part: str) -> str:
     """Return the title; a device that does nothing but copy has no computation to hide copies behind."""
     if mean_of(loop, "compute_ns") > 0:
         return f"Copies {WAYS[part]} are not hidden behind computation"
-    return f"Copies {WAYS[part]} run, and nothing computes beside them"
+    return f"Copies {WAYS[part]} run, and no kernel runs at the same time"
 
 
 def _mention(claim: CostClaim) -> str:

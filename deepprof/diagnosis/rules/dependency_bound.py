@@ -24,7 +24,7 @@ def dependency_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
         return
     texts = FindingTexts(
         title="Streams wait for each other while the device idles",
-        summary=f"{claim.amount} the device has nothing to do although work is queued: it waits for another stream.",
+        summary=f"{claim.amount} the device is idle although work is queued: it waits for another stream.",
         advice=(
             "Hand work over between streams less often: keep short kernels that depend on each other on one stream, "
             "and wait for an event (wait_event) only where its result is needed; larger pieces hide the handing over."

@@ -23,13 +23,13 @@ LIMITS = SeverityLimits(warning=0.1, critical=0.3)
 ADVICE = (
     "Find what copies: .contiguous() and .clone(), torch.cat and stack, changes of layout (channels_last) or of type, "
     "inputs copied into the tensors of a captured graph, buffers filled with zeros that are overwritten anyway. Work "
-    "on views, write results where they are needed (out=), or let a compiler fuse the copy into the kernel beside it."
+    "on views, write results where they are needed (out=), or let a compiler fuse the copy into an adjacent kernel."
 )
 
 
 PEERS = (
     "Copy less between devices (smaller types, only what the other one reads, fewer cuts through the model), and "
-    "beside the computation: on a stream of its own."
+    "overlap the copies with computation: on a separate stream."
 )
 
 

@@ -59,8 +59,8 @@ def _conclude(seen: LoopWork, fallback: LibraryFallback, kernels: pl.DataFrame) 
         summary=(
             f"{describe_kernels(seen, kernels)}. The library runs it where it has no other kernel for the shape, type "
             f"or layout. At most {_write_part(fallback)} of it could be saved, {format_ms(saved_ns)} of "
-            f"{name_whole(seen)} ({format_percent(seen.share(saved_ns))}); how much another kernel takes shows only "
-            "when it runs."
+            f"{name_whole(seen)} ({format_percent(seen.share(saved_ns))}); how long another kernel takes must be "
+            "measured."
         ),
         advice=fallback.advice,
     )

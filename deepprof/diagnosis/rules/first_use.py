@@ -23,7 +23,7 @@ LEAVE_OUT = (
     "load code while the data is prepared (CUDA_MODULE_LOADING=EAGER), and keep the process running."
 )
 REPLAY = (
-    "Record the replays of the graph, which the capture says nothing about. It happens once; keep the process and the "
+    "Record the replays of the graph, which the capture does not show. It happens once; keep the process and the "
     "shapes, so that no graph is captured again."
 )
 
@@ -58,7 +58,7 @@ def _find_kind(loop: Loop, spans: Spans) -> str:
 
 def _describe(claim: CostClaim, kind: str, place: Place) -> FindingTexts:
     """Return the texts of the finding."""
-    idle = f"{claim.amount} the device has nothing to do while the host"
+    idle = f"{claim.amount} the device is idle while the host"
     if kind == "capture":
         captures = "captures a graph: what is launched meanwhile becomes part of it, and is not meant to run."
         title = "The host captures a graph, in which nothing is meant to run"

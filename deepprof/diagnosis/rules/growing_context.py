@@ -34,7 +34,7 @@ def growing_context(seen: LoopContexts) -> Iterator[Finding]:
             f"It takes {format_ms(worst.first)} {WORDS[worst.column]} in the first sixth of the iterations and "
             f"{format_ms(worst.last)} in the last, and more in each sixth than in the one before."
         ),
-        advice="Look for what it keeps or goes through again: a list, a graph or a cache that is never emptied.",
+        advice="Look for what it keeps or traverses again: a list, a graph or a cache that is never emptied.",
     )
     evidence: Numbers = {"measure": worst.column, "first_ns": round(worst.first), "last_ns": round(worst.last)}
     yield ContextClaim(rule="growing-context", seen=seen, context=worst.context).conclude(texts, evidence)

@@ -47,8 +47,8 @@ def host_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
     texts = FindingTexts(
         title=f"The device waits while the host is in {name_work(own)}" if own else TITLE,
         summary=(
-            f"{claim.amount} the device has nothing to do, and the host neither launches, waits nor "
-            f"loads data: it is at other work{doing}."
+            f"{claim.amount} the device is idle, and the host neither launches, waits nor "
+            f"loads data: it does other work{doing}."
         ),
         advice=advise_on_work(name_work(own)) if own else ADVICE,
     )
@@ -70,11 +70,11 @@ def _without_evidence(loop: Loop, trace: Trace) -> Iterator[Finding]:
     place = find_place(trace, intervals.spans)
     meanwhile = f"; meanwhile the host is in {next(iter(place.values()))}" if place else ""
     texts = FindingTexts(
-        title="The device waits between iterations, and the trace does not say why",
+        title="The device waits between iterations for a reason that the trace does not show",
         summary=(
             f"{all_idle.amount} the device is idle, {format_ms(between_ns)} of that between iterations; the "
             f"trace has no launch records{meanwhile}."
         ),
-        advice="Record the host's side too (runtime calls), so that the cause can be told. " + ADVICE,
+        advice="Record the host's side too (runtime calls), so that the cause can be identified. " + ADVICE,
     )
     yield claim.conclude(texts, intervals.evidence(), place)

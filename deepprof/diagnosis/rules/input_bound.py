@@ -38,9 +38,7 @@ def input_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
     name = place.get("range", place.get("operator", place.get("frame", ""))) if place else ""
     texts = FindingTexts(
         title="The device waits for data",
-        summary=(
-            f"{claim.amount} the device has nothing to do while the host loads data{f' in {name}' if name else ''}."
-        ),
+        summary=(f"{claim.amount} the device is idle while the host loads data{f' in {name}' if name else ''}."),
         advice=advise(trace, LOAD_AHEAD, **LOAD_AHEAD_IN),
     )
     yield claim.conclude(texts, {}, place)

@@ -34,7 +34,7 @@ FILL = (
 )
 OTHER = (
     "Compare with another implementation (torch.compile with max-autotune, another attention backend, channels_last "
-    "for convolutions), and look whether a copy, a power limit or another stream runs beside it."
+    "for convolutions), and look whether a copy, a power limit or another stream runs at the same time."
 )
 
 

@@ -56,7 +56,7 @@ OTHER_IN = {
 
 @rule("normalization-bound", subject="work")
 def normalization_bound(seen: LoopWork) -> Iterator[Finding]:
-    """Yield `normalization-bound` when normalization is much of the computing time in kernels of its own."""
+    """Yield `normalization-bound` when normalization is much of the computing time in separate kernels."""
     if not is_at_work(seen):
         return
     typed, on_cpu = seen.typed, is_stand_in(seen.trace)
@@ -91,7 +91,7 @@ def _conclude(seen: LoopWork, typed: pl.DataFrame, norms: Bools, what: str, spec
     )
     native = float(kernels.filter(pl.col("name").str.contains(NATIVE))["time_ns"].sum()) > claim.taken_ns / 2
     texts = FindingTexts(
-        title=f"{write_share(claim.work_share)} is {what} in kernels of its own",
+        title=f"{write_share(claim.work_share)} is {what} in separate kernels",
         summary=_summarize(claim, what, around_ns, native=native, trains=trains),
         advice=advise(seen.trace, JOIN if trains else FOLD, **(special if trains else FOLD_IN)),
     )

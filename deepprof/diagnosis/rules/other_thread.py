@@ -42,7 +42,7 @@ def other_thread(loop: Loop, trace: Trace) -> Iterator[Finding]:
     texts = FindingTexts(
         title=_write_title(awaited),
         summary=(
-            f"{claim.amount} the device has nothing to do, and the thread that launches its work waits for another "
+            f"{claim.amount} the device is idle, and the thread that launches its work waits for another "
             f"thread{_describe(awaited)}."
         ),
         advice=_advise(awaited),

@@ -94,7 +94,7 @@ def _advise(memory: DeviceMemory, last: FailedAllocation) -> str:
     said = advise(trace_of(memory), remedy, **of_framework)
     if not last.line:
         return said
-    return f"{_write(last.line)} asked for it: ask for less there. {said}"
+    return f"{_write(last.line)} requested it: request less there. {said}"
 
 
 def _write(row: Mapping[str, object]) -> str:

@@ -33,7 +33,7 @@ def rising_context(history: ContextsOfRank) -> Iterator[Finding]:
             f"{format_ms(found.after_ns)} at the end of {format_ms(found.end_ns - found.start_ns)}, and more "
             f"from window to window; at the end that is {100 * found.share_ratio:.0f} % of all."
         ),
-        advice="Look for what it keeps or goes through again: a list, a graph or a cache that is never emptied.",
+        advice="Look for what it keeps or traverses again: a list, a graph or a cache that is never emptied.",
     )
     evidence: Numbers = {
         "measure": found.amount,

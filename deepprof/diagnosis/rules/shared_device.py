@@ -38,15 +38,15 @@ MADE_OF = {  # the parts of the iteration that each way of losing time is in
 }
 WAYS = {
     "turns_ns": "its kernels wait for the other's turn",
-    "slowed_ns": "its kernels take longer beside the other's",
+    "slowed_ns": "its kernels are slower while the other's run",
     "copies_ns": "its copies wait for the other's",
-    "copies_slowed_ns": "its copies take longer beside the other's",
+    "copies_slowed_ns": "its copies are slower while the other's run",
 }
 MOVE = "Move one of the jobs to another device, or run them one after the other where each needs it all the time."
 ADVICE: dict[Manner, str] = {
     "in turn": (
         f"{MOVE} If both must stay: on NVIDIA devices MPS (nvidia-cuda-mps-control) lets kernels of both run at once "
-        "where they fit beside each other, and MIG gives each a slice of its own; taking turns, the device does no "
+        "where the device has room for both, and MIG gives each a separate slice; taking turns, the device does no "
         "more work than for one job."
     ),
     "at once": (
@@ -57,7 +57,7 @@ ADVICE: dict[Manner, str] = {
 }
 LINK = (
     "Both copy between host and device at the same time: copy less and earlier (pinned memory, prefetching), let the "
-    "jobs load at different times, or move one of them to a device with a link of its own."
+    "jobs load at different times, or move one of them to a device with a separate link."
 )
 
 

@@ -81,14 +81,14 @@ CAUSES = (
         "copies",
         (*COPY_PARTS.values(), "exposed_memset_ns"),
         "Some iterations copy more than the others",
-        "Find what is copied in these iterations (checkpoints, logged tensors, larger batches) and copy it beside the "
-        "computation: pinned memory, non_blocking=True, a stream of its own.",
+        "Find what is copied in these iterations (checkpoints, logged tensors, larger batches) and overlap the copies "
+        "with computation: pinned memory, non_blocking=True, a separate stream.",
     ),
     _SlowCause(
         "additional kernels",
         ("compute_ns",),
         "Some iterations run additional kernels",
-        "Find what these iterations do beside training (evaluation, statistics, logging) and whether it is needed as "
+        "Find what these iterations do besides training (evaluation, statistics, logging) and whether it is needed as "
         "often; batches of other sizes make other kernels.",
         sign="kernels",
     ),
@@ -124,7 +124,7 @@ UNKNOWN = _SlowCause(
     (),
     "Some iterations take much longer than the others",
     "Compare a slow iteration with its neighbours in a timeline; a longer recording with the host's side "
-    "(operators, runtime calls) says more.",
+    "(operators, runtime calls) shows more.",
 )
 
 
@@ -202,7 +202,7 @@ def _describe_cycle(loop: Loop, outliers: Outliers, every: int) -> Finding:
             f"{100 * outliers.share:.0f} % of the time of all."
         ),
         evidence=_measure(outliers) | {"every": every, "kind": kind},
-        advice="If it need not be that often, do it less often, or beside the training.",
+        advice="If it is not needed that often, do it less often, or in parallel with training.",
         headroom_ns_per_iteration=round(outliers.headroom_ns),
         confidence=round(loop.confidence * 0.9, 3),
         **loop.place,

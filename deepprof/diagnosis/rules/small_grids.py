@@ -22,9 +22,9 @@ CERTAINTY = 0.6  # some algorithms have no more blocks
 # A collective has few blocks so that others can run beside it.
 LEFT_OUT = ("communication", "memory_set_copy", "unknown")
 SPREAD = (
-    "Give these kernels more to do at a time: a larger batch, several independent ones in one call, or run them beside "
-    "others on a second stream. Products with a long inner side are spread by split-K, attention over few queries by "
-    "a kernel that splits the keys (flash decoding), reductions over everything by reducing in two steps."
+    "Give these kernels more to do at a time: a larger batch, several independent ones in one call, or run them while "
+    "others run on a second stream. Products with a long inner side are spread by split-K, attention over few queries "
+    "by a kernel that splits the keys (flash decoding), reductions over everything by reducing in two steps."
 )
 
 
@@ -70,7 +70,7 @@ def _conclude(seen: LoopWork, small: pl.DataFrame, cores: int) -> Finding:
             f"on {cores} multiprocessors"
         ),
         summary=(
-            f"{describe_kernels(seen, kernels)}; the other multiprocessors have nothing to do meanwhile. At most "
+            f"{describe_kernels(seen, kernels)}; the other multiprocessors are idle meanwhile. At most "
             f"{format_ms(saved_ns)} of {name_whole(seen)} ({format_percent(seen.share(saved_ns))}) could be saved, if "
             "the same work were spread over all of them and memory did not limit it. Measure the length of these "
             "kernels afterwards."

@@ -27,21 +27,21 @@ ADVICE: Mapping[str, str] = MappingProxyType(
         "drain": "It ends with many writes: write whole lines, in fewer instructions.",
         "gmma": "It waits for the tensor cores, as a matrix product should: use a smaller data type, or compute less.",
         "imc_miss": "It reads constants that are not cached: use fewer, or pass them in registers.",
-        "lg_throttle": "It asks global or local memory too often: read wider values (float4), spill no registers.",
+        "lg_throttle": "It accesses global or local memory too often: read wider values (float4), spill no registers.",
         "long_scoreboard": (
             "It waits for global or local memory: read what is contiguous, reuse data in shared memory, fuse it with "
             "its neighbours, or have more warps or loads under way."
         ),
         "math_pipe_throttle": "An arithmetic unit is full: use tensor cores or a smaller data type, or compute less.",
         "membar": "It waits at memory fences: use fewer, or of the block instead of the device.",
-        "mio_throttle": "It asks shared memory or special functions too often: read wider values, or call fewer.",
+        "mio_throttle": "It uses shared memory or special functions too often: read wider values, or call fewer.",
         "no_instruction": "Instructions are not there in time: unroll less, and avoid very small grids.",
         "no_instructions": "Instructions are not there in time: unroll less, and avoid very small grids.",
         "short_scoreboard": (
             "It waits for shared memory or special functions: avoid bank conflicts, and keep values in registers."
         ),
         "sleeping": "Its warps sleep on purpose: look for nanosleep and spinning.",
-        "tex_throttle": "It asks for textures too often: use fewer or wider reads.",
+        "tex_throttle": "It reads textures too often: use fewer or wider reads.",
         "wait": "Instructions depend on the one before: unroll, or let each thread compute several results.",
     }
 )

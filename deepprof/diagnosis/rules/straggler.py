@@ -198,7 +198,7 @@ def _summarize_step(verdict: _StragglerVerdict, wait: str) -> Iterator[str]:
     arrivals = verdict.worst.arrivals_ns
     if arrivals is not None and arrivals[0] >= AT_ONCE * arrivals.clip(min=0).sum():
         yield "Most of it is at the first one: the rank came late to the step, or its recording began late."
-    yield "In other iterations another rank may be late; a longer recording says whether it is always this one."
+    yield "In other iterations another rank may be late; a longer recording shows whether it is always this one."
 
 
 def _list_ranks(late: Sequence[Lateness]) -> str:

@@ -42,10 +42,10 @@ def unseen_work(loop: Loop, _: Trace) -> Iterator[Finding]:
         return
     each_ns, number = float(np.median(lengths)), len(lengths) / max(1, loop.usual.height)
     texts = FindingTexts(
-        title="Queued work waits: something that was not recorded holds the device",
+        title="Queued work waits: something that was not recorded occupies the device",
         summary=(
-            f"{claim.amount} the device does nothing of this process although work is queued and ready, "
-            f"{number:.1f} times {claim.per}, {format_ms(each_ns)} at the median. Nothing in the trace holds it: "
+            f"{claim.amount} the device runs no work of this process although work is queued and ready, "
+            f"{number:.1f} times {claim.per}, {format_ms(each_ns)} at the median. Nothing in the trace occupies it: "
             "most likely another process uses the device."
         ),
         advice=ADVICE,

@@ -266,13 +266,13 @@ GOLDEN = """
 A  made by hand
    A loop of 8 iterations, 900 µs each: the device computes 66.7 % of the time,
    and waits for a reason that was not recorded 33.3 %. The largest avoidable
-   loss: the device waits between iterations, and the trace does not say why, up
-   to 300 µs (33.3 %).
+   loss: the device waits between iterations for a reason that the trace does
+   not show, up to 300 µs (33.3 %).
 B  made by hand
    A loop of 8 iterations, 1.08 ms each: the device computes 72.1 % of the time,
    and waits for a reason that was not recorded 27.9 %. The largest avoidable
-   loss: the device waits between iterations, and the trace does not say why, up
-   to 300 µs (27.9 %).
+   loss: the device waits between iterations for a reason that the trace does
+   not show, up to 300 µs (27.9 %).
 
 B takes 19.7 % more time: 900 µs → 1.08 ms per iteration. Mostly compute: 177 µs
 more, most of all in gamma, 100 % of the change. Of 6 kernels on the main

@@ -174,7 +174,7 @@ def test_the_longest_wait_outside_the_iterations_is_reported() -> None:
     loop = replace(make_loop([10] * 6), timeline=Timeline(0, edges, parts, None))
     answer = find_answer(analysis_of(loop))
     assert (answer.recorded_ns, answer.longest_wait_ns) == (151 * MS, 85 * MS)
-    assert "Beside these the device waits up to 85.0 ms at a time (56.3 % of the recording)." in next(
+    assert "Outside the iterations the device waits up to 85.0 ms at a time (56.3 % of the recording)." in next(
         describe_answer(analysis_of(loop))
     )
 

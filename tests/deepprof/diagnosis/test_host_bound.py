@@ -21,7 +21,7 @@ def test_what_the_host_does_is_named() -> None:
     does = [Did("save_checkpoint", 60_000, 99_000, "range"), Did("train.py(3): log", 59_000, 99_900, "python")]
     (found,) = Job(LENGTH, [compute(60_000)], does).found(host_bound)
     assert found.location == {"range": "save_checkpoint", "frame": "train.py(3): log"}
-    assert found.summary.endswith("it is at other work in save_checkpoint.")
+    assert found.summary.endswith("it does other work in save_checkpoint.")
     assert found.title == "The device waits while the host is in train.py(3): log"
     assert found.advice.startswith("Look at train.py(3): log: it writes:")
 

@@ -261,7 +261,7 @@ def test_an_allocation_that_failed_is_a_finding() -> None:
         "Nothing was allocated after it."
     )
     assert found.location == {"function": "forward", "file": "model.py", "line": 7}
-    assert found.advice.startswith("forward model.py:7 asked for it: ask for less there. Where more has to fit: ")
+    assert found.advice.startswith("forward model.py:7 requested it: request less there. Where more has to fit: ")
     assert found.evidence == {
         "failures": 1,
         "asked_nbytes": 80 * MIB,

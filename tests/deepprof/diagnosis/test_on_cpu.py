@@ -72,9 +72,9 @@ def test_no_word_of_a_device_is_left(text: str) -> None:
     ("text", "said"),
     [
         (
-            "25.6 ms of an iteration (61.4 %) the device has nothing to do, and the host neither launches, waits nor "
-            "loads data: it is at other work in save.",
-            "25.6 ms of an iteration (61.4 %) no operator runs and no data is loaded: the program is at other work in "
+            "25.6 ms of an iteration (61.4 %) the device is idle, and the host neither launches, waits nor "
+            "loads data: it does other work in save.",
+            "25.6 ms of an iteration (61.4 %) no operator runs and no data is loaded: the program does other work in "
             "save.",
         ),
         (

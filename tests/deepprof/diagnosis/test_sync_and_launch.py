@@ -44,7 +44,7 @@ def test_what_the_device_itself_takes_between_kernels_cannot_be_saved() -> None:
     assert launch.evidence["cost_ns_per_iteration"] == 1_000 * 1_800
     assert launch.headroom_ns_per_iteration == 1_000 * 1_800 - 1_000 * BETWEEN_NS
     assert launch.evidence["saved_ratio"] == 0.4
-    assert launch.summary.endswith("1.0 ms of that would stay: the device itself takes time between two kernels.")
+    assert launch.summary.endswith("1.0 ms of that would stay: the device itself needs time between two kernels.")
 
 
 def test_a_device_that_takes_nearly_all_of_the_time_between_kernels_is_no_slow_host() -> None:

@@ -28,7 +28,7 @@ def test_turns_of_another_process_are_told() -> None:
     (found,) = find(taking_turns())
     assert (found.severity, found.title) == (
         "critical",
-        "Queued work waits: something that was not recorded holds the device",
+        "Queued work waits: something that was not recorded occupies the device",
     )
     assert found.evidence["waits_per_iteration"] == 5
     assert found.evidence["median_wait_ns"] == 1_500_000
