@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 SENTENCE = re.compile(r"(?<=[A-Za-z)\]0-9]\.)\s+(?=[A-Z])")
 UNEVEN = 1.25  # ratio of mean to median above which both are printed
 MINOR = 0.1  # of the time: what takes that much is named in the first line; smaller groups and parts are not
+SHARE_DIGITS = 3  # of a share, which is printed in tenths of a percent
 NEARLY_ALL = 0.95  # of a group: its other parts are not worth a word
 WHOLE = 0.8  # of a device's busy time: iterations that cover less are said to
 LONG_WAIT = 0.1  # of the recorded time: a wait outside the iterations that is worth a sentence
@@ -141,7 +142,12 @@ def _find_first_use(analysis: Analysis) -> Iterator[tuple[str, str]]:
 def _list_large(answer: RecordingAnswer) -> list[Group]:
     """Return what the device does most of the time, and what else takes a share that is not minor."""
     groups = list(answer.groups)
-    return groups[:1] + [group for group in groups[1:] if answer.groups[group] >= MINOR]
+    return groups[:1] + [group for group in groups[1:] if _is_large(answer.groups[group])]
+
+
+def _is_large(share: float) -> bool:
+    """Return whether a share, as it is printed, is too large to be left out."""
+    return round(share, SHARE_DIGITS) >= MINOR
 
 
 def _join(clauses: Sequence[str]) -> str:
@@ -152,7 +158,8 @@ def _join(clauses: Sequence[str]) -> str:
 def _write_share(group: Group, answer: RecordingAnswer, words: Wording, of: str) -> str:
     """Return what the device does, its share `of` what, and what most of it is for."""
     inside = [part for part in answer.parts if find_group(part) == group]
-    large = [part for part in inside if part in words.reasons and (part == inside[0] or answer.parts[part] >= MINOR)]
+    named = [part for part in inside if part in words.reasons]
+    large = [part for part in named if part == inside[0] or _is_large(answer.parts[part])]
     share = f"{format_ratio(answer.groups[group])}{of}"
     if not large:
         return f"{words.groups[group]} {share}"

@@ -68,6 +68,7 @@ def test_no_group_or_part_of_a_tenth_of_the_time_is_unnamed() -> None:
         "waits 63.0 % of the time (22.0 % for data, 21.0 % for launches, 20.0 % for the host to continue after a "
         "synchronization), and computes 37.0 %."
     )
+    assert describe_time(exposed_htod_ns=99.6) == "computes 90.0 % of the time, and only copies from the host 10.0 %."
     assert describe_time(idle_launch_ns=79, idle_startup_ns=21) == (
         "computes 90.0 % of the time, and waits 10.0 % (7.9 % for launches)."
     )
