@@ -12,7 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 from deepprof.mining.candidates import Candidate
-from deepprof.mining.choice import FEWEST_KERNELS, LAYER_SIZES, MAX_EDITS, holds_once, in_most_passes, is_flat
+from deepprof.mining.choice import (
+    FEWEST_KERNELS,
+    LAYER_SIZES,
+    MAX_EDITS,
+    could_be_layers,
+    holds_once,
+    in_most_passes,
+    is_flat,
+)
 from deepprof.mining.evidence import Evidence, short
 from deepprof.mining.extent import LAYER_EDITS, Extent, burst_size, measure_extent
 from deepprof.mining.nesting import LAYER, find_nested, has_layers
@@ -167,7 +175,7 @@ def _doubt_by_shape(candidate: Candidate, evidence: Evidence, signs: _IterationS
         return f"they come in bursts of {size}, as a part of something longer"
     if _is_varied(candidate):
         return None
-    if is_flat(candidate.template.symbols):
+    if could_be_layers(candidate.template.symbols):
         clear = _outweighs_flatness(candidate, evidence, signs)
         return None if clear else _say_flat(measure_extent(candidate, evidence), candidate.passes)
     large = candidate.period >= LAYER_SIZES[1] or has_layers(candidate.template.symbols)
@@ -179,9 +187,9 @@ def _doubt_by_shape(candidate: Candidate, evidence: Evidence, signs: _IterationS
 def _say_flat(extent: Extent, passes: float) -> str:
     """Return what speaks against a repetition without inner loops."""
     if extent.covered < MIN_COVERED:
-        return f"these take only {100 * extent.covered:.0f} % of the stream's time, and hold no inner loop"
+        return f"these take only {100 * extent.covered:.0f} % of the stream's time, and could be layers"
     if 0 < extent.steady < STEADY:
-        return "they take unequal times, and hold no inner loop"
+        return "they take unequal times, and could be layers"
     if extent.sides == 2 and passes < MORE_THAN_LAYERS:
         return "other kernels run before and after them, as around the layers of a single pass"
     return "nothing shows that they are more than the layers of a single pass"

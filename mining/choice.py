@@ -27,6 +27,8 @@ ONE_RUN = 0.8  # share of a period that lies in one run of a smaller one
 FEWEST_KERNELS = 6  # different kernels: forward, backward and update have no fewer
 LAYER_SIZES = (64, 400)  # a shorter period may always be a layer, a longer one hardly ever is
 FLAT = 200  # kernels: a longer period without inner loops is no layer, as layers of so many kernels have inner loops
+AS_LARGE = 2.0  # times the kernels of a layer, or that part of them: another kind of layer of the same model
+VARIANT = 0.5  # of such a layer's kernels that the others have too, as those of norms and products
 MIN_COVERAGE = 0.3
 MAX_EDITS = 0.1  # per matched symbol: quasi-periodic sequences need more, noisy jobs far less
 WHOLE, PART = 0.97, 0.85  # coverage of a period that explains everything, and of one that is only a part of it
@@ -157,6 +159,25 @@ def is_flat(template: SymbolArray) -> bool:
     if len(template) < shortest or len(np.unique(template)) < FEWEST_KERNELS:
         return True
     return len(template) < FLAT and not has_inner_loops(template)
+
+
+def could_be_layers(template: SymbolArray) -> bool:
+    """Return whether a period could be a layer, or a group of layers: that has an inner loop, but no head."""
+    return is_flat(template) or _is_layer_group(template)
+
+
+def _is_layer_group(template: SymbolArray) -> bool:
+    """Return whether a period is a run of layers and one more of about their size, most of whose kernels they have too.
+
+    Models alternate several layers of one kind with one of another. What an iteration has beside its layers is smaller,
+    or has kernels of its own: an embedding, a head, a loss, an update.
+    """
+    run = max((b for b in find_cyclic(template) if b.events >= LAYER), key=size_of, default=None)
+    if run is None or not run.events / AS_LARGE <= len(template) - size_of(run) <= run.events * AS_LARGE:
+        return False
+    turned = np.roll(template, -run.first)
+    layer, other = turned[: run.events], turned[size_of(run) :]
+    return is_flat(layer) and bool(np.isin(other, layer).mean() >= VARIANT)
 
 
 def _new_share(symbols: SymbolArray, larger: Candidate, pick: Candidate) -> float:

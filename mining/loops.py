@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from deepprof.mining.acceptance import MORE_THAN_LAYERS, AcceptanceVerdict
 from deepprof.mining.candidates import Candidate, follow
-from deepprof.mining.choice import is_flat
+from deepprof.mining.choice import could_be_layers
 from deepprof.mining.cycles import MANY_MICRO_BATCHES, LoopCycle, find_cycles
 from deepprof.mining.evidence import Evidence
 from deepprof.mining.iterations import (
@@ -327,7 +327,7 @@ def sure_of_period(
     logit += PER_EDIT * min(candidate.edit_share, MOST_EDITS) + COVERED * candidate.coverage
     logit += LOOP * has_parameter_loop(candidate.template.symbols) + PER_VOTE * min(phase.votes, MOST_VOTES)
     logit += PER_SIGN * verdict.weak
-    shown = verdict.weak > 0 or candidate.passes >= MORE_THAN_LAYERS or not is_flat(candidate.template.symbols)
+    shown = verdict.weak > 0 or candidate.passes >= MORE_THAN_LAYERS or not could_be_layers(candidate.template.symbols)
     highest = limit(candidate.template.symbols, cycles)
     return min(1 / (1 + math.exp(-logit)), highest if shown else min(highest, UNSHOWN_LIMIT))
 

@@ -169,6 +169,41 @@ def test_chunks_within_one_pass_are_no_iterations(chunks: int) -> None:
     assert mine(symbols, copies=every(len(symbols), len(symbols)), syncs=none).loop is None
 
 
+def hybrid(groups: int) -> list[int]:
+    """Return the kernels of so many groups of layers: three with linear attention and one with full attention."""
+    shared, linear, full = [1, 2, 3, 2, 3, 4, 2, 3, 5], list(range(10, 24)), list(range(30, 38))
+    return [*[*linear, *shared] * 3, *full, *shared] * groups
+
+
+@pytest.mark.parametrize("groups", [4, 8, 20])
+def test_groups_of_layers_before_a_head_are_no_iterations(groups: int) -> None:
+    found = mine([*hybrid(groups), 40, 41, 41])
+    assert found.reason is not None
+    assert "nothing shows that they are more than the layers" in found.reason
+
+
+@pytest.mark.parametrize("tokens", [5, 40])
+def test_a_loop_of_passes_through_groups_of_layers_is_one_of_whole_passes(tokens: int) -> None:
+    token = [*hybrid(8), 40, 41, 42]
+    found = mine([*token * tokens, 43])
+    assert found.loop is not None
+    assert (found.loop.period, len(found.loop.iterations.first)) == (len(token), tokens)
+
+
+def test_a_model_of_two_groups_is_an_iteration_where_each_has_its_head() -> None:
+    token = [*hybrid(2), *range(40, 60)]
+    found = mine([*token * 10, 61])
+    assert found.loop is not None
+    assert found.loop.period == len(token)
+
+
+def test_groups_of_layers_with_a_host_wait_in_each_are_iterations() -> None:
+    symbols = [*hybrid(8), 40]
+    found = mine(symbols, syncs=every(len(symbols), len(hybrid(1))))
+    assert found.loop is not None
+    assert found.loop.period == len(hybrid(1))
+
+
 @pytest.mark.parametrize("layers", [2, 4])
 def test_layers_that_are_fed_together_are_one_iteration(layers: int) -> None:
     body = list(range(70))
