@@ -170,14 +170,14 @@ def _is_layer_group(template: SymbolArray) -> bool:
     """Return whether a period is a run of layers and one more of about their size, most of whose kernels they have too.
 
     Models alternate several layers of one kind with one of another. What an iteration has beside its layers is smaller,
-    or has kernels of its own: an embedding, a head, a loss, an update.
+    or has kernels of its own, an embedding, a head, a loss, an update, or is a run of layers too, forward or backward.
     """
     run = max((b for b in find_cyclic(template) if b.events >= LAYER), key=size_of, default=None)
     if run is None or not run.events / AS_LARGE <= len(template) - size_of(run) <= run.events * AS_LARGE:
         return False
     turned = np.roll(template, -run.first)
     layer, other = turned[: run.events], turned[size_of(run) :]
-    return is_flat(layer) and bool(np.isin(other, layer).mean() >= VARIANT)
+    return is_flat(layer) and nested_share(other) < NESTED and bool(np.isin(other, layer).mean() >= VARIANT)
 
 
 def _new_share(symbols: SymbolArray, larger: Candidate, pick: Candidate) -> float:

@@ -197,6 +197,14 @@ def test_a_model_of_two_groups_is_an_iteration_where_each_has_its_head() -> None
     assert found.loop.period == len(token)
 
 
+def test_three_layers_forward_and_backward_are_no_group() -> None:
+    forward, backward = list(range(1, 18)), [*list(range(1, 18)), *list(range(20, 42))]
+    step = [50, *forward * 3, 51, *backward * 3, 1]
+    found = mine([52, *step * 20, 53])
+    assert found.loop is not None
+    assert found.loop.period == len(step)
+
+
 def test_groups_of_layers_with_a_host_wait_in_each_are_iterations() -> None:
     symbols = [*hybrid(8), 40]
     found = mine(symbols, syncs=every(len(symbols), len(hybrid(1))))
