@@ -15,11 +15,11 @@ import polars as pl
 
 from deepprof.diagnosis.engine import declared_rules
 from deepprof.diagnosis.finding import Finding
+from deepprof.diagnosis.outside import TimeOutside, measure_outside
 from deepprof.metrics.breakdown.costs import mean_parts
 from deepprof.metrics.breakdown.parts import IDLE_PARTS, PART_NAMES
 from deepprof.metrics.breakdown.start import is_start
 from deepprof.metrics.loop import Loop
-from deepprof.metrics.spans import intersect, union
 
 if TYPE_CHECKING:
     from deepprof.analysis.result import Analysis, WorkWithoutLoop
@@ -48,8 +48,9 @@ class RecordingAnswer:
     `whole_ns` is the mean usual iteration, the marked step or the recorded time, of several `devices` their mean;
     `parts` are the shares of it, by part of the time, and `groups` by what the device does, the largest first. `loss`
     is the finding on the largest avoidable loss, and `loss_ratio` its share; None where there is none. `loop` is the
-    loop that this is about, `step` the marked step; None without one. `recorded_ns` is from the first to the last work
-    of the loop's device, and `longest_wait_ns` the longest wait in that outside the iterations; 0 where not known.
+    loop that this is about, `step` the marked step; None without one. `outside` is the time of the loop's device
+    outside the iterations, None where not known. `is_wait_larger` is set where the largest loss, that of stalls, is
+    smaller than one wait outside the iterations: then there is no `loss`.
     """
 
     kind: Kind
@@ -61,8 +62,8 @@ class RecordingAnswer:
     loop: Loop | None
     step: Loop | None = None
     devices: int = 1
-    recorded_ns: int = 0
-    longest_wait_ns: int = 0
+    outside: TimeOutside | None = None
+    is_wait_larger: bool = False
 
     @property
     def confidence(self) -> float | None:
@@ -78,6 +79,9 @@ def find_answer(analysis: Analysis) -> RecordingAnswer:
     loop = loop if loop is not None and loop.is_main else None
     kind, parts, devices = _measure_without_loop(analysis) if loop is None else (*_measure_loop(loop), 1)
     shares, loss = _share(parts), _find_loss(analysis, is_loop=loop is not None)
+    outside = None if loop is None else measure_outside(loop)
+    is_wait_larger = loss is not None and loss.rule == STALLS and _is_shorter(loss, outside)
+    loss = None if is_wait_larger else loss
     return RecordingAnswer(
         kind=kind,
         whole_ns=(sum(parts.values()) or analysis.summary.span_ns) if loop is None else find_mean(loop) or 0.0,
@@ -88,27 +92,17 @@ def find_answer(analysis: Analysis) -> RecordingAnswer:
         loop=loop,
         step=_find_step(analysis) if kind == "marked step" else None,
         devices=devices,
-        **({} if loop is None else _measure_outside(loop)),
+        outside=outside,
+        is_wait_larger=is_wait_larger,
     )
 
 
-def _measure_outside(loop: Loop) -> dict[str, int]:
-    """Return how long the loop's device has work, and its longest wait in that time outside the iterations."""
-    if loop.timeline is None or not len(loop.timeline.parts):
-        return {}
-    bounds, timeline = loop.timeline.bounds[[0, -1]], loop.timeline
-    rows = loop.iterations.filter(~pl.col("warmup")).select(
-        "start_ns", length=pl.coalesce("iteration_ns", "operation_ns")
-    )
-    starts = rows["start_ns"].to_numpy()
-    inside = union(starts, starts + rows["length"].to_numpy())
-    begins, ends, _ = timeline.find_waits()
-    between = union(np.append(bounds[0], inside.ends), np.append(inside.starts, bounds[1]))
-    outside = intersect(union(begins, ends), between)
-    return {
-        "recorded_ns": int(bounds[1] - bounds[0]),
-        "longest_wait_ns": int((outside.ends - outside.starts).max(initial=0)),
-    }
+def _is_shorter(stalls: Finding, outside: TimeOutside | None) -> bool:
+    """Return whether the device waits longer at once outside the iterations than all stalls among them take.
+
+    Stalls are what happens now and then, as that wait does: both are compared in the time of the recording.
+    """
+    return outside is not None and _share_of(stalls) * outside.inside_ns < outside.longest_wait_ns
 
 
 def _find_loss(analysis: Analysis, *, is_loop: bool) -> Finding | None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from deepprof.analysis import Analysis, Loop
     from deepprof.diagnosis.answer import Group, RecordingAnswer
     from deepprof.diagnosis.finding import Finding
+    from deepprof.diagnosis.outside import TimeOutside
     from deepprof.render.page import TextPage
     from deepprof.render.wording import Wording
 
@@ -30,9 +31,9 @@ SENTENCE = re.compile(r"(?<=[A-Za-z)\]0-9]\.)\s+(?=[A-Z])")
 UNEVEN = 1.25  # ratio of mean to median above which both are printed
 MINOR = 0.1  # of the time: what takes that much is named in the first line; smaller groups and parts are not
 SHARE_DIGITS = 3  # of a share, which is printed in tenths of a percent
-NEARLY_ALL = 0.95  # of a group: its other parts are not worth a word
-WHOLE = 0.8  # of a device's busy time: iterations that cover less are said to
-LONG_WAIT = 0.1  # of the recorded time: a wait outside the iterations that is worth a sentence
+NEARLY_ALL = 0.95  # of a group, or of waits: its other parts are not worth a word
+WHOLE = 0.8  # of a device's busy time, or of the recording: of iterations that cover less the share is given
+MOST = 0.5  # of the time waited outside the iterations: a reason, or one wait, that stands for all of it
 FEW = 5  # iterations, below which more should be recorded
 # Keys of a location, the most informative first.
 PLACES = ("range", "operator", "call", "frame", "kernel")
@@ -51,6 +52,8 @@ FIRST_USES = {
     "capture": "while a graph is captured",
     "pause": "most likely for a library that is read for its first use",
 }
+FIND_CAUSE = "Find what the host does in that time, and whether the job needs it."
+RECORD_CAUSE = "Record the host's side too (runtime calls, ranges), which shows what the host does in that time."
 RECORD_MORE = {
     "loop": "record ten iterations or more",
     "marked step": "record five steps or more",
@@ -102,7 +105,9 @@ def _describe_head(answer: RecordingAnswer, analysis: Analysis) -> str:
     shares = _join([_write_share(group, answer, words, " of the time" * (group == large[0])) for group in large])
     head = f"{_describe_kind(answer)}: {words.actor} {shares}." if shares else f"{_describe_kind(answer)}."
     missed = ["The file has no accelerator's work."] if words.on_cpu else []
-    return " ".join([head, *missed, *_describe_missing(missing), *_describe_coverage(answer), *_describe_stall(answer)])
+    return " ".join(
+        [head, *missed, *_describe_missing(missing), *_describe_outside(answer, words), *_describe_stall(answer)]
+    )
 
 
 def _has_foreign_events(analysis: Analysis) -> bool:
@@ -193,18 +198,42 @@ def _describe_time(loop: Loop) -> str:
     return format_duration(median) + spread
 
 
-def _describe_coverage(answer: RecordingAnswer) -> Iterator[str]:
-    """Yield sentences on the share of the recording that the iterations are, where they are not nearly all of it."""
-    loop = answer.loop
-    if loop is None:
+def _describe_outside(answer: RecordingAnswer, words: Wording) -> Iterator[str]:
+    """Yield sentences on the time outside the iterations, where they are not nearly all of the recording."""
+    loop, outside = answer.loop, answer.outside
+    if loop is None or outside is None:
         return
-    if loop.coverage_ratio < WHOLE:
-        yield f"The iterations are {format_ratio(loop.coverage_ratio)} of the recording's busy time."
-    wait, recorded = answer.longest_wait_ns, answer.recorded_ns
-    if recorded and wait >= max(LONG_WAIT * recorded, answer.whole_ns):
-        share = format_ratio(wait / recorded)
-        length = format_duration(wait)
-        yield f"Outside the iterations the device waits up to {length} at a time ({share} of the recording)."
+    if min(loop.coverage_ratio, outside.inside_ratio) < WHOLE:
+        which = "iterations after warm-up" if loop.iterations["warmup"].any() else "iterations"
+        rest = ", ".join(_list_places(outside))
+        share = format_ratio(outside.inside_ratio)
+        yield f"The {which} are {share} of the recording{f'; the rest is mostly {rest}' if rest else ''}."
+    if _is_large(outside.waited_ns / outside.recorded_ns):
+        yield f"{_describe_waits(outside, words)}."
+
+
+def _list_places(outside: TimeOutside) -> Iterator[str]:
+    """Yield how much lies before, between and after the iterations, where that is a good part of the recording."""
+    for place, ns in outside.places.items():
+        if _is_large(ns / outside.recorded_ns):
+            yield f"{format_duration(ns)} {place} them ({format_ratio(ns / outside.recorded_ns)})"
+
+
+def _describe_waits(outside: TimeOutside, words: Wording) -> str:
+    """Return how long the device waits outside the iterations, for what, and how long at once where that is most."""
+    part, ns = next(iter(outside.waits.items()))
+    waits = f"{words.actor} {words.groups[find_group(part)]} {format_duration(outside.waited_ns)}"
+    reason = f" {words.reasons[part]}" if ns >= MOST * outside.waited_ns and part in words.reasons else ""
+    share = f"{format_ratio(outside.waited_ns / outside.recorded_ns)} of the recording"
+    return f"Outside the iterations {waits}{reason} ({share}{_describe_longest(outside)})"
+
+
+def _describe_longest(outside: TimeOutside) -> str:
+    """Return how much of the waits outside the iterations is one wait, where that is most of them."""
+    longest = outside.longest_wait_ns
+    if longest < MOST * outside.waited_ns:
+        return ""
+    return f", {'' if longest >= NEARLY_ALL * outside.waited_ns else f'{format_duration(longest)} of it '}at once"
 
 
 def _describe_stall(answer: RecordingAnswer) -> Iterator[str]:
@@ -241,6 +270,8 @@ def _describe_work(analysis: Analysis, loss: Finding | None) -> Iterator[str]:
 def _describe_loss(answer: RecordingAnswer, analysis: Analysis) -> str:
     """Return the largest avoidable loss and what to do, or that there is none."""
     loss = answer.loss
+    if answer.outside is not None and answer.is_wait_larger:
+        return _describe_longest_wait(answer.outside)
     if loss is None:
         return _describe_masked(analysis) or _describe_none(answer, analysis)
     place = describe_location(loss.location or {}, wording_of(analysis))
@@ -320,6 +351,13 @@ def _describe_none(answer: RecordingAnswer, analysis: Analysis) -> str:
         return "No loss with an identified cause costs 10 % of the time or more."
     computes = next(iter(answer.groups), None) == "computing"
     return f"No loss is large enough to report{': only faster computing would shorten an iteration' * computes}."
+
+
+def _describe_longest_wait(outside: TimeOutside) -> str:
+    """Return the line where the largest loss is one wait outside the iterations."""
+    share, known = format_ratio(outside.longest_wait_ns / outside.recorded_ns), next(iter(outside.waits)) != UNKNOWN
+    wait = f"The largest loss is one wait of {format_duration(outside.longest_wait_ns)} outside the iterations"
+    return f"{wait} ({share} of the recording). What to do: {FIND_CAUSE if known else RECORD_CAUSE}"
 
 
 def _describe_certainty(answer: RecordingAnswer, analysis: Analysis) -> str:

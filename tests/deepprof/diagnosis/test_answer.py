@@ -169,15 +169,53 @@ def test_iterations_of_little_of_the_work_are_not_what_was_recorded() -> None:
     assert find_answer(analysis_of(replace(loop, coverage_ratio=0.2), findings=(own, copies))).loss is own
 
 
-def test_the_longest_wait_outside_the_iterations_is_reported() -> None:
-    compute, idle = (PART_NAMES.index(name) for name in ("compute_ns", "idle_host_ns"))
-    edges, parts = np.array([-90, -85, 0, 4, 10, 61]) * MS, np.array([compute, idle, compute, idle, compute], np.int16)
-    loop = replace(make_loop([10] * 6), timeline=Timeline(0, edges, parts, None))
-    answer = find_answer(analysis_of(loop))
-    assert (answer.recorded_ns, answer.longest_wait_ns) == (151 * MS, 85 * MS)
-    assert "Outside the iterations the device waits up to 85.0 ms at a time (56.3 % of the recording)." in next(
-        describe_answer(analysis_of(loop))
+def surrounded(loop: Loop, edges_ms: list[int], parts: list[str]) -> Loop:
+    """Return the loop with the parts of its device's time from each edge to the next."""
+    numbers = np.array([PART_NAMES.index(name) for name in parts], np.int16)
+    return replace(loop, timeline=Timeline(0, np.array(edges_ms) * MS, numbers, None))
+
+
+def test_time_outside_the_iterations_is_described() -> None:
+    parts = ["compute_ns", "idle_host_ns", "compute_ns", "idle_host_ns", "compute_ns"]
+    loop = surrounded(make_loop([10] * 6), [-90, -85, 0, 4, 10, 61], parts)
+    outside = find_answer(analysis_of(loop)).outside
+    assert outside is not None
+    assert (outside.recorded_ns, outside.longest_wait_ns, outside.waited_ns) == (151 * MS, 85 * MS, 85 * MS)
+    assert outside.places == {"before": 90 * MS, "after": MS // 10}
+    line = next(describe_answer(analysis_of(loop)))
+    assert "The iterations are 40.3 % of the recording; the rest is mostly 90.0 ms before them (59.6 %). " in line
+    assert "Outside the iterations the device waits 85.0 ms while the host does other work (56.3 % of the" in line
+
+
+def test_a_long_pass_before_the_iterations_is_described() -> None:
+    loop = surrounded(make_loop([10] * 6), [-90, 61], ["compute_ns"])
+    line = next(describe_answer(analysis_of(loop)))
+    assert line.endswith("The iterations are 40.3 % of the recording; the rest is mostly 90.0 ms before them (59.6 %).")
+
+
+def test_iterations_of_the_warm_up_are_outside_those_that_are_described() -> None:
+    loop = surrounded(make_loop([10] * 6, warmup=2), [0, 61], ["compute_ns"])
+    line = next(describe_answer(analysis_of(loop)))
+    assert line.endswith(
+        "The iterations after warm-up are 67.0 % of the recording; the rest is mostly 20.0 ms before them (32.8 %)."
     )
+
+
+def test_of_iterations_that_are_nearly_all_of_the_recording_nothing_more_is_described() -> None:
+    loop = surrounded(make_loop([10] * 6), [-14, -8, 61], ["compute_ns", "idle_host_ns"])
+    assert find_answer(analysis_of(loop)).outside is not None
+    assert "The iterations are 81.2 %" not in next(describe_answer(analysis_of(loop)))
+
+
+@pytest.mark.parametrize(("wait_ms", "is_larger"), [(0, False), (150, False), (1_000, True)])
+def test_stalls_are_compared_with_the_longest_wait_outside(wait_ms: int, is_larger: bool) -> None:
+    loop, stalls = make_loop([10] * 40), build_stall(0.5, "critical")
+    parts = ["compute_ns", "idle_unknown_ns", "compute_ns"]
+    loop = surrounded(loop, [0, 401, 401 + wait_ms, 410 + wait_ms], parts)
+    answer = find_answer(analysis_of(loop, findings=(stalls,)))
+    assert (answer.is_wait_larger, answer.loss) == (is_larger, None if is_larger else stalls)
+    loss = list(describe_answer(analysis_of(loop, findings=(stalls,))))[1]
+    assert loss.startswith("The largest loss is one wait of 1.00 s outside the iterations (70.9 %") == is_larger
 
 
 def test_several_devices_are_described_by_their_mean() -> None:
