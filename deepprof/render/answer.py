@@ -205,7 +205,7 @@ def _describe_outside(answer: RecordingAnswer, words: Wording) -> Iterator[str]:
         return
     if min(loop.coverage_ratio, outside.inside_ratio) < WHOLE:
         which = "iterations after warm-up" if loop.iterations["warmup"].any() else "iterations"
-        rest = ", ".join(_list_places(outside))
+        rest = _join(list(_list_places(outside)))
         share = format_ratio(outside.inside_ratio)
         yield f"The {which} are {share} of the recording{f'; the rest is mostly {rest}' if rest else ''}."
     if _is_large(outside.waited_ns / outside.recorded_ns):
@@ -233,7 +233,8 @@ def _describe_longest(outside: TimeOutside) -> str:
     longest = outside.longest_wait_ns
     if longest < MOST * outside.waited_ns:
         return ""
-    return f", {'' if longest >= NEARLY_ALL * outside.waited_ns else f'{format_duration(longest)} of it '}at once"
+    much = "nearly all" if longest >= NEARLY_ALL * outside.waited_ns else format_duration(longest)
+    return f", {much} of it at once"
 
 
 def _describe_stall(answer: RecordingAnswer) -> Iterator[str]:

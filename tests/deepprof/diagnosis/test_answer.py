@@ -185,6 +185,12 @@ def test_time_outside_the_iterations_is_described() -> None:
     line = next(describe_answer(analysis_of(loop)))
     assert "The iterations are 40.3 % of the recording; the rest is mostly 90.0 ms before them (59.6 %). " in line
     assert "Outside the iterations the device waits 85.0 ms while the host does other work (56.3 % of the" in line
+    assert "of the recording, nearly all of it at once)" in line
+
+
+def test_what_lies_before_and_after_the_iterations_is_described_together() -> None:
+    line = next(describe_answer(analysis_of(surrounded(make_loop([10] * 6), [-40, 90], ["compute_ns"]))))
+    assert line.endswith("the rest is mostly 40.0 ms before them (30.8 %), and 29.1 ms after them (22.4 %).")
 
 
 def test_a_long_pass_before_the_iterations_is_described() -> None:
