@@ -22,7 +22,7 @@ from deepprof.render.wording import CPU, GPU
 from tests.deepprof.builders import build_analysis, build_finding
 from tests.deepprof.diagnosis.loops import Job, Work
 from tests.loops import MS, make_loop
-from tests.tables import make_trace, span
+from tests.tables import Row, copy, event, launch, make_trace, span
 
 
 def analysis_of(*loops: Loop, findings: tuple[Finding, ...] = ()) -> Analysis:
@@ -198,3 +198,32 @@ def test_a_finding_without_time_of_its_own_is_no_loss() -> None:
 
 def test_setting_memory_is_computing() -> None:
     assert (find_group("exposed_memset_ns"), find_group("exposed_dtod_ns")) == ("computing", "copying")
+
+
+def _hardly_recorded(category: str | None) -> Analysis:
+    """A thread copies during 60 ms; another launches kernels in the last, recorded from `category` on or only then."""
+    copies = [copy(at * MS, at * MS + 10_000, 8, correlation=at) for at in range(1, 51, 5)]
+    asked = [launch(at, at * MS - 9_000, at * MS - 5_000) | {"thread": 2} for at in range(1, 51, 5)]
+    begins = range(60 * MS, 61 * MS, 20_000)
+    kernels = [event(1 + k % 7, at, at + 15_000, correlation=100 + k) for k, at in enumerate(begins)]
+    calls = [launch(100 + k, at - 9_000, at - 5_000) for k, at in enumerate(begins)]
+    begun = [launch(0, 2 * MS, 2 * MS + 1_000) | {"category": category, "correlation": None}] if category else []
+    return deepprof.analyze(make_trace([*copies, *kernels], sorted([*begun, *asked, *calls], key=_start_of)))
+
+
+def _start_of(row: Row) -> int:
+    return int(str(row["start_ns"]))
+
+
+def test_the_cause_of_a_wait_is_not_known_where_the_launching_thread_is_hardly_recorded() -> None:
+    first, second, *_ = describe_answer(_hardly_recorded(None))
+    assert "the device waits" in first
+    assert "for a reason that was not recorded" in first
+    assert second.startswith("The cause of the largest loss is unknown: the device waits 9")
+    assert "What to do: record the runtime calls and functions of all the host's threads" in second
+
+
+def test_the_host_does_other_work_where_the_launching_thread_is_recorded_meanwhile() -> None:
+    first, second, *_ = describe_answer(_hardly_recorded("python"))
+    assert "while the host does other work" in first
+    assert second.startswith("The largest avoidable loss: the device waits while the host does other work")
