@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import polars as pl
 
-from deepprof.diagnosis.device_means import Devices, MeasuredDevice, average_costs, group_loops, read_device
+from deepprof.diagnosis.device_means import (
+    Devices,
+    MeasuredDevice,
+    average_costs,
+    find_mean_time,
+    group_loops,
+    read_device,
+)
 from deepprof.diagnosis.engine import declared_rules
 from deepprof.diagnosis.finding import Finding
 from deepprof.metrics.breakdown.parts import IDLE_PARTS, PART_NAMES
@@ -80,7 +87,7 @@ def find_answer(analysis: Analysis) -> RecordingAnswer:
     loop = loop if loop is not None and loop.is_main else None
     kind, devices = _measure_without_loop(analysis) if loop is None else _measure_loop(analysis, loop)
     means = _average(devices)
-    whole_ns = sum(means.values()) or (analysis.summary.span_ns if loop is None else 0.0)
+    whole_ns = find_mean_time(devices) or (analysis.summary.span_ns if loop is None else 0.0)
     loss = _find_loss(analysis, devices, is_loop=loop is not None)
     return RecordingAnswer(
         kind=kind,
@@ -182,7 +189,7 @@ def _find_share(finding: Finding, analysis: Analysis, devices: Devices) -> float
 
     Where several devices do the same it is that of their mean loss in their mean time.
     """
-    headroom_ns, whole_ns = finding.headroom_ns_per_iteration, sum(_average(devices).values())
+    headroom_ns, whole_ns = finding.headroom_ns_per_iteration, find_mean_time(devices)
     if len(devices) > 1 and finding.rule not in ONCE and whole_ns:
         mean_ns = average_costs(analysis.findings, [devices], _cost_of)[id(finding)]
         if headroom_ns is not None or any(each.has(finding) for each in devices):
@@ -235,15 +242,18 @@ def _measure_without_loop(analysis: Analysis) -> tuple[Kind, Devices]:
     if steps := _list_steps(analysis):
         return "marked step", list(map(read_device, steps))
     measured = {
-        (each.rank, each.device): MeasuredDevice((each.rank, each.device, each.stream), each.parts)
+        (each.rank, each.device): MeasuredDevice(
+            (each.rank, each.device, each.stream), sum(each.parts.values()), each.parts
+        )
         for each in analysis.stretches
         if each.parts
     }
     spans = (row for row in analysis.breakdown.rows(named=True) if (row["rank"], row["device"]) not in measured)
-    unmeasured = (
-        MeasuredDevice((row["rank"], row["device"], None), {name: row[name] for name in PART_NAMES}) for row in spans
-    )
-    devices = [*measured.values(), *unmeasured]
+    unmeasured = ((row["rank"], row["device"], {name: row[name] for name in PART_NAMES}) for row in spans)
+    devices = [
+        *measured.values(),
+        *(MeasuredDevice((rank, device, None), sum(parts.values()), parts) for rank, device, parts in unmeasured),
+    ]
     means = _average(devices)
     if not sum(means.values()):
         return "recording" if analysis.summary.span_ns else "no work", []

@@ -21,24 +21,20 @@ Place = tuple[int, int, int | None]  # rank, device, and main stream where there
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MeasuredDevice:
-    """A device and the mean time of each part of its iteration, marked step or recording, in ns.
+    """A device, and the mean time of its iteration, marked step or recording and of each part of that, in ns.
 
-    `median_ns` is the median iteration, 0 where nothing repeats.
+    `parts` are empty where they are not known. `median_ns` is the median iteration, 0 where nothing repeats.
     """
 
     place: Place
+    whole_ns: float
     parts: Mapping[str, float]
     median_ns: float = 0.0
-
-    @property
-    def whole_ns(self) -> float:
-        """The mean time of all parts."""
-        return sum(self.parts.values())
 
     def has(self, finding: Finding) -> bool:
         """Return whether a finding is about what was measured of this device."""
         stated = finding.evidence.get("iteration_ns")
-        same = not isinstance(stated, int | float) or not self.parts or abs(stated - self.whole_ns) <= 1
+        same = not isinstance(stated, int | float) or not self.whole_ns or abs(stated - self.whole_ns) <= 1
         return same and finding.stream is not None and (finding.rank, finding.device, finding.stream) == self.place
 
 
@@ -47,8 +43,14 @@ Devices = Sequence[MeasuredDevice]
 
 def read_device(loop: Loop) -> MeasuredDevice:
     """Return what was measured of the device of a loop, or of a marked step."""
-    median_ns = float(loop.usual["iteration_ns"].median() or 0)  # type: ignore[arg-type]
-    return MeasuredDevice((loop.rank, loop.device, loop.stream), mean_parts(loop), median_ns)
+    times = loop.usual["iteration_ns"]
+    mean_ns, median_ns = (float(time or 0) for time in (times.mean(), times.median()))  # type: ignore[arg-type]
+    return MeasuredDevice((loop.rank, loop.device, loop.stream), mean_ns, mean_parts(loop), median_ns)
+
+
+def find_mean_time(devices: Devices) -> float:
+    """Return the mean time of an iteration, marked step or recording of several devices, in ns."""
+    return sum(each.whole_ns for each in devices) / max(1, len(devices))
 
 
 def group_loops(comparison: RankComparison | None, measured: Iterable[Loop]) -> list[list[Loop]]:

@@ -189,7 +189,7 @@ def test_two_equal_findings_are_two() -> None:
 
 
 def test_a_loss_on_several_devices_that_do_the_same_is_as_large_as_its_mean() -> None:
-    group = [MeasuredDevice((0, device, 7), {"compute_ns": 20.0 * MS}) for device in range(4)]
+    group = [MeasuredDevice((0, device, 7), 20.0 * MS, {}) for device in range(4)]
     one = finding("d", 10, evidence={})
     all_of_them = [finding("b", 6, device=device, evidence={}) for device in range(4)]
     assert [f.rule for f in rank([one, *all_of_them])][:2] == ["d", "b"]
