@@ -344,7 +344,7 @@ def _describe_none(answer: RecordingAnswer, analysis: Analysis) -> str:
         return (
             f"The cause of the largest loss is unknown: {words.actor} {words.groups[find_group(UNKNOWN)]} "
             f"{format_ratio(unknown)} of the time {words.reasons[UNKNOWN]}."
-            f"{f' What to do: {RECORD_HOST}.' * _lacks_host(analysis)}"
+            f"{f' What to do: {RECORD_HOST}.' * any(each.lacks_host for each in analysis.stretches)}"
         )
     if answer.loop is None and answer.step is None and not any(each.parts for each in analysis.stretches):
         return "Too little work was recorded to identify an avoidable loss."
@@ -352,12 +352,6 @@ def _describe_none(answer: RecordingAnswer, analysis: Analysis) -> str:
         return "No loss with an identified cause costs 10 % of the time or more."
     computes = next(iter(answer.groups), None) == "computing"
     return f"No loss is large enough to report{': only faster computing would shorten an iteration' * computes}."
-
-
-def _lacks_host(analysis: Analysis) -> bool:
-    """Return whether what the host did is not recorded for a device: at no time, or at hardly any."""
-    hosts = [timeline.host for timeline in analysis.timelines.values()]
-    return any(host is None or len(host.unrecorded.starts) for host in hosts)
 
 
 def _describe_certainty(answer: RecordingAnswer, analysis: Analysis) -> str:
