@@ -12,6 +12,7 @@ import polars as pl
 from deepprof.collectors.reprs import in_milliseconds, one_line
 from deepprof.collectors.trace import empty_table
 from deepprof.metrics.annotation.anatomy_tables import Anatomy
+from deepprof.metrics.breakdown.outside import TimeOutside
 from deepprof.metrics.breakdown.parts import PARTS
 from deepprof.metrics.breakdown.timeline import Timeline
 from deepprof.metrics.cost.roofline_tables import LoopRoofline
@@ -67,7 +68,8 @@ class Loop:
     """One repeated iteration on one main stream.
 
     `iterations` has the schema `metrics.iteration.ITERATIONS`, `parts` has `metrics.breakdown.parts.PARTS`: one row per
-    iteration each, in the same order. `timeline` is that of the loop's device.
+    iteration each, in the same order. `timeline` is that of the loop's device, `outside` its time
+    outside the iterations; None where not measured.
 
     `period` is in kernels of the main stream. `confidence` is the confidence that the iterations are right, first
     kernels included; `boundary_confidence` is the part of it that concerns where in the period they begin. `prologue`
@@ -100,6 +102,7 @@ class Loop:
     coverage_ratio: float = 1.0
     parts: pl.DataFrame = field(default_factory=lambda: empty_table(PARTS))
     timeline: Timeline | None = None
+    outside: TimeOutside | None = None
     blocks: tuple[NestedBlock, ...] = ()
     single: Single | None = None
     marks: int = 1

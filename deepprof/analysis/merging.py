@@ -13,6 +13,7 @@ from deepprof.analysis.result import Analysis, add_up
 from deepprof.collectors.errors import UsageError
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.causes import rank
+from deepprof.diagnosis.device_means import group_loops, read_device
 from deepprof.diagnosis.engine import diagnose_ranks
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.ledger import settle
@@ -45,6 +46,7 @@ def merge(parts: Sequence[RankPart], question: AnalysisOptions, traces: Sequence
     measured = (*loops, *(step for part in parts for step in part.steps))
     reasons = [(part.rank, *why) for part in parts for why in part.reasons]
     compared, late = _compare(measured, parts)
+    groups = [[read_device(loop) for loop in alike] for alike in group_loops(compared, measured)]
     shares = {(share.rank, share.device): share for part in parts for share in part.shares}
     return Analysis(
         traces=tuple(traces),
@@ -53,7 +55,7 @@ def merge(parts: Sequence[RankPart], question: AnalysisOptions, traces: Sequence
         streams=streams,
         loops=loops,
         no_loop_reason=None if loops else "; ".join(dict.fromkeys(why for *_, why in reasons)),
-        findings=settle(rank(_gather(parts, compared, late)), measured),
+        findings=settle(rank(_gather(parts, compared, late), groups), measured),
         missing=tuple(f"rank {number}{place}: no iteration found: {why}" for number, place, why in reasons if loops),
         timelines={(part.rank, device): each for part in parts for device, each in part.timelines.items()},
         breakdown=pl.concat(part.breakdown for part in parts),

@@ -29,7 +29,7 @@ from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.rules.input_bound import find_loading
 from deepprof.metrics.annotation.anatomy import read_anatomy
 from deepprof.metrics.annotation.trace_annotation import TraceAnnotation, annotate
-from deepprof.metrics.breakdown.costs import mean_parts
+from deepprof.metrics.breakdown.costs import host_of, mean_parts
 from deepprof.metrics.breakdown.parts_table import with_parts
 from deepprof.metrics.breakdown.start import with_start
 from deepprof.metrics.breakdown.timeline import Timeline, lay_out
@@ -260,8 +260,9 @@ def _list_stretches(trace: Trace, look: _TraceAnalysis, kinds: KernelKinds) -> I
             yield WorkWithoutLoop(rank, device, None, top)
             continue
         starting = 0 if measured.timeline is None or measured.single != "recording" else measured.timeline.starting_ns
-        parts = mean_parts(measured)
-        yield WorkWithoutLoop(rank, device, measured.stream, top, measured.roofline, parts, starting)
+        parts, host = mean_parts(measured), host_of(measured)
+        lacks = host is None or len(host.unrecorded.starts) > 0
+        yield WorkWithoutLoop(rank, device, measured.stream, top, measured.roofline, parts, starting, lacks)
 
 
 def _find_own(rank: int, question: AnalysisOptions) -> dict[int, SharedWork]:

@@ -131,7 +131,7 @@ class WorkWithoutLoop:
 
     `roofline` is that of what is measured as one iteration, None where there is none or no shapes were read. `parts` is
     where the time of what is measured goes, in ns, empty where that is nothing; `starting_ns` of it is the start of the
-    program.
+    program. With `lacks_host` the host was not recorded, or for hardly any of the time.
     """
 
     rank: int
@@ -141,6 +141,7 @@ class WorkWithoutLoop:
     roofline: LoopRoofline | None = None
     parts: Mapping[str, float] = field(default_factory=dict)
     starting_ns: int = 0
+    lacks_host: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

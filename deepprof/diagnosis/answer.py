@@ -13,10 +13,17 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import polars as pl
 
+from deepprof.diagnosis.device_means import (
+    Devices,
+    MeasuredDevice,
+    average_costs,
+    find_mean_time,
+    group_loops,
+    read_device,
+)
 from deepprof.diagnosis.engine import declared_rules
 from deepprof.diagnosis.finding import Finding
-from deepprof.diagnosis.outside import TimeOutside, measure_outside
-from deepprof.metrics.breakdown.costs import mean_parts
+from deepprof.metrics.breakdown.outside import TimeOutside
 from deepprof.metrics.breakdown.parts import IDLE_PARTS, PART_NAMES
 from deepprof.metrics.breakdown.start import is_start
 from deepprof.metrics.loop import Loop
@@ -45,12 +52,13 @@ ONCE = {STALLS: LEAST_OF_STALL, "late-start": LEAST_OF_START}  # what happens on
 class RecordingAnswer:
     """The answer to what was recorded and what to do.
 
-    `whole_ns` is the mean usual iteration, the marked step or the recorded time, of several `devices` their mean;
-    `parts` are the shares of it, by part of the time, and `groups` by what the device does, the largest first. `loss`
-    is the finding on the largest avoidable loss, and `loss_ratio` its share; None where there is none. `loop` is the
-    loop that this is about, `step` the marked step; None without one. `outside` is the time of the loop's device
-    outside the iterations, None where not known. `is_wait_larger` is set where the largest loss, that of stalls, is
-    smaller than one wait outside the iterations: then there is no `loss`.
+    `whole_ns` is the mean usual iteration, the marked step or the recorded time. `parts` are the shares of it, by part
+    of the time, and `groups` by what the device does, the largest first. `loss` is the finding on the largest avoidable
+    loss, `loss_ns` what it costs and `loss_ratio` its share; None where there is none, or it is not known. Where
+    several `devices` do the same, all of these are means over them. `loop` is the loop that this is about, on one of
+    them, `step` the marked step; None without one. `outside` is the time of the loop's device outside the iterations,
+    None where not known. `is_wait_larger` is set where the largest loss, that of stalls, is smaller than one wait
+    outside the iterations: then there is no `loss`.
     """
 
     kind: Kind
@@ -60,8 +68,9 @@ class RecordingAnswer:
     loss: Finding | None
     loss_ratio: float | None
     loop: Loop | None
+    loss_ns: float | None = None
     step: Loop | None = None
-    devices: int = 1
+    devices: Devices = ()
     outside: TimeOutside | None = None
     is_wait_larger: bool = False
 
@@ -77,18 +86,20 @@ def find_answer(analysis: Analysis) -> RecordingAnswer:
     """Return the answer of an analysis."""
     loop = choose_loop(analysis)
     loop = loop if loop is not None and loop.is_main else None
-    kind, parts, devices = _measure_without_loop(analysis) if loop is None else (*_measure_loop(loop), 1)
-    shares, loss = _share(parts), _find_loss(analysis, is_loop=loop is not None)
-    outside = None if loop is None else measure_outside(loop)
+    kind, devices = _measure_without_loop(analysis) if loop is None else _measure_loop(analysis, loop)
+    means = _average(devices)
+    whole_ns = find_mean_time(devices) or (analysis.summary.span_ns if loop is None else 0.0)
+    loss, outside = _find_loss(analysis, devices, is_loop=loop is not None), None if loop is None else loop.outside
     is_wait_larger = loss is not None and loss.rule == STALLS and _is_shorter(loss, outside)
     loss = None if is_wait_larger else loss
     return RecordingAnswer(
         kind=kind,
-        whole_ns=(sum(parts.values()) or analysis.summary.span_ns) if loop is None else find_mean(loop) or 0.0,
-        parts=shares,
+        whole_ns=whole_ns,
+        parts=(shares := _share(means)),
         groups=_group(shares),
         loss=loss,
-        loss_ratio=None if loss is None else _find_share(loss, analysis),
+        loss_ns=None if loss is None else _find_cost(loss, analysis, devices),
+        loss_ratio=None if loss is None else _find_share(loss, analysis, devices),
         loop=loop,
         step=_find_step(analysis) if kind == "marked step" else None,
         devices=devices,
@@ -105,7 +116,18 @@ def _is_shorter(stalls: Finding, outside: TimeOutside | None) -> bool:
     return outside is not None and _share_of(stalls) * outside.inside_ns < outside.longest_wait_ns
 
 
-def _find_loss(analysis: Analysis, *, is_loop: bool) -> Finding | None:
+def _measure_loop(analysis: Analysis, loop: Loop) -> tuple[Kind, Devices]:
+    """Return what kind of loop it is, and the devices that do the same as its own, with the mean time of each part."""
+    return _name_loop(loop), [read_device(each) for each in _find_alike(analysis, loop)]
+
+
+def _find_alike(analysis: Analysis, loop: Loop) -> list[Loop]:
+    """Return the loops of the devices that do the same as that of a loop, itself alone where there is none."""
+    groups = group_loops(analysis.ranks, analysis.loops)
+    return next((alike for alike in groups if any(each is loop for each in alike)), [loop])
+
+
+def _find_loss(analysis: Analysis, devices: Devices, *, is_loop: bool) -> Finding | None:
     """Return the finding on the largest avoidable loss: the headline, or a remark that states more.
 
     A single stall, which may be chance, is a remark, as is a rank's late start: they are compared with the headline by
@@ -118,7 +140,7 @@ def _find_loss(analysis: Analysis, *, is_loop: bool) -> Finding | None:
         headline = None
     remarks = [each for each in analysis.findings if each.severity == "info" and _is_loss(each)]
     if is_loop:
-        share = 0.0 if headline is None else _find_share(headline, analysis) or 0.0
+        share = 0.0 if headline is None else _find_share(headline, analysis, devices) or 0.0
         once = [each for each in remarks if each.rule in ONCE and _share_of(each) > ONCE[each.rule]]
         largest = max(once, key=_share_of, default=None)
         return headline if largest is None or _share_of(largest) <= share * (1 - _share_of(largest)) else largest
@@ -141,12 +163,34 @@ def _share_of(finding: Finding) -> float:
     return float(evidence.get("saved_ratio") or evidence.get("share_ratio") or 0.0)
 
 
-def _find_share(finding: Finding, analysis: Analysis) -> float | None:
-    """Return the share of a loss in an iteration, or in what it is a loss of; None where it is not known."""
-    if finding.rule == STALLS or finding.headroom_ns_per_iteration is None:
+def _find_cost(loss: Finding, analysis: Analysis, devices: Devices) -> float | None:
+    """Return what a loss costs each iteration, a mean over the devices that do the same; None where it is not known."""
+    if loss.headroom_ns_per_iteration is None:
+        return None
+    return average_costs(analysis.findings, [devices], _cost_of)[id(loss)]
+
+
+def _cost_of(finding: Finding) -> float:
+    """Return the time that could be saved, or else what the finding's part costs."""
+    stated = finding.evidence.get("iteration_ns")
+    known = finding.headroom_ns_per_iteration
+    return _share_of(finding) * float(stated or 0) if known is None else float(known)
+
+
+def _find_share(finding: Finding, analysis: Analysis, devices: Devices) -> float | None:
+    """Return the share of a loss in an iteration, or in what it is a loss of; None where it is not known.
+
+    Where several devices do the same it is that of their mean loss in their mean time.
+    """
+    headroom_ns, whole_ns = finding.headroom_ns_per_iteration, find_mean_time(devices)
+    if len(devices) > 1 and finding.rule not in ONCE and whole_ns:
+        mean_ns = average_costs(analysis.findings, [devices], _cost_of)[id(finding)]
+        if headroom_ns is not None or any(each.has(finding) for each in devices):
+            return min(1.0, mean_ns / whole_ns)
+    if finding.rule == STALLS or headroom_ns is None:
         return _share_of(finding) or None
     mean = find_time(finding, analysis)
-    return min(1.0, finding.headroom_ns_per_iteration / mean) if mean else _share_of(finding) or None
+    return min(1.0, headroom_ns / mean) if mean else _share_of(finding) or None
 
 
 def _share(parts: Mapping[str, float]) -> dict[str, float]:
@@ -173,11 +217,11 @@ def _group(shares: Mapping[str, float]) -> dict[Group, float]:
     return dict(sorted(sums.items(), key=lambda each: -each[1]))
 
 
-def _measure_loop(loop: Loop) -> tuple[Kind, Mapping[str, float]]:
-    """Return whether iterations compute gradients or update a model, and the mean time of each part of one."""
+def _name_loop(loop: Loop) -> Kind:
+    """Return whether iterations compute gradients or update a model."""
     kinds = set() if loop.work is None else set(loop.work.table["category"].cast(pl.String))
     stages = set() if loop.anatomy is None else _list_stages(loop.anatomy.stages)
-    return "training loop" if (kinds | stages) & set(TRAINING) else "loop", mean_parts(loop)
+    return "training loop" if (kinds | stages) & set(TRAINING) else "loop"
 
 
 def _list_stages(stages: pl.DataFrame) -> set[str]:
@@ -186,21 +230,30 @@ def _list_stages(stages: pl.DataFrame) -> set[str]:
     return set(long["stage"].cast(pl.String))
 
 
-def _measure_without_loop(analysis: Analysis) -> tuple[Kind, Mapping[str, float], int]:
-    """Return what was recorded where no iteration repeats, the mean time of each part, and of how many devices."""
-    steps = [mean_parts(each) for each in _list_steps(analysis)]
-    if steps:
-        return "marked step", _average(steps), len(steps)
-    measured = {(each.rank, each.device): each.parts for each in analysis.stretches if each.parts}
+def _measure_without_loop(analysis: Analysis) -> tuple[Kind, Devices]:
+    """Return what was recorded where no iteration repeats, and the devices with the mean time of each part."""
+    if steps := _list_steps(analysis):
+        return "marked step", list(map(read_device, steps))
+    measured = {
+        (each.rank, each.device): MeasuredDevice(
+            (each.rank, each.device, each.stream), sum(each.parts.values()), each.parts
+        )
+        for each in analysis.stretches
+        if each.parts
+    }
     spans = (row for row in analysis.breakdown.rows(named=True) if (row["rank"], row["device"]) not in measured)
-    every = [*measured.values(), *spans]
-    means = _average(every)
+    unmeasured = ((row["rank"], row["device"], {name: row[name] for name in PART_NAMES}) for row in spans)
+    devices = [
+        *measured.values(),
+        *(MeasuredDevice((rank, device, None), sum(parts.values()), parts) for rank, device, parts in unmeasured),
+    ]
+    means = _average(devices)
     if not sum(means.values()):
-        return "recording" if analysis.summary.span_ns else "no work", {}, 1
-    if _is_start(analysis, means, len(every)):
-        return "start-up", means, len(every)
+        return "recording" if analysis.summary.span_ns else "no work", []
+    if _is_start(analysis, means, len(devices)):
+        return "start-up", devices
     few = bool(analysis.stretches) and all(_repeats_few(each) for each in analysis.stretches)
-    return "benchmark" if few else "recording", means, len(every)
+    return "benchmark" if few else "recording", devices
 
 
 def _list_steps(analysis: Analysis) -> list[Loop]:
@@ -213,9 +266,10 @@ def _find_step(analysis: Analysis) -> Loop | None:
     return _choose(analysis, _list_steps(analysis))
 
 
-def _average(several: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the mean of each part of the time, of several devices; of those that are not measured, of their spans."""
-    return {name: sum(parts.get(name, 0.0) for parts in several) / max(1, len(several)) for name in PART_NAMES}
+def _average(devices: Devices) -> dict[str, float]:
+    """Return the mean time of each part of several devices."""
+    count = max(1, len(devices))
+    return {name: sum(each.parts.get(name, 0.0) for each in devices) / count for name in PART_NAMES}
 
 
 def _is_start(analysis: Analysis, means: Mapping[str, float], devices: int) -> bool:

@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from heapq import heappop, heappush
 
+from deepprof.diagnosis.device_means import Devices, average_costs
 from deepprof.diagnosis.engine import declared_rules
 from deepprof.diagnosis.finding import SEVERITIES, Finding
 
 OVER_TIME = frozenset({"slow-iterations", "drift"})  # they may concern any part
 SAME_KIND = 0.5  # least share of the symptom's time in the parts of its cause
 MIN_EXPLAINED = 0.8  # of the symptom's weight: a smaller cause does not explain it
+MOST_WAITED = 0.5  # of the time in a step's collectives: waiting for one rank, it is that rank's and no communication
 SURE_ENOUGH = 0.5  # of the surest warning's confidence: one that is less sure leads none that is
 NEAR = 0.8  # of a loss: one that is as large is not plainly smaller, as bounds and means are no more exact
 
 
-def rank(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+def rank(findings: Iterable[Finding], groups: Iterable[Devices] = ()) -> tuple[Finding, ...]:
     """Return the findings: root causes, the largest loss first, each before what it explains; then repetitions.
 
-    Of losses of nearly one size the surer comes first; those that are much less sure than others follow these.
+    The size of a loss is the mean over those devices of `groups` that run the same program. Of losses of nearly one
+    size the surer comes first; those that are much less sure than others follow these.
     A finding that several main streams share is reported for the worst of them; the others follow at the end,
     `caused_by` the same rule.
     """
-    ordered = _order(tuple(findings))
+    ordered = _order(tuple(findings), groups)
     causes = _find_causes(ordered)
     roots = [_find_root(number, causes) for number in range(len(ordered))]
     judged = [
@@ -106,9 +109,13 @@ def _is_enough(cause: Finding, symptom: Finding) -> bool:
 def _is_usually_enough(cause: Finding, symptom: Finding) -> bool:
     """Return whether a late rank causes most of the others' waiting in a usual iteration.
 
-    A few long collectives raise the mean waiting time, but not the usual lateness of the rank.
+    A few long collectives raise the mean waiting time, but not the usual lateness of the rank. Of a single step it is
+    known how much of the time in collectives is waiting for it, though others may come hardly earlier.
     """
     late, exposed = cause.evidence.get("late_ratio"), symptom.evidence.get("share_ratio")
+    waited = cause.evidence.get("waited_ratio")
+    if symptom.rule == "communication-bound" and isinstance(waited, float) and waited >= MOST_WAITED:
+        return True
     if symptom.rule != "communication-bound" or not isinstance(late, float) or not isinstance(exposed, float):
         return False
     return late * cause.confidence >= MIN_EXPLAINED * exposed * symptom.confidence
@@ -146,34 +153,54 @@ def _known_ns(finding: Finding) -> float:
     return _lost_ns(finding) or (float(cost) if isinstance(cost, int | float) else 0.0)
 
 
-def _order(findings: Sequence[Finding]) -> list[Finding]:
+def _order(findings: Sequence[Finding], groups: Iterable[Devices]) -> list[Finding]:
     """Return warnings before remarks, those that are sure enough to lead before others, each kind by its losses."""
     warnings = [each for each in findings if each.severity != "info"]
     least = SURE_ENOUGH * max((each.confidence for each in warnings), default=0.0)
     sure, unsure = ([each for each in warnings if (each.confidence >= least) is leads] for leads in (True, False))
     remarks = [each for each in findings if each.severity == "info"]
-    return [each for kind in (sure, unsure, remarks) for each in _sort_losses(kind)]
+    sizes = _size_losses(findings, groups)
+    return [each for kind in (sure, unsure, remarks) for each in _sort_losses(kind, sizes)]
 
 
-def _sort_losses(findings: Sequence[Finding]) -> Iterator[Finding]:
-    """Yield findings, the largest loss first, but before it what is nearly as large and weighs more."""
-    by_size = sorted(findings, key=_known_ns, reverse=True)
+def _size_losses(findings: Sequence[Finding], groups: Iterable[Devices]) -> dict[int, float]:
+    """Return the loss of each finding by its `id`: of those of one rule the worst has the mean over its devices."""
+    means, worst = average_costs(findings, groups, _known_ns), dict[tuple[str, float], float]()
+    for each in findings:
+        key = each.rule, means[id(each)]
+        worst[key] = max(worst.get(key, 0.0), _known_ns(each))
+    return {
+        id(each): mean * _known_ns(each) / (worst[each.rule, mean] or 1.0)
+        for each in findings
+        for mean in [means[id(each)]]
+    }
+
+
+def _sort_losses(findings: Sequence[Finding], sizes: Mapping[int, float]) -> Iterator[Finding]:
+    """Yield findings, the largest loss first, but before it what is nearly as large and weighs more.
+
+    `sizes` are the losses by the `id` of the finding.
+    """
+    by_size = sorted(findings, key=lambda each: sizes[id(each)], reverse=True)
     near = list[tuple[tuple[float, int, bool], int]]()
     added, told = 0, set[int]()
     for number, largest in enumerate(by_size):
         while number not in told:
-            while added < len(by_size) and _known_ns(by_size[added]) >= NEAR * _known_ns(largest):
-                heappush(near, (_weight(by_size[added]), added))
+            while added < len(by_size) and sizes[id(by_size[added])] >= NEAR * sizes[id(largest)]:
+                heappush(near, (_weight(by_size[added], sizes[id(by_size[added])]), added))
                 added += 1
             _, first = heappop(near)
             told.add(first)
             yield by_size[first]
 
 
-def _weight(finding: Finding) -> tuple[float, int, bool]:
+def _weight(finding: Finding, size_ns: float) -> tuple[float, int, bool]:
     """Return the key by which findings of nearly one size are sorted: the surer and the more severe come first.
 
     Of two that weigh the same the one about the job comes before the one about its recording.
     """
-    burdened = _known_ns(finding) * finding.confidence
-    return -math.log1p(burdened), -SEVERITIES.index(finding.severity), finding.rule == "capture-incomplete"
+    return (
+        -math.log1p(size_ns * finding.confidence),
+        -SEVERITIES.index(finding.severity),
+        finding.rule == "capture-incomplete",
+    )

@@ -76,6 +76,16 @@ def _look_into_step(lateness: Lateness, group: RankGroup) -> Lateness:
     return replace(lateness, arrivals_ns=_lateness_of(late), last=last)
 
 
+def sum_waits_for(place: tuple[int, int], group: RankGroup) -> int:
+    """Return how long the ranks of one step wait, all together, at the collectives that a rank is the last to reach."""
+    if group.arrivals is None:
+        return 0
+    known = group.arrivals.drop_nulls("waiting_ns")
+    last = _rows_of(known, place).select("position", own_ns="waiting_ns")
+    at_these = known.join(last, on="position").filter(pl.col("own_ns") == pl.col("waiting_ns").min().over("position"))
+    return int(at_these["waiting_ns"].sum())
+
+
 def _rows_of(table: pl.DataFrame, place: tuple[int, int]) -> pl.DataFrame:
     """Return the rows of one rank and device."""
     return table.filter((pl.col("rank") == place[0]) & (pl.col("device") == place[1]))

@@ -20,15 +20,16 @@ from deepprof.render.wording import wording_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from deepprof.analysis import Analysis, Loop
+    from deepprof.analysis import Analysis
     from deepprof.diagnosis.answer import Group, RecordingAnswer
     from deepprof.diagnosis.finding import Finding
-    from deepprof.diagnosis.outside import TimeOutside
+    from deepprof.metrics.breakdown.outside import TimeOutside
     from deepprof.render.page import TextPage
     from deepprof.render.wording import Wording
 
 SENTENCE = re.compile(r"(?<=[A-Za-z)\]0-9]\.)\s+(?=[A-Z])")
-UNEVEN = 1.25  # ratio of mean to median above which both are printed
+SHARE = re.compile(r"^[\d.]+ %")
+UNEVEN = 1.03  # ratio of mean to median above which both are printed: shares, right within 3 points, are of the mean
 MINOR = 0.1  # of the time: what takes that much is named in the first line; smaller groups and parts are not
 SHARE_DIGITS = 3  # of a share, which is printed in tenths of a percent
 NEARLY_ALL = 0.95  # of a group, or of waits: its other parts are not worth a word
@@ -39,10 +40,12 @@ FEW = 5  # iterations, below which more should be recorded
 PLACES = ("range", "operator", "call", "frame", "kernel")
 NAME_LENGTH = 80  # characters of a range or operator; some recorders write whole dictionaries
 UNKNOWN = "idle_unknown_ns"
+RECORD_HOST = "record the runtime calls and functions of all the host's threads, for the whole time, which show it"
+WORK_SHARE = "work_share_ratio"  # of the computing time: a finding's evidence, with which its title begins
 MOST_ON_WORK = 3  # findings on computing in one line
 KINDS = {
-    "training loop": "A training loop of {count}, {time} each",
-    "loop": "A loop of {count}, {time} each",
+    "training loop": "A training loop of {count}, {time}",
+    "loop": "A loop of {count}, {time}",
     "marked step": "{marks}{time}{devices}, without repeated iterations",
     "start-up": "The start-up of a program, {time}{devices} without repeated iterations",
     "benchmark": "A benchmark of {time}{devices} that runs the same few kernels repeatedly",
@@ -71,7 +74,7 @@ def print_answer(analysis: Analysis, page: TextPage) -> None:
 def summarize_answer(analysis: Analysis) -> str:
     """Return what was recorded, the largest parts of its time and the largest loss, without advice."""
     answer = analysis.answer
-    loss = "" if answer.loss is None else f" {_describe_loss_itself(answer, answer.loss)}."
+    loss = "" if answer.loss is None else f" {_describe_loss_itself(answer, answer.loss, analysis)}."
     return f"{_describe_head(answer, analysis)}{loss}"
 
 
@@ -105,9 +108,8 @@ def _describe_head(answer: RecordingAnswer, analysis: Analysis) -> str:
     shares = _join([_write_share(group, answer, words, " of the time" * (group == large[0])) for group in large])
     head = f"{_describe_kind(answer)}: {words.actor} {shares}." if shares else f"{_describe_kind(answer)}."
     missed = ["The file has no accelerator's work."] if words.on_cpu else []
-    return " ".join(
-        [head, *missed, *_describe_missing(missing), *_describe_outside(answer, words), *_describe_stall(answer)]
-    )
+    more = (*_describe_waited(answer, analysis), *_describe_outside(answer, words), *_describe_stall(answer))
+    return " ".join([head, *missed, *_describe_missing(missing), *more])
 
 
 def _has_foreign_events(analysis: Analysis) -> bool:
@@ -182,20 +184,25 @@ def _describe_kind(answer: RecordingAnswer) -> str:
         return KINDS[answer.kind].format(
             time=format_duration(answer.whole_ns),
             marks="One marked step of " if marks == 1 else f"One of {marks} marked steps, ",
-            devices=f" (the mean of {answer.devices} devices)" * (answer.devices > 1),
+            devices=f" ({_describe_devices(answer)})" * (len(answer.devices) > 1),
         )
     whole = counted(int(loop.iterations["complete"].sum()) or loop.iterations.height, "iteration")
     if not answer.whole_ns:
         return f"A loop of {whole}, none of them measured whole"
-    return KINDS[answer.kind].format(count=whole, time=_describe_time(loop))
+    return KINDS[answer.kind].format(count=whole, time=_describe_time(answer))
 
 
-def _describe_time(loop: Loop) -> str:
-    """Return the median of an iteration's time, with the mean where that is far from it."""
-    times = loop.usual["iteration_ns"]
-    median, mean = float(times.median() or 0), float(times.mean() or 0)  # type: ignore[arg-type]
-    spread = f" (the median; {format_duration(mean)} on average)" if mean > UNEVEN * median else ""
-    return format_duration(median) + spread
+def _describe_time(answer: RecordingAnswer) -> str:
+    """Return the median of an iteration's time, with the mean where that is longer, and of what both are means."""
+    mean, median = answer.whole_ns, sum(each.median_ns for each in answer.devices) / len(answer.devices)
+    notes = [f"the median; {format_duration(mean)} on average"] * (mean > UNEVEN * median)
+    notes += [_describe_devices(answer)] * (len(answer.devices) > 1)
+    return f"{format_duration(median)} each" + (f" ({'; '.join(notes)})" if notes else "")
+
+
+def _describe_devices(answer: RecordingAnswer) -> str:
+    """Return of how many devices the figures are means."""
+    return f"the mean of {len(answer.devices)} devices"
 
 
 def _describe_outside(answer: RecordingAnswer, words: Wording) -> Iterator[str]:
@@ -237,6 +244,14 @@ def _describe_longest(outside: TimeOutside) -> str:
     return f", {much} of it at once"
 
 
+def _describe_waited(answer: RecordingAnswer, analysis: Analysis) -> Iterator[str]:
+    """Yield a sentence on the rank that ranks wait for while they seem to communicate, unless it is the loss itself."""
+    named = (each for each in analysis.findings if (each.rule, each.caused_by) == ("communication-bound", "straggler"))
+    late = next((each for each in analysis.findings if each.rule == "straggler"), None)
+    if late is not None and late is not answer.loss and next(named, None) is not None:
+        yield f"Most of the communication is waiting for rank {late.rank}, which is late."
+
+
 def _describe_stall(answer: RecordingAnswer) -> Iterator[str]:
     """Yield a sentence on the iterations that take several times as long as the others."""
     loop = answer.loop
@@ -264,7 +279,8 @@ def _describe_work(analysis: Analysis, loss: Finding | None) -> Iterator[str]:
     ]
     found.sort(key=lambda each: -float(each.evidence.get("kernel_ns_per_iteration") or 0))
     if found:
-        titles = "; ".join(_within_sentence(each.title) for each in found[:MOST_ON_WORK])
+        answer = analysis.answer
+        titles = "; ".join(_within_sentence(_write_title(answer, each, analysis)) for each in found[:MOST_ON_WORK])
         yield f"{titles[:1].upper()}{titles[1:]}."
 
 
@@ -277,24 +293,37 @@ def _describe_loss(answer: RecordingAnswer, analysis: Analysis) -> str:
         return _describe_masked(analysis) or _describe_none(answer, analysis)
     place = describe_location(loss.location or {}, wording_of(analysis))
     place = "" if place.partition(" ")[2] in loss.title else place
-    what = f"{_describe_loss_itself(answer, loss)}{f', in {place}' if place else ''}"
+    what = f"{_describe_loss_itself(answer, loss, analysis)}{f', in {place}' if place else ''}"
     return f"{what}. What to do: {SENTENCE.split(loss.advice)[0]}"
 
 
-def _describe_loss_itself(answer: RecordingAnswer, loss: Finding) -> str:
+def _describe_loss_itself(answer: RecordingAnswer, loss: Finding, analysis: Analysis) -> str:
     """Return what the largest avoidable loss is, and what it costs."""
-    return f"The largest avoidable loss: {_within_sentence(loss.title)}{_describe_cost(answer)}"
+    return (
+        f"The largest avoidable loss: {_within_sentence(_write_title(answer, loss, analysis))}{_describe_cost(answer)}"
+    )
 
 
 def _describe_cost(answer: RecordingAnswer) -> str:
     """Return what the loss costs and its share of the time that the answer is about."""
-    loss, share = answer.loss, answer.loss_ratio
-    cost = None if loss is None else loss.headroom_ns_per_iteration
+    loss, share, cost = answer.loss, answer.loss_ratio, answer.loss_ns
     if loss is not None and loss.rule == "slow-iterations":
         return f", {format_ratio(share)} of the time of all iterations"
     if cost:
         return f", up to {format_duration(cost)}" + (f" ({format_ratio(share)})" if share else "")
     return f", up to {format_ratio(share)} of the recording" if share else ""
+
+
+def _write_title(answer: RecordingAnswer, finding: Finding, analysis: Analysis) -> str:
+    """Return a finding's title; its share of the computing time is the mean of the devices that the answer is about."""
+    shares = [
+        float(each.evidence.get(WORK_SHARE) or 0.0)
+        for each in analysis.findings
+        if each.rule == finding.rule and any(device.has(each) for device in answer.devices)
+    ]
+    if len(shares) < 2 or WORK_SHARE not in finding.evidence:
+        return finding.title
+    return SHARE.sub(format_ratio(sum(shares) / len(shares)), finding.title)
 
 
 def _within_sentence(title: str) -> str:
@@ -345,6 +374,7 @@ def _describe_none(answer: RecordingAnswer, analysis: Analysis) -> str:
         return (
             f"The cause of the largest loss is unknown: {words.actor} {words.groups[find_group(UNKNOWN)]} "
             f"{format_ratio(unknown)} of the time {words.reasons[UNKNOWN]}."
+            f"{f' What to do: {RECORD_HOST}.' * any(each.lacks_host for each in analysis.stretches)}"
         )
     if answer.loop is None and answer.step is None and not any(each.parts for each in analysis.stretches):
         return "Too little work was recorded to identify an avoidable loss."

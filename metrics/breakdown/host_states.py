@@ -7,7 +7,7 @@ done something else.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ import polars as pl
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.breakdown.long_calls import ALLOCATOR, BUILD, find_long_calls
 from deepprof.metrics.names import are_named, rows_named
-from deepprof.metrics.spans import Spans, intersect, union
+from deepprof.metrics.spans import NOTHING, Spans, intersect, union
 
 Int64s = npt.NDArray[np.int64]
 
@@ -28,6 +28,7 @@ BEFORE_NS = -(1 << 61)  # before any record; its negative is after all records
 MAX_LOADER_KERNELS = (
     8  # kernels launched within a range that only loads data (a batch that is normalised on the device)
 )
+SPARSE = 0.2  # of a device's idle time: a host whose records cover less of it does not show what it did in the rest
 FEEDS = 0.05  # of the busiest thread's kernels: a thread with fewer does side work, like decoding images
 INPUT = (
     r"(?i)data[\s_-]?load|dataiter|next_?batch|(?:load|get|fetch|read|wait_for)_?(?:train(?:ing)?_?)?batch"
@@ -48,7 +49,8 @@ class HostStates:
     building of code and graphs. `without` is the time before the threads' first call and after the last. `first_use`
     and `blocked` are inside calls that take far longer than others of their name (`long_calls`). In `captures`, which
     are in `other`, too, what is launched becomes part of a graph and does not run. `recorder` is the profiler's work.
-    `threads` lists the launching threads.
+    `threads` lists the launching threads. `recorded` is the time from the first record of each thread, of any kind, to
+    its last. `unrecorded` is the rest, where that is so much that the records do not show what the host did.
     """
 
     threads: pl.DataFrame
@@ -65,6 +67,8 @@ class HostStates:
     waits_ns: Int64s
     allocations_ns: Int64s
     builds_ns: Int64s
+    recorded: Spans = NOTHING
+    unrecorded: Spans = NOTHING
 
 
 def read_states(trace: Trace, launches: pl.DataFrame, operators: Spans | None = None) -> HostStates:
@@ -99,6 +103,7 @@ def read_states(trace: Trace, launches: pl.DataFrame, operators: Spans | None = 
         waits_ns=waits["start_ns"].to_numpy(),
         allocations_ns=allocations["start_ns"].to_numpy(),
         builds_ns=builds["start_ns"].to_numpy(),
+        recorded=_find_recorded(trace, threads) if operators is None else seen,
     )
 
 
@@ -111,6 +116,23 @@ def _feeding_threads(launches: pl.DataFrame) -> pl.DataFrame:
 def on_threads(rows: pl.DataFrame, threads: pl.DataFrame) -> pl.DataFrame:
     """Return the rows of the given threads, in their order."""
     return rows.join(threads, on=["process", "thread"], how="semi", nulls_equal=True, maintain_order="left")
+
+
+def _find_recorded(trace: Trace, threads: pl.DataFrame) -> Spans:
+    """Return the time from the first to the last record of each thread: calls, operators, functions and ranges."""
+    columns = ("process", "thread", "start_ns", pl.col("end_ns").fill_null(pl.col("start_ns")))
+    ranges = trace.annotations.filter(pl.col("side") == "host")
+    rows = pl.concat([each.select(columns) for each in (trace.host_events, ranges)])
+    extents = rows.group_by("process", "thread").agg(pl.col("start_ns").min(), pl.col("end_ns").max())
+    return spans_of(on_threads(extents, threads))
+
+
+def with_unrecorded(states: HostStates, idle: Spans) -> HostStates:
+    """Return the states with the time in which the threads were not recorded, where the device idles mostly then."""
+    seen = states.recorded
+    if intersect(seen, idle).total_ns >= SPARSE * idle.total_ns:
+        return states
+    return replace(states, unrecorded=Spans(np.append(BEFORE_NS, seen.ends), np.append(seen.starts, -BEFORE_NS)))
 
 
 def _find_waits(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
@@ -166,7 +188,17 @@ def _time_without(calls: Spans) -> Spans:
 
 def long_without(states: HostStates, bounds: tuple[int, int]) -> Spans:
     """Return the time within `bounds` before the first call and after the last, where it is too long for launching."""
-    inside = intersect(states.without, Spans(*np.array(bounds, np.int64)[:, None]))
+    return _long_within(states.without, bounds)
+
+
+def long_unrecorded(states: HostStates, bounds: tuple[int, int]) -> Spans:
+    """Return the time within `bounds` in which the threads were not recorded, where it is too long for launching."""
+    return _long_within(states.unrecorded, bounds)
+
+
+def _long_within(spans: Spans, bounds: tuple[int, int]) -> Spans:
+    """Return the parts of `spans` within `bounds` that are too long for launching."""
+    inside = intersect(spans, Spans(*np.array(bounds, np.int64)[:, None]))
     long = inside.ends - inside.starts > PAUSE_NS
     return Spans(inside.starts[long], inside.ends[long])
 

@@ -10,6 +10,7 @@ import polars as pl
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.breakdown.host_states import HostStates
+from deepprof.metrics.breakdown.outside import measure_time_outside
 from deepprof.metrics.breakdown.parts import COUNTS, PARTS
 from deepprof.metrics.breakdown.timeline import Timeline, extend
 from deepprof.metrics.loop import Loop
@@ -19,7 +20,7 @@ Int64s = npt.NDArray[np.int64]
 
 
 def with_parts(loop: Loop, trace: Trace, timeline: Timeline) -> Loop:
-    """Return the loop with the parts of its iterations, which lie on the device of `timeline`."""
+    """Return the loop with the parts of its iterations, and of the time outside, on the device of `timeline`."""
     start = loop.iterations["start_ns"].to_numpy()
     until = start + (loop.iterations["busy_ns"] + loop.iterations["idle_ns"]).to_numpy()
     if len(start):
@@ -31,7 +32,8 @@ def with_parts(loop: Loop, trace: Trace, timeline: Timeline) -> Loop:
         "waiting_ns": _time_waiting(timeline.host, start, until),
         "memory_nbytes": _memory_at(trace, timeline.device, until),
     }
-    return replace(loop, parts=pl.DataFrame(columns).cast(PARTS), timeline=timeline)
+    outside = measure_time_outside(timeline, loop.iterations)
+    return replace(loop, parts=pl.DataFrame(columns).cast(PARTS), timeline=timeline, outside=outside)
 
 
 def _count_calls(host: HostStates | None, start: Int64s, until: Int64s) -> dict[str, Int64s]:

@@ -12,7 +12,14 @@ import polars as pl
 from deepprof.collectors.reprs import in_milliseconds, one_line
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.breakdown.gaps import BETWEEN_NS, HELD_BACK_NS, NO_GAPS, Gaps, find_gaps, find_held, judge_gaps
-from deepprof.metrics.breakdown.host_states import HostStates, joined, long_without, read_states
+from deepprof.metrics.breakdown.host_states import (
+    HostStates,
+    joined,
+    long_unrecorded,
+    long_without,
+    read_states,
+    with_unrecorded,
+)
 from deepprof.metrics.breakdown.long_calls import LONG_NS
 from deepprof.metrics.breakdown.lost_lead import find_due, find_filled
 from deepprof.metrics.breakdown.parts import BUSY_PARTS, COPY_PARTS, PART_NAMES
@@ -142,14 +149,16 @@ def lay_out(trace: Trace, device: int, launches: pl.DataFrame, others: OtherWork
         return _paint_parts(device, _extent(work), busy, NO_GAPS, states)
     linked = with_names(work, trace.names).join(launches, on="correlation", how="left", maintain_order="left")
     calls = _feeding_calls(linked)
+    extent, busy = _extent(work), _busy_layers(linked)
     host = read_states(trace, calls) if calls.height else None
+    host = host and with_unrecorded(host, _idle_in(extent, union(*joined(*busy))))
     found = find_gaps(linked)
     queued = linked.filter(pl.col("launch_ns").is_not_null())
     filled = find_filled(queued["launch_ns"].to_numpy(), queued["start_ns"].to_numpy())
     gaps = replace(judge_gaps(trace, device, found), filled=filled)
     if others is not None:
         gaps = replace(gaps, held=find_held(linked, found, others))
-    timeline = _paint_parts(device, _extent(work), _busy_layers(linked), gaps, host)
+    timeline = _paint_parts(device, extent, busy, gaps, host)
     return replace(timeline, between_ns=found.between_ns)
 
 
@@ -225,6 +234,7 @@ def _paint_parts(
         *((part, stalls.get(part, NOTHING)) for part in WITHIN_CALLS),
         ("idle_launch_ns", gaps.launching),
         ("idle_unknown_ns", NOTHING if host is None else host.recorder),
+        ("idle_unknown_ns", NOTHING if host is None else long_unrecorded(host, bounds)),
         *((part, spans) for part, spans in stalls.items() if part not in WITHIN_CALLS),
         ("idle_host_ns", NOTHING if host is None else long_without(host, bounds)),
     ]

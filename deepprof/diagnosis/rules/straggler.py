@@ -14,7 +14,15 @@ import numpy as np
 
 from deepprof.diagnosis.finding import Finding, Severity
 from deepprof.diagnosis.judgement import format_ms
-from deepprof.diagnosis.lateness import Lateness, count_late, find_late, luck_of, share_late, threshold
+from deepprof.diagnosis.lateness import (
+    Lateness,
+    count_late,
+    find_late,
+    luck_of,
+    share_late,
+    sum_waits_for,
+    threshold,
+)
 from deepprof.diagnosis.rule import rule
 from deepprof.metrics.breakdown.costs import mean_of
 from deepprof.metrics.loop import Loop
@@ -72,7 +80,8 @@ ADVICE = {
 class _StragglerVerdict:
     """The rank that is the cause: `late` are all ranks of its group that are late, the worst first.
 
-    `others` are the loops of those that are not; `time_ns` is what an iteration usually takes.
+    `others` are the loops of those that are not; `time_ns` is what an iteration usually takes. `exposed_ns` is how long
+    all ranks only communicate in one.
     """
 
     group: RankGroup
@@ -80,6 +89,7 @@ class _StragglerVerdict:
     loop: Loop
     others: Sequence[Loop]
     time_ns: float
+    exposed_ns: float
     cause: LateCause
     kernels: SlowerKernels | None
 
@@ -134,7 +144,14 @@ def _judge(
     cause = find_cause(loop, others, late[0].headroom_ns)
     kernels = _compare_with_typical(loop, others, facts) if cause.kind == "compute" else None
     return _StragglerVerdict(
-        group=group, late=late, loop=loop, others=others, time_ns=time_ns, cause=cause, kernels=kernels
+        group=group,
+        late=late,
+        loop=loop,
+        others=others,
+        time_ns=time_ns,
+        exposed_ns=sum(mean_of(loops[place], "exposed_communication_ns") for place in group.places),
+        cause=cause,
+        kernels=kernels,
     )
 
 
@@ -230,12 +247,18 @@ def _gather(verdict: _StragglerVerdict, comparison: RankComparison) -> dict[str,
     }
 
 
-def _describe_step(verdict: _StragglerVerdict) -> dict[str, int]:
+def _describe_step(verdict: _StragglerVerdict) -> dict[str, int | float]:
     """Return the numbers of a single step's collectives; none for a loop."""
     if not verdict.loop.single:
         return {}
     late, count = count_late(verdict.worst, verdict.group, verdict.time_ns)
-    return {"collectives_compared": count, "collectives_late": late, "collectives_last": verdict.worst.last}
+    waited_ns = sum_waits_for(verdict.worst.place, verdict.group)
+    return {
+        "collectives_compared": count,
+        "collectives_late": late,
+        "collectives_last": verdict.worst.last,
+        "waited_ratio": round(min(1.0, waited_ns / verdict.exposed_ns), 4) if verdict.exposed_ns else 0.0,
+    }
 
 
 def confidence(verdict: _StragglerVerdict) -> float:

@@ -14,15 +14,18 @@ from deepprof.analysis.tables import BREAKDOWN
 from deepprof.collectors.trace import Accounting
 from deepprof.diagnosis.answer import find_answer, find_group
 from deepprof.diagnosis.finding import Finding
+from deepprof.metrics.breakdown.outside import measure_time_outside
 from deepprof.metrics.breakdown.parts import PART_NAMES
 from deepprof.metrics.breakdown.timeline import Timeline
 from deepprof.metrics.loop import Loop
+from deepprof.metrics.ranks.comparison import GROUP_SKEWS, GROUP_WAITS, RankComparison, RankGroup
+from deepprof.metrics.ranks.ranks_table import RANKS
 from deepprof.render.answer import describe_answer
 from deepprof.render.wording import CPU, GPU
 from tests.deepprof.builders import build_analysis, build_finding
 from tests.deepprof.diagnosis.loops import Job, Work
 from tests.loops import MS, make_loop
-from tests.tables import make_trace, span
+from tests.tables import Row, copy, event, launch, make_trace, span
 
 
 def analysis_of(*loops: Loop, findings: tuple[Finding, ...] = ()) -> Analysis:
@@ -170,9 +173,10 @@ def test_iterations_of_little_of_the_work_are_not_what_was_recorded() -> None:
 
 
 def surrounded(loop: Loop, edges_ms: list[int], parts: list[str]) -> Loop:
-    """Return the loop with the parts of its device's time from each edge to the next."""
+    """Return the loop with the time outside it, of a device that does each of the parts from one edge to the next."""
     numbers = np.array([PART_NAMES.index(name) for name in parts], np.int16)
-    return replace(loop, timeline=Timeline(0, np.array(edges_ms) * MS, numbers, None))
+    timeline = Timeline(0, np.array(edges_ms) * MS, numbers, None)
+    return replace(loop, outside=measure_time_outside(timeline, loop.iterations))
 
 
 def test_time_outside_the_iterations_is_described() -> None:
@@ -242,3 +246,112 @@ def test_a_finding_without_time_of_its_own_is_no_loss() -> None:
 
 def test_setting_memory_is_computing() -> None:
     assert (find_group("exposed_memset_ns"), find_group("exposed_dtod_ns")) == ("computing", "copying")
+
+
+def _hardly_recorded(category: str | None) -> Analysis:
+    """A thread copies during 60 ms; another launches kernels in the last, recorded from `category` on or only then."""
+    copies = [copy(at * MS, at * MS + 10_000, 8, correlation=at) for at in range(1, 51, 5)]
+    asked = [launch(at, at * MS - 9_000, at * MS - 5_000) | {"thread": 2} for at in range(1, 51, 5)]
+    begins = range(60 * MS, 61 * MS, 20_000)
+    kernels = [event(1 + k % 7, at, at + 15_000, correlation=100 + k) for k, at in enumerate(begins)]
+    calls = [launch(100 + k, at - 9_000, at - 5_000) for k, at in enumerate(begins)]
+    begun = [launch(0, 2 * MS, 2 * MS + 1_000) | {"category": category, "correlation": None}] if category else []
+    return deepprof.analyze(make_trace([*copies, *kernels], sorted([*begun, *asked, *calls], key=_start_of)))
+
+
+def _start_of(row: Row) -> int:
+    return int(str(row["start_ns"]))
+
+
+def test_the_cause_of_a_wait_is_not_known_where_the_launching_thread_is_hardly_recorded() -> None:
+    first, second, *_ = describe_answer(_hardly_recorded(None))
+    assert "the device waits" in first
+    assert "for a reason that was not recorded" in first
+    assert second.startswith("The cause of the largest loss is unknown: the device waits 9")
+    assert "What to do: record the runtime calls and functions of all the host's threads" in second
+
+
+def test_the_host_does_other_work_where_the_launching_thread_is_recorded_meanwhile() -> None:
+    first, second, *_ = describe_answer(_hardly_recorded("python"))
+    assert "while the host does other work" in first
+    assert second.startswith("The largest avoidable loss: the device waits while the host does other work")
+
+
+def _build_devices(*exposed_ms: float, programs: int = 1) -> Analysis:
+    """Devices that run `programs`; iterations of 10 ms only communicate for so long, from 2 ms on with a finding."""
+    loops = [
+        replace(make_loop([10] * 8, exposed_communication_ns=ms), device=number) for number, ms in enumerate(exposed_ms)
+    ]
+    places = [(0, number) for number in range(len(loops))]
+    groups = tuple(
+        RankGroup(tuple(places[k::programs]), None, None, pl.DataFrame(schema=GROUP_WAITS)) for k in range(programs)
+    )
+    compared = RankComparison(pl.DataFrame(schema=RANKS), pl.DataFrame(schema=GROUP_SKEWS), groups, None, None)
+    found = [
+        build_finding(
+            rule="communication-bound",
+            headroom_ns_per_iteration=ms * MS,
+            evidence={"iteration_ns": 10 * MS},
+            parts={"exposed_communication_ns": ms * MS},
+            device=number,
+            stream=7,
+        )
+        for number, ms in enumerate(exposed_ms)
+        if ms >= 2
+    ]
+    return build_analysis(loops=tuple(loops), findings=tuple(found), ranks=compared)
+
+
+def test_devices_that_do_the_same_are_described_by_their_mean() -> None:
+    analysis = _build_devices(4, 3, 0, 1)
+    answer, lines = analysis.answer, list(describe_answer(analysis))
+    assert dict(answer.groups) == pytest.approx({"computing": 0.8, "communicating": 0.2})
+    assert (answer.loss_ns, answer.loss_ratio) == pytest.approx((2 * MS, 0.2))  # what is too small for a finding counts
+    assert lines[0].startswith(
+        "A loop of 9 iterations, 10.0 ms each (the mean of 4 devices): the device computes 80.0 %"
+    )
+    assert "up to 2.00 ms (20.0 %)" in lines[1]
+
+
+def test_a_device_alone_and_another_program_are_in_no_mean() -> None:
+    assert _build_devices(4).answer.loss_ratio == pytest.approx(0.4)
+    answer = _build_devices(4, 0, 3, 0, programs=2).answer
+    assert ([each.place[1] for each in answer.devices], answer.loss_ratio) == ([0, 2], pytest.approx(0.35))
+
+
+def test_the_mean_time_is_stated_where_shares_are_of_a_longer_time_than_the_median() -> None:
+    even, uneven = (next(describe_answer(analysis_of(make_loop([10] * 8 + [last])))) for last in (12, 16))
+    assert "10.0 ms each: " in even
+    assert "10.0 ms each (the median; 10.7 ms on average): " in uneven
+
+
+def test_the_share_in_a_title_is_a_mean_of_the_devices() -> None:
+    analysis = _build_devices(0, 0)
+    found = [
+        build_finding(
+            rule="embedding-bound",
+            title=f"{share} % of the computing time is adding to rows by index",
+            headroom_ns_per_iteration=MS,
+            evidence={"iteration_ns": 10 * MS, "work_share_ratio": share / 100},
+            device=number,
+            stream=7,
+        )
+        for number, share in enumerate((50.0, 40.0))
+    ]
+    _, second, *_ = describe_answer(replace(analysis, findings=tuple(found)))
+    assert second.startswith("The largest avoidable loss: 45.0 % of the computing time is adding")
+
+
+def test_a_rank_that_the_communication_waits_for_is_named_where_it_is_not_the_loss() -> None:
+    launching, late, exposed = (
+        build_finding(rule=rule, caused_by=cause, rank=rank, stream=7 if rank else None)
+        for rule, cause, rank in (
+            ("launch-bound", None, 0),
+            ("straggler", None, 3),
+            ("communication-bound", "straggler", 1),
+        )
+    )
+    loop = make_loop([10] * 8)
+    sentence = "Most of the communication is waiting for rank 3, which is late."
+    assert sentence in next(describe_answer(analysis_of(loop, findings=(launching, late, exposed))))
+    assert sentence not in next(describe_answer(analysis_of(loop, findings=(late, exposed))))

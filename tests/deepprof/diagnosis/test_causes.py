@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepprof.diagnosis.causes import explained_by, rank, reasons_of_delay
+from deepprof.diagnosis.device_means import MeasuredDevice
 from deepprof.diagnosis.engine import declared_rules
 from deepprof.diagnosis.finding import SEVERITIES, Finding
 from tests.deepprof.builders import build_finding
@@ -185,3 +186,18 @@ def test_the_cause_of_a_cause_may_lie_on_another_rank() -> None:
 def test_two_equal_findings_are_two() -> None:
     same = finding("sync-bound")
     assert told(same, same) == [("sync-bound", None), ("sync-bound", "sync-bound")]
+
+
+def test_a_loss_on_several_devices_that_do_the_same_is_as_large_as_its_mean() -> None:
+    group = [MeasuredDevice((0, device, 7), 20.0 * MS, {}) for device in range(4)]
+    one = finding("d", 10, evidence={})
+    all_of_them = [finding("b", 6, device=device, evidence={}) for device in range(4)]
+    assert [f.rule for f in rank([one, *all_of_them])][:2] == ["d", "b"]
+    assert [f.rule for f in rank([one, *all_of_them], [group])][:2] == ["b", "d"]
+
+
+def test_a_rank_that_most_of_a_steps_communication_waits_for_explains_it() -> None:
+    for waited, cause in ((0.6, "straggler"), (0.4, None)):
+        late = finding("straggler", 2, stream=None, evidence={"late_ratio": 0.1, "waited_ratio": waited})
+        exposed = finding("communication-bound", 6, rank=1, evidence={"share_ratio": 0.5})
+        assert ("communication-bound", cause) in told(late, exposed)

@@ -25,6 +25,7 @@ from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.lateness import LUCK, bound_chance
 from deepprof.metrics.ranks.alignment import match_single
 from deepprof.metrics.ranks.collectives import PASSES, Passes
+from deepprof.render.answer import describe_answer
 from deepprof.render.text import print_report
 from tests.chance import examples
 from tests.rank_jobs import RankJob
@@ -90,6 +91,26 @@ def test_late_to_the_step_is_said() -> None:
     (found,) = blamed(job(compute))
     assert found.rank == 2
     assert "Most of it is at the first one" in found.summary
+
+
+def test_what_ranks_wait_for_a_late_one_in_one_step_is_no_communication() -> None:
+    compute = one_step(ranks=6)
+    compute[:, 0, 0] = np.array([2, 8, 20, 3, 5, 9]) * 1_000 * US  # they come to the step one after the other
+    compute[2, 0, 1:] += 400 * US
+    analysis = deepprof.analyze(job(compute).build()[1])
+    (late,) = (each for each in analysis.findings if each.rule == "straggler")
+    waits = [each for each in analysis.findings if each.rule == "communication-bound"]
+    assert late.evidence["waited_ratio"] > 0.9
+    assert waits
+    assert all(each.caused_by for each in waits)
+    first = next(describe_answer(analysis))
+    assert analysis.answer.loss is late or "Most of the communication is waiting for rank 2, which is late." in first
+
+
+def test_ranks_that_wait_for_one_another_in_turn_communicate() -> None:
+    analysis = deepprof.analyze(job(wandering()).build()[1])
+    assert not [each for each in analysis.findings if each.rule == "straggler"]
+    assert "waiting for rank" not in next(describe_answer(analysis))
 
 
 def test_two_late_ranks_of_one_step_are_one_finding() -> None:

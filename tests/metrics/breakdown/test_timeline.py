@@ -34,7 +34,7 @@ NAMES = (
     "overhead",
 )
 ID = {name: number for number, name in enumerate(NAMES)}
-US = 1_000
+US, MS = 1_000, 1_000_000
 TIMES, LENGTHS, CORRELATIONS = st.integers(0, 60), st.integers(0, 12), st.integers(1, 12)
 
 
@@ -361,3 +361,25 @@ def test_a_long_call_that_waits_for_room_in_the_queue_is_not_blocked() -> None:
     host = [call("cudaLaunchKernel", begin, end, number) for begin, end, number in times]
     host.append(call("cudaLaunchKernel", 80 * US, 7_000 * US, 9))
     assert "idle_blocked_ns" not in totals(made(device, host))
+
+
+def rarely_recorded(*more: Row) -> dict[str, int]:
+    """A device that copies now and then for another thread; the thread that launches its kernels calls at the end."""
+    copies = [copy(at * MS, at * MS + 10 * US, 8, correlation=at) for at in range(1, 51, 5)]
+    kernels = [event(ID["kernel"], 60 * MS + at * US, 60 * MS + (at + 5) * US, correlation=90 + at) for at in (0, 10)]
+    asked = [call("cudaMemcpyAsync", at * MS - 9 * US, at * MS - 5 * US, at, 2) for at in range(1, 51, 5)]
+    calls = [call("cudaLaunchKernel", 60 * MS + (at - 9) * US, 60 * MS + (at - 5) * US, 90 + at) for at in (0, 10)]
+    return totals(made([*copies, *kernels], [*asked, *calls, *more]))
+
+
+def test_what_a_thread_does_that_is_hardly_recorded_is_not_known() -> None:
+    assert rarely_recorded()["idle_unknown_ns"] > 55 * MS
+    assert "idle_host_ns" not in rarely_recorded()
+
+
+@pytest.mark.parametrize("category", ["op", "python"])
+def test_what_a_recorded_thread_does_beside_launching_is_other_work(category: str) -> None:
+    begun = call("train", 2 * MS, 2 * MS + US) | {"category": category}
+    found = rarely_recorded(begun)
+    assert "idle_unknown_ns" not in found
+    assert found["idle_host_ns"] > 55 * MS

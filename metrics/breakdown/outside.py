@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from deepprof.metrics.breakdown.parts import PART_NAMES
-from deepprof.metrics.loop import Loop
+from deepprof.metrics.breakdown.timeline import Timeline
 from deepprof.metrics.spans import Spans, covered, intersect, union
 
 
@@ -38,10 +38,10 @@ class TimeOutside:
         return sum(self.waits.values())
 
 
-def measure_outside(loop: Loop) -> TimeOutside | None:
-    """Return the time outside a loop's iterations, None where the device's time is not known."""
-    timeline, inside = loop.timeline, _find_iterations(loop)
-    if timeline is None or not len(timeline.parts) or not len(inside.starts):
+def measure_time_outside(timeline: Timeline, iterations: pl.DataFrame) -> TimeOutside | None:
+    """Return the time of a device outside `iterations` (`ITERATIONS`), None where it has none or no work."""
+    inside = _find_whole(iterations)
+    if not len(timeline.parts) or not len(inside.starts):
         return None
     first, end = (int(bound) for bound in timeline.bounds[[0, -1]])
     outside = union(np.append(first, inside.ends), np.append(inside.starts, end))
@@ -57,9 +57,9 @@ def measure_outside(loop: Loop) -> TimeOutside | None:
     )
 
 
-def _find_iterations(loop: Loop) -> Spans:
+def _find_whole(iterations: pl.DataFrame) -> Spans:
     """Return the time of the whole iterations after warm-up; one that none follows ends with its last work."""
-    rows = loop.iterations.filter(pl.col("complete") & ~pl.col("warmup")).select(
+    rows = iterations.filter(pl.col("complete") & ~pl.col("warmup")).select(
         "start_ns", length=pl.coalesce("iteration_ns", "operation_ns")
     )
     starts = rows["start_ns"].to_numpy()
