@@ -12,8 +12,9 @@ import numpy as np
 import polars as pl
 
 from deepprof.collectors.trace import Trace
-from deepprof.metrics.breakdown.host_states import find_pauses, joined, on_threads, spans_of
+from deepprof.metrics.breakdown.host_states import joined, on_threads, spans_of
 from deepprof.metrics.breakdown.long_calls import BUILD, LONG_NS, QUEUES, SYNCHRONIZE, find_launches
+from deepprof.metrics.breakdown.pauses import find_pauses
 from deepprof.metrics.breakdown.timeline import Timeline
 from deepprof.metrics.names import are_named, rows_named
 from deepprof.metrics.operators import is_stand_in
