@@ -7,7 +7,7 @@ included; a stall is an iteration far from the usual ones, and its share is that
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -50,6 +50,8 @@ class RecordingAnswer:
     is the finding on the largest avoidable loss, and `loss_ratio` its share; None where there is none. `loop` is the
     loop that this is about, `step` the marked step; None without one. `recorded_ns` is from the first to the last work
     of the loop's device, and `longest_wait_ns` the longest wait in that outside the iterations; 0 where not known.
+    `rest` is the parts of a start-up's time, in ns, that are not the start itself. `capture` is the finding on a graph
+    that is captured for most of a start, in which kernels are not meant to run; None where there is none.
     """
 
     kind: Kind
@@ -63,6 +65,8 @@ class RecordingAnswer:
     devices: int = 1
     recorded_ns: int = 0
     longest_wait_ns: int = 0
+    rest: Mapping[str, float] = field(default_factory=dict)
+    capture: Finding | None = None
 
     @property
     def confidence(self) -> float | None:
@@ -77,19 +81,27 @@ def find_answer(analysis: Analysis) -> RecordingAnswer:
     loop = choose_loop(analysis)
     loop = loop if loop is not None and loop.is_main else None
     kind, parts, devices = _measure_without_loop(analysis) if loop is None else (*_measure_loop(loop), 1)
-    shares, loss = _share(parts), _find_loss(analysis, is_loop=loop is not None)
+    shares, loss = share_parts(parts), _find_loss(analysis, is_loop=loop is not None)
     return RecordingAnswer(
         kind=kind,
         whole_ns=(sum(parts.values()) or analysis.summary.span_ns) if loop is None else find_mean(loop) or 0.0,
         parts=shares,
-        groups=_group(shares),
+        groups=group_shares(shares),
         loss=loss,
         loss_ratio=None if loss is None else _find_share(loss, analysis),
         loop=loop,
         step=_find_step(analysis) if kind == "marked step" else None,
         devices=devices,
+        capture=next((each for each in analysis.findings if _is_capture(each)), None),
+        rest=_measure_rest(analysis) if kind == "start-up" else {},
         **({} if loop is None else _measure_outside(loop)),
     )
+
+
+def _measure_rest(analysis: Analysis) -> dict[str, float]:
+    """Return the parts of the time, in ns, that are not the program's start: their mean of the devices."""
+    rests = [{part: ns - each.start.get(part, 0) for part, ns in each.parts.items()} for each in analysis.stretches]
+    return _average(rests)
 
 
 def _measure_outside(loop: Loop) -> dict[str, int]:
@@ -135,8 +147,15 @@ def _find_loss(analysis: Analysis, *, is_loop: bool) -> Finding | None:
     return next(larger, headline)
 
 
+def _is_capture(finding: Finding) -> bool:
+    """Return whether a finding is about time in which a graph is captured."""
+    return finding.rule == FIRST and finding.evidence.get("first_use") == "capture"
+
+
 def _is_loss(finding: Finding) -> bool:
-    """Return whether a finding is about lost time of the job: not about where most work is, and no symptom."""
+    """Return whether a finding is about lost time of the job: not about where most work is, no capture, no symptom."""
+    if _is_capture(finding):
+        return False
     about = {rule.name: rule.subject for rule in declared_rules()}.get(finding.rule)
     return finding.caused_by is None and finding.rule != OF_RECORDING and about not in {"contexts", "memory"}
 
@@ -155,7 +174,7 @@ def _find_share(finding: Finding, analysis: Analysis) -> float | None:
     return min(1.0, finding.headroom_ns_per_iteration / mean) if mean else _share_of(finding) or None
 
 
-def _share(parts: Mapping[str, float]) -> dict[str, float]:
+def share_parts(parts: Mapping[str, float]) -> dict[str, float]:
     """Return the parts as shares of their sum, the largest first."""
     whole = sum(parts.values())
     known = {part: ns / whole for part, ns in parts.items() if ns > 0 and whole > 0}
@@ -171,7 +190,7 @@ def find_group(part: str) -> Group:
     return "waiting" if part in IDLE_PARTS else "copying"
 
 
-def _group(shares: Mapping[str, float]) -> dict[Group, float]:
+def group_shares(shares: Mapping[str, float]) -> dict[Group, float]:
     """Return the shares by group, the largest first."""
     sums = dict[Group, float]()
     for part, share in shares.items():
@@ -226,8 +245,8 @@ def _average(several: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 def _is_start(analysis: Analysis, means: Mapping[str, float], devices: int) -> bool:
     """Return whether much of the time is a program's start: a wait before the first work alone is none."""
-    whole, starting = sum(means.values()), sum(each.starting_ns for each in analysis.stretches) / devices
-    return is_start(starting, means[FIRST_USE], whole)
+    starting = sum(sum(each.start.values()) for each in analysis.stretches) / devices
+    return is_start(starting, means[FIRST_USE], sum(means.values()))
 
 
 def _repeats_few(stretch: WorkWithoutLoop) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from deepprof.collectors.names.short import shorten
-from deepprof.diagnosis.answer import find_group, matches
+from deepprof.diagnosis.answer import find_group, group_shares, matches, share_parts
 from deepprof.diagnosis.engine import rules_on_work
 from deepprof.diagnosis.host_ranges import read_host_ranges
 from deepprof.diagnosis.work_claims import LEADS
@@ -33,6 +33,7 @@ SHARE_DIGITS = 3  # of a share, which is printed in tenths of a percent
 NEARLY_ALL = 0.95  # of a group: its other parts are not worth a word
 WHOLE = 0.8  # of a device's busy time: iterations that cover less are said to
 LONG_WAIT = 0.1  # of the recorded time: a wait outside the iterations that is worth a sentence
+MOMENT = 0.01  # of a start-up: what else is in the recording is no work of the program
 FEW = 5  # iterations, below which more should be recorded
 # Keys of a location, the most informative first.
 PLACES = ("range", "operator", "call", "frame", "kernel")
@@ -47,6 +48,7 @@ KINDS = {
     "benchmark": "A benchmark of {time}{devices} that runs the same few kernels repeatedly",
     "recording": "A recording of {time}{devices} without repeated iterations",
 }
+CAPTURE = "The start-up of a program that captures a graph, {time}{devices} without repeated iterations"
 FIRST_USES = {
     "capture": "while a graph is captured",
     "pause": "most likely for a library that is read for its first use",
@@ -98,11 +100,12 @@ def _describe_head(answer: RecordingAnswer, analysis: Analysis) -> str:
         return " ".join([f"No work of a {device} was recorded: {reason}.", *_describe_ranges(analysis)])
     if missing := _sum_missing(analysis):
         words = replace(words, groups={**words.groups, "waiting": "shows no work"}, reasons={})
-    large, words = _list_large(answer), replace(words, reasons={**words.reasons, **dict(_find_first_use(analysis))})
-    shares = _join([_write_share(group, answer, words, " of the time" * (group == large[0])) for group in large])
+    words = replace(words, reasons={**words.reasons, **dict(_find_first_use(analysis))})
+    shares = _write_shares(answer.parts, words)
     head = f"{_describe_kind(answer)}: {words.actor} {shares}." if shares else f"{_describe_kind(answer)}."
     missed = ["The file has no accelerator's work."] if words.on_cpu else []
-    return " ".join([head, *missed, *_describe_missing(missing), *_describe_coverage(answer), *_describe_stall(answer)])
+    beside = (*_describe_rest(answer, words), *_describe_coverage(answer), *_describe_stall(answer))
+    return " ".join([head, *missed, *_describe_missing(missing), *beside])
 
 
 def _has_foreign_events(analysis: Analysis) -> bool:
@@ -139,10 +142,12 @@ def _find_first_use(analysis: Analysis) -> Iterator[tuple[str, str]]:
     yield from (("idle_first_use_ns", reason) for reason in found if reason)
 
 
-def _list_large(answer: RecordingAnswer) -> list[Group]:
-    """Return what the device does most of the time, and what else takes a share that is not minor."""
-    groups = list(answer.groups)
-    return groups[:1] + [group for group in groups[1:] if _is_large(answer.groups[group])]
+def _write_shares(parts: Mapping[str, float], words: Wording) -> str:
+    """Return what the device does most of the time by the shares `parts`, and what else takes one that is not minor."""
+    groups = group_shares(parts)
+    large = [group for number, group in enumerate(groups) if number == 0 or _is_large(groups[group])]
+    of_all = dict.fromkeys(large[:1], " of the time")
+    return _join([_write_share(group, groups[group], parts, words, of_all.get(group, "")) for group in large])
 
 
 def _is_large(share: float) -> bool:
@@ -155,18 +160,27 @@ def _join(clauses: Sequence[str]) -> str:
     return ", and ".join(filter(None, [", ".join(clauses[:-1]), *clauses[-1:]]))
 
 
-def _write_share(group: Group, answer: RecordingAnswer, words: Wording, of: str) -> str:
+def _write_share(group: Group, share: float, parts: Mapping[str, float], words: Wording, of: str) -> str:
     """Return what the device does, its share `of` what, and what most of it is for."""
-    inside = [part for part in answer.parts if find_group(part) == group]
+    inside = [part for part in parts if find_group(part) == group]
     named = [part for part in inside if part in words.reasons]
-    large = [part for part in named if part == inside[0] or _is_large(answer.parts[part])]
-    share = f"{format_ratio(answer.groups[group])}{of}"
+    large = [part for part in named if part == inside[0] or _is_large(parts[part])]
+    does = f"{format_ratio(share)}{of}"
     if not large:
-        return f"{words.groups[group]} {share}"
-    if answer.parts[large[0]] >= NEARLY_ALL * answer.groups[group]:
-        return f"{words.groups[group]} {words.reasons[large[0]]} {format_ratio(answer.parts[large[0]])}{of}"
-    reasons = ", ".join(f"{format_ratio(answer.parts[part])} {words.reasons[part]}" for part in large)
-    return f"{words.groups[group]} {share} ({reasons})"
+        return f"{words.groups[group]} {does}"
+    if parts[large[0]] >= NEARLY_ALL * share:
+        return f"{words.groups[group]} {words.reasons[large[0]]} {format_ratio(parts[large[0]])}{of}"
+    reasons = ", ".join(f"{format_ratio(parts[part])} {words.reasons[part]}" for part in large)
+    return f"{words.groups[group]} {does} ({reasons})"
+
+
+def _describe_rest(answer: RecordingAnswer, words: Wording) -> Iterator[str]:
+    """Yield a sentence on what a program does after its start, where the device waits for more than a moment."""
+    rest_ns, shares = sum(answer.rest.values()), share_parts(answer.rest)
+    waits = _is_large(group_shares(shares).get("waiting", 0.0))
+    if answer.capture is None and rest_ns >= MOMENT * answer.whole_ns and waits:
+        where = f"In the other {format_duration(rest_ns)}"
+        yield f"{where} {words.actor} {_write_shares(shares, words)}."
 
 
 def _describe_kind(answer: RecordingAnswer) -> str:
@@ -174,7 +188,8 @@ def _describe_kind(answer: RecordingAnswer) -> str:
     loop = answer.loop
     if loop is None:
         marks = 1 if answer.step is None else answer.step.marks
-        return KINDS[answer.kind].format(
+        kind = CAPTURE if answer.kind == "start-up" and answer.capture is not None else KINDS[answer.kind]
+        return kind.format(
             time=format_duration(answer.whole_ns),
             marks="One marked step of " if marks == 1 else f"One of {marks} marked steps, ",
             devices=f" (the mean of {answer.devices} devices)" * (answer.devices > 1),
@@ -241,6 +256,8 @@ def _describe_work(analysis: Analysis, loss: Finding | None) -> Iterator[str]:
 def _describe_loss(answer: RecordingAnswer, analysis: Analysis) -> str:
     """Return the largest avoidable loss and what to do, or that there is none."""
     loss = answer.loss
+    if loss is None and answer.capture is not None:
+        return _describe_capture(answer.capture)
     if loss is None:
         return _describe_masked(analysis) or _describe_none(answer, analysis)
     place = describe_location(loss.location or {}, wording_of(analysis))
@@ -298,6 +315,12 @@ def _describe_masked(analysis: Analysis) -> str:
         f"follows just in time. What to do: both. Launch less (graphs, fused kernels). "
         f"{SENTENCE.split(large.advice)[0]}"
     )
+
+
+def _describe_capture(capture: Finding) -> str:
+    """Return that no time of a capture can be avoided, and what to record instead."""
+    advice = SENTENCE.split(capture.advice)[0]
+    return f"No loss can be avoided: {_within_sentence(capture.title)}. What to do: {advice}"
 
 
 def _describe_none(answer: RecordingAnswer, analysis: Analysis) -> str:

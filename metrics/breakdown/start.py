@@ -41,7 +41,7 @@ def with_start(timeline: Timeline, trace: Trace) -> Timeline:
     pauses = _find_start_pauses(trace, calls, known)
     loaded = replace(timeline.repaint(union(*joined(builds, pauses)), ONCE, FIRST_USE), start_pauses=pauses)
     whole = int(loaded.bounds[-1] - loaded.bounds[0])
-    if not known.total_ns or not is_start(loaded.starting_ns, loaded.totals_ns[FIRST_USE], whole):
+    if not known.total_ns or not is_start(loaded.starting.total_ns, loaded.totals_ns[FIRST_USE], whole):
         return loaded
     return loaded.repaint(_find_early_calls(trace, calls, int(known.ends[-1])), [*ONCE, "idle_launch_ns"], FIRST_USE)
 

@@ -104,11 +104,11 @@ class Timeline:
         return self.bounds[first], self.bounds[until], parts[first]
 
     @property
-    def starting_ns(self) -> int:
+    def starting(self) -> Spans:
         """The time before the first work, and that in which the host uses something for the first time."""
         worked = np.flatnonzero(self.parts < len(BUSY_PARTS))
         before = self.bounds[[0, worked[0]]].astype(np.int64) if len(worked) else np.zeros(2, np.int64)
-        return union(*joined(Spans(before[:1], before[1:]), self.spans(["idle_first_use_ns"]))).total_ns
+        return union(*joined(Spans(before[:1], before[1:]), self.spans(["idle_first_use_ns"])))
 
     @property
     def totals_ns(self) -> dict[str, int]:
