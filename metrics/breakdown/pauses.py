@@ -65,4 +65,5 @@ def find_other_work(trace: Trace, calls: pl.DataFrame, operators: pl.DataFrame) 
 def _list_prepared(trace: Trace, calls: pl.DataFrame) -> Int64s:
     """Return the starts of the calls for which an operator computes nothing on the host."""
     others = np.asarray(are_named(trace.names, calls["name_id"], PREPARES_NOTHING), bool)
-    return calls["start_ns"].to_numpy()[~others]
+    starts: Int64s = calls["start_ns"].to_numpy()[~others]
+    return starts
