@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import polars as pl
 
+from deepprof.diagnosis.earlier_work import EarlierWork, find_earlier_work
 from deepprof.diagnosis.engine import declared_rules
 from deepprof.diagnosis.finding import Finding
 from deepprof.metrics.breakdown.costs import mean_parts
@@ -51,7 +52,8 @@ class RecordingAnswer:
     loop that this is about, `step` the marked step; None without one. `recorded_ns` is from the first to the last work
     of the loop's device, and `longest_wait_ns` the longest wait in that outside the iterations; 0 where not known.
     `rest` is the parts of a start-up's time, in ns, that are not the start itself. `capture` is the finding on a graph
-    that is captured for most of a start, in which kernels are not meant to run; None where there is none.
+    that is captured for most of a start, in which kernels are not meant to run; None where there is none. `earlier` is
+    what a device waits for that most likely was launched before the recording; None where it is nothing, or a loop.
     """
 
     kind: Kind
@@ -67,6 +69,7 @@ class RecordingAnswer:
     longest_wait_ns: int = 0
     rest: Mapping[str, float] = field(default_factory=dict)
     capture: Finding | None = None
+    earlier: EarlierWork | None = None
 
     @property
     def confidence(self) -> float | None:
@@ -93,6 +96,7 @@ def find_answer(analysis: Analysis) -> RecordingAnswer:
         step=_find_step(analysis) if kind == "marked step" else None,
         devices=devices,
         capture=next((each for each in analysis.findings if _is_capture(each)), None),
+        earlier=find_earlier_work(analysis) if loop is None else None,
         rest=_measure_rest(analysis) if kind == "start-up" else {},
         **({} if loop is None else _measure_outside(loop)),
     )

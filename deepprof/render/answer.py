@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from deepprof.analysis import Analysis, Loop
     from deepprof.diagnosis.answer import Group, RecordingAnswer
+    from deepprof.diagnosis.earlier_work import EarlierWork
     from deepprof.diagnosis.finding import Finding
     from deepprof.render.page import TextPage
     from deepprof.render.wording import Wording
@@ -317,6 +318,15 @@ def _describe_masked(analysis: Analysis) -> str:
     )
 
 
+def _describe_earlier(earlier: EarlierWork) -> str:
+    """Return for what a device waits that most likely was launched before the recording, and what to do."""
+    meanwhile = "" if earlier.call is None else f", while the host waits in {earlier.call}"
+    return (
+        f"most likely for work from before the recording that is not in the file{meanwhile}. What to do: start the "
+        "recording earlier, or wait for the device before"
+    )
+
+
 def _describe_capture(capture: Finding) -> str:
     """Return that no time of a capture can be avoided, and what to record instead."""
     advice = SENTENCE.split(capture.advice)[0]
@@ -333,9 +343,10 @@ def _describe_none(answer: RecordingAnswer, analysis: Analysis) -> str:
         return f"The cause of the largest loss is unknown: {words.actor} {' '.join(filter(None, what))}; {part.why}."
     if (unknown := answer.parts.get(UNKNOWN, 0.0)) >= MINOR and answer.loop is None:
         words = wording_of(analysis)
+        reason = words.reasons[UNKNOWN] if answer.earlier is None else _describe_earlier(answer.earlier)
         return (
             f"The cause of the largest loss is unknown: {words.actor} {words.groups[find_group(UNKNOWN)]} "
-            f"{format_ratio(unknown)} of the time {words.reasons[UNKNOWN]}."
+            f"{format_ratio(unknown)} of the time {reason}."
         )
     if answer.loop is None and answer.step is None and not any(each.parts for each in analysis.stretches):
         return "Too little work was recorded to identify an avoidable loss."
