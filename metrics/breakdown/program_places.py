@@ -9,7 +9,7 @@ import polars as pl
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.breakdown.host_states import on_threads
 from deepprof.metrics.names import rows_named
-from deepprof.metrics.spans import Spans, covered, union
+from deepprof.metrics.spans import Spans, covered, intersect, union
 
 MIN_NAMED_SHARE = 0.5  # least share of the spans' time that lies in the named place
 ALL = 0.9  # of the time between the spans: a name that is open all the time is no place
@@ -44,6 +44,14 @@ def find_place(trace: Trace, spans: Spans, threads: pl.DataFrame | None = None) 
 def find_own_place(trace: Trace, spans: Spans, threads: pl.DataFrame) -> Place | None:
     """Return the range, the operator and the Python frame of `threads` that most of `spans` lies in."""
     return _find_names(trace, spans, lambda rows: on_threads(rows, threads))
+
+
+def measure_time_in(trace: Trace, spans: Spans, place: Place, word: str, threads: pl.DataFrame | None = None) -> int:
+    """Return how much of `spans` lies in the operator, frame or range (`word`) of a place, on `threads` if given."""
+    rows = dict(_kinds_of_places(trace))[word]
+    named = rows.filter(pl.col("name_id").is_in((trace.names == place[word]).arg_true().implode()))
+    own = named if threads is None else on_threads(named, threads)
+    return intersect(union(own["start_ns"].to_numpy(), own["end_ns"].to_numpy()), spans).total_ns
 
 
 def find_place_beside(trace: Trace, spans: Spans, threads: pl.DataFrame, within: Spans | None = None) -> Place | None:
