@@ -15,10 +15,12 @@ MIN_NAMED_SHARE = 0.5  # least share of the spans' time that lies in the named p
 ALL = 0.9  # of the time between the spans: a name that is open all the time is no place
 LIKELY = 12  # names examined closely
 MOST = 0.8  # of some time: nearly all of it
-# Frames in which a thread waits for others: of a thread that does not feed the device they explain nothing.
+# Frames and operators in which a thread waits for others: of a thread that does not feed the device they explain
+# nothing. JAX's are the events and results of a computation that others make.
 AT_REST = (
     r"\b(threading|queue|selectors|synchronize|connection|popen_fork)\.py\(\d+\): "
     r"|<(built-in )?(method|function) '?(acquire|wait|poll|select|recv|sleep)\b"
+    r"|\b(block_until_ready|try_to_block)\b|BufferSequencingEvent::|\bAwait\b|BlockHostUntil|BlockUntil"
 )
 KINDS = {"operator": "op", "frame": "python"}  # word in a place: category of host events
 Place = dict[str, int | str]
