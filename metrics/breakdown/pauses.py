@@ -2,7 +2,8 @@
 
 Between two calls a framework dispatches operators, many of which launch nothing (views, shapes, bookkeeping). A pause
 is launching where one operator follows another, and while an operator prepares the call that it makes next. It is other
-work where for long no operator begins or ends: the thread computes, reads or writes, in one operator or in none.
+work where no operator begins or ends for longer than a dispatch takes: the thread computes, reads or writes, in one
+operator or in none.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def find_other_work(trace: Trace, calls: pl.DataFrame, operators: pl.DataFrame) 
     start, end = start[near], end[near]
     bounds = np.unique(np.concatenate([pauses.starts, pauses.ends, start, end]))
     since, until = bounds[:-1], bounds[1:]
-    quiet = (covered(pauses, since, until) > 0) & (until - since > _longest_dispatch(made))
+    quiet = (covered(pauses, since, until) > 0) & (until - since > SHORT_PAUSE_NS)
     since, until = since[quiet], until[quiet]
     prepared = np.isin(until, _list_prepared(trace, calls)) & (until - since <= PREPARING_NS)
     inside = covered(union(start, end), since, until) == until - since

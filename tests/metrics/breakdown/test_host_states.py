@@ -366,10 +366,9 @@ def test_a_pause_in_which_one_operator_follows_another_is_launching() -> None:
 
 def test_of_a_pause_with_operators_the_long_stretch_without_is_other_work() -> None:
     calls = [launch(1, 0, 10 * US), launch(2, 15 * MS, 15 * MS + 10 * US)]
-    views = operators(
-        (10 * US, 2 * MS), (2 * MS, 3 * MS), (9 * MS, 9 * MS + US), *((i * MS, i * MS + 1) for i in range(10, 15))
-    )
-    assert pairs(state(NAMES, [*calls, *views]).other) == [(10 * US, 2 * MS), (3 * MS, 9 * MS)]
+    begins = [*range(10 * US, 5 * MS, 100 * US), *range(9 * MS, 15 * MS, 100 * US)]
+    views = operators(*((begin, begin + 60 * US) for begin in begins))
+    assert pairs(state(NAMES, [*calls, *views]).other) == [(begins[49] + 60 * US, 9 * MS)]
 
 
 @pytest.mark.parametrize(("call", "length", "other"), [(0, 3, 0), (2, 3, 1), (0, 7, 1)])
