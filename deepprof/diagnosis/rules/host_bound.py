@@ -24,6 +24,7 @@ OTHER, UNKNOWN = ("idle_host_ns",), ("idle_unknown_ns",)
 LIMITS = SeverityLimits(warning=0.15, critical=0.5)
 UNSEEN = 0.75  # certainty that the host is the cause where the trace has no launch records
 MOST = 0.5  # of the idle time of unknown cause: less between iterations is not what most of it is for
+CAUSE = 2 / 3  # of the time: then the rest is less than half of what named work takes, and no loss by itself
 NEARLY_ALL = 0.95  # of the time: work that takes less than that is not all that the host does
 TITLE = "The device waits while the host does other work"
 ADVICE = (
@@ -49,10 +50,12 @@ def host_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
     own = own if own and is_work(own) else None
     place = _leave_narrow_stage(trace, loop, place)
     inside_ns = _time_in_work(trace, spans, own, threads) / max(1, loop.usual.height)
-    claim = replace(claim, headroom_ns=inside_ns) if own and inside_ns < NEARLY_ALL * claim.cost.mean_ns else claim
+    is_cause = inside_ns >= CAUSE * claim.cost.mean_ns
+    if is_cause and inside_ns < NEARLY_ALL * claim.cost.mean_ns:
+        claim = replace(claim, headroom_ns=inside_ns)
     doing = f" in {next(iter(place.values()))}" if place else ""
     texts = FindingTexts(
-        title=f"The device waits while the host is in {name_work(own)}" if own else TITLE,
+        title=f"The device waits while the host is in {name_work(own)}" if own and is_cause else TITLE,
         summary=(
             f"{claim.amount} the device is idle, and the host neither launches, waits nor "
             f"loads data: it does other work{doing}.{_say_inside(claim, own)}"
