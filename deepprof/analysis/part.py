@@ -259,10 +259,18 @@ def _list_stretches(trace: Trace, look: _TraceAnalysis, kinds: KernelKinds) -> I
         if measured is None:
             yield WorkWithoutLoop(rank, device, None, top)
             continue
-        starting = 0 if measured.timeline is None or measured.single != "recording" else measured.timeline.starting_ns
+        start = _measure_start(measured) if measured.single == "recording" else {}
         parts, host = mean_parts(measured), host_of(measured)
         lacks = host is None or len(host.unrecorded.starts) > 0
-        yield WorkWithoutLoop(rank, device, measured.stream, top, measured.roofline, parts, starting, lacks)
+        yield WorkWithoutLoop(rank, device, measured.stream, top, measured.roofline, parts, start, lacks)
+
+
+def _measure_start(recording: Loop) -> dict[str, int]:
+    """Return the parts of the time in which the program of a recording starts."""
+    if recording.timeline is None:
+        return {}
+    starting = recording.timeline.starting
+    return {part: int(ns.sum()) for part, ns in recording.timeline.split(starting.starts, starting.ends).items()}
 
 
 def _find_own(rank: int, question: AnalysisOptions) -> dict[int, SharedWork]:

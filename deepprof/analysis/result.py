@@ -130,8 +130,8 @@ class WorkWithoutLoop:
     """What takes the time of a device without a loop; `stream` is its main stream, None where it has none.
 
     `roofline` is that of what is measured as one iteration, None where there is none or no shapes were read. `parts` is
-    where the time of what is measured goes, in ns, empty where that is nothing; `starting_ns` of it is the start of the
-    program. With `lacks_host` the host was not recorded, or for hardly any of the time.
+    where the time of what is measured goes, in ns, empty where that is nothing; `start` is where that of the program's
+    start goes. With `lacks_host` the host was not recorded, or for hardly any of the time.
     """
 
     rank: int
@@ -140,7 +140,7 @@ class WorkWithoutLoop:
     top: TopWork
     roofline: LoopRoofline | None = None
     parts: Mapping[str, float] = field(default_factory=dict)
-    starting_ns: int = 0
+    start: Mapping[str, int] = field(default_factory=dict)
     lacks_host: bool = False
 
 

@@ -7,7 +7,7 @@ included; a stall is an iteration far from the usual ones, and its share is that
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -21,6 +21,7 @@ from deepprof.diagnosis.device_means import (
     group_loops,
     read_device,
 )
+from deepprof.diagnosis.earlier_work import EarlierWork, find_earlier_work
 from deepprof.diagnosis.engine import declared_rules
 from deepprof.diagnosis.finding import Finding
 from deepprof.metrics.breakdown.outside import TimeOutside
@@ -59,6 +60,9 @@ class RecordingAnswer:
     them, `step` the marked step; None without one. `outside` is the time of the loop's device outside the iterations,
     None where not known. `is_wait_larger` is set where the largest loss, that of stalls, is smaller than one wait
     outside the iterations: then there is no `loss`.
+    `rest` is the parts of a start-up's time, in ns, that are not the start itself. `capture` is the finding on a graph
+    that is captured for most of a start, in which kernels are not meant to run; None where there is none. `earlier` is
+    what a device waits for that most likely was launched before the recording; None where it is nothing, or a loop.
     """
 
     kind: Kind
@@ -73,6 +77,9 @@ class RecordingAnswer:
     devices: Devices = ()
     outside: TimeOutside | None = None
     is_wait_larger: bool = False
+    rest: Mapping[str, float] = field(default_factory=dict)
+    capture: Finding | None = None
+    earlier: EarlierWork | None = None
 
     @property
     def confidence(self) -> float | None:
@@ -87,7 +94,7 @@ def find_answer(analysis: Analysis) -> RecordingAnswer:
     loop = choose_loop(analysis)
     loop = loop if loop is not None and loop.is_main else None
     kind, devices = _measure_without_loop(analysis) if loop is None else _measure_loop(analysis, loop)
-    means = _average(devices)
+    means = _average([each.parts for each in devices])
     whole_ns = find_mean_time(devices) or (analysis.summary.span_ns if loop is None else 0.0)
     loss, outside = _find_loss(analysis, devices, is_loop=loop is not None), None if loop is None else loop.outside
     is_wait_larger = loss is not None and loss.rule == STALLS and _is_shorter(loss, outside)
@@ -95,8 +102,8 @@ def find_answer(analysis: Analysis) -> RecordingAnswer:
     return RecordingAnswer(
         kind=kind,
         whole_ns=whole_ns,
-        parts=(shares := _share(means)),
-        groups=_group(shares),
+        parts=(shares := share_parts(means)),
+        groups=group_shares(shares),
         loss=loss,
         loss_ns=None if loss is None else _find_cost(loss, analysis, devices),
         loss_ratio=None if loss is None else _find_share(loss, analysis, devices),
@@ -105,7 +112,16 @@ def find_answer(analysis: Analysis) -> RecordingAnswer:
         devices=devices,
         outside=outside,
         is_wait_larger=is_wait_larger,
+        rest=_measure_rest(analysis) if kind == "start-up" else {},
+        capture=next((each for each in analysis.findings if _is_capture(each)), None),
+        earlier=find_earlier_work(analysis) if loop is None else None,
     )
+
+
+def _measure_rest(analysis: Analysis) -> dict[str, float]:
+    """Return the parts of the time, in ns, that are not the program's start: their mean of the devices."""
+    rests = [{part: ns - each.start.get(part, 0) for part, ns in each.parts.items()} for each in analysis.stretches]
+    return _average(rests)
 
 
 def _is_shorter(stalls: Finding, outside: TimeOutside | None) -> bool:
@@ -151,8 +167,15 @@ def _find_loss(analysis: Analysis, devices: Devices, *, is_loop: bool) -> Findin
     return next(larger, headline)
 
 
+def _is_capture(finding: Finding) -> bool:
+    """Return whether a finding is about time in which a graph is captured."""
+    return finding.rule == FIRST and finding.evidence.get("first_use") == "capture"
+
+
 def _is_loss(finding: Finding) -> bool:
-    """Return whether a finding is about lost time of the job: not about where most work is, and no symptom."""
+    """Return whether a finding is about lost time of the job: not about where most work is, no capture, no symptom."""
+    if _is_capture(finding):
+        return False
     about = {rule.name: rule.subject for rule in declared_rules()}.get(finding.rule)
     return finding.caused_by is None and finding.rule != OF_RECORDING and about not in {"contexts", "memory"}
 
@@ -193,7 +216,7 @@ def _find_share(finding: Finding, analysis: Analysis, devices: Devices) -> float
     return min(1.0, headroom_ns / mean) if mean else _share_of(finding) or None
 
 
-def _share(parts: Mapping[str, float]) -> dict[str, float]:
+def share_parts(parts: Mapping[str, float]) -> dict[str, float]:
     """Return the parts as shares of their sum, the largest first."""
     whole = sum(parts.values())
     known = {part: ns / whole for part, ns in parts.items() if ns > 0 and whole > 0}
@@ -209,7 +232,7 @@ def find_group(part: str) -> Group:
     return "waiting" if part in IDLE_PARTS else "copying"
 
 
-def _group(shares: Mapping[str, float]) -> dict[Group, float]:
+def group_shares(shares: Mapping[str, float]) -> dict[Group, float]:
     """Return the shares by group, the largest first."""
     sums = dict[Group, float]()
     for part, share in shares.items():
@@ -247,7 +270,7 @@ def _measure_without_loop(analysis: Analysis) -> tuple[Kind, Devices]:
         *measured.values(),
         *(MeasuredDevice((rank, device, None), sum(parts.values()), parts) for rank, device, parts in unmeasured),
     ]
-    means = _average(devices)
+    means = _average([each.parts for each in devices])
     if not sum(means.values()):
         return "recording" if analysis.summary.span_ns else "no work", []
     if _is_start(analysis, means, len(devices)):
@@ -266,16 +289,15 @@ def _find_step(analysis: Analysis) -> Loop | None:
     return _choose(analysis, _list_steps(analysis))
 
 
-def _average(devices: Devices) -> dict[str, float]:
-    """Return the mean time of each part of several devices."""
-    count = max(1, len(devices))
-    return {name: sum(each.parts.get(name, 0.0) for each in devices) / count for name in PART_NAMES}
+def _average(times: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the mean time of each part, over several devices."""
+    return {name: sum(each.get(name, 0.0) for each in times) / max(1, len(times)) for name in PART_NAMES}
 
 
 def _is_start(analysis: Analysis, means: Mapping[str, float], devices: int) -> bool:
     """Return whether much of the time is a program's start: a wait before the first work alone is none."""
-    whole, starting = sum(means.values()), sum(each.starting_ns for each in analysis.stretches) / devices
-    return is_start(starting, means[FIRST_USE], whole)
+    starting = sum(sum(each.start.values()) for each in analysis.stretches) / devices
+    return is_start(starting, means[FIRST_USE], sum(means.values()))
 
 
 def _repeats_few(stretch: WorkWithoutLoop) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from deepprof.collectors.names.short import shorten
-from deepprof.diagnosis.answer import find_group, matches
+from deepprof.diagnosis.answer import find_group, group_shares, matches, share_parts
 from deepprof.diagnosis.engine import rules_on_work
 from deepprof.diagnosis.host_ranges import read_host_ranges
 from deepprof.diagnosis.work_claims import LEADS
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from deepprof.analysis import Analysis
     from deepprof.diagnosis.answer import Group, RecordingAnswer
+    from deepprof.diagnosis.earlier_work import EarlierWork
     from deepprof.diagnosis.finding import Finding
     from deepprof.metrics.breakdown.outside import TimeOutside
     from deepprof.render.page import TextPage
@@ -35,6 +36,7 @@ SHARE_DIGITS = 3  # of a share, which is printed in tenths of a percent
 NEARLY_ALL = 0.95  # of a group, or of waits: its other parts are not worth a word
 WHOLE = 0.8  # of a device's busy time, or of the recording: of iterations that cover less the share is given
 MOST = 0.5  # of the time waited outside the iterations: a reason, or one wait, that stands for all of it
+MOMENT = 0.01  # of a start-up: what else is in the recording is no work of the program
 FEW = 5  # iterations, below which more should be recorded
 # Keys of a location, the most informative first.
 PLACES = ("range", "operator", "call", "frame", "kernel")
@@ -51,6 +53,7 @@ KINDS = {
     "benchmark": "A benchmark of {time}{devices} that runs the same few kernels repeatedly",
     "recording": "A recording of {time}{devices} without repeated iterations",
 }
+CAPTURE = "The start-up of a program that captures a graph, {time}{devices} without repeated iterations"
 FIRST_USES = {
     "capture": "while a graph is captured",
     "pause": "most likely for a library that is read for its first use",
@@ -104,12 +107,12 @@ def _describe_head(answer: RecordingAnswer, analysis: Analysis) -> str:
         return " ".join([f"No work of a {device} was recorded: {reason}.", *_describe_ranges(analysis)])
     if missing := _sum_missing(analysis):
         words = replace(words, groups={**words.groups, "waiting": "shows no work"}, reasons={})
-    large, words = _list_large(answer), replace(words, reasons={**words.reasons, **dict(_find_first_use(analysis))})
-    shares = _join([_write_share(group, answer, words, " of the time" * (group == large[0])) for group in large])
+    words = replace(words, reasons={**words.reasons, **dict(_find_first_use(analysis))})
+    shares = _write_shares(answer.parts, words)
     head = f"{_describe_kind(answer)}: {words.actor} {shares}." if shares else f"{_describe_kind(answer)}."
     missed = ["The file has no accelerator's work."] if words.on_cpu else []
-    more = (*_describe_waited(answer, analysis), *_describe_outside(answer, words), *_describe_stall(answer))
-    return " ".join([head, *missed, *_describe_missing(missing), *more])
+    more = (*_describe_waited(answer, analysis), *_describe_rest(answer, words), *_describe_outside(answer, words))
+    return " ".join([head, *missed, *_describe_missing(missing), *more, *_describe_stall(answer)])
 
 
 def _has_foreign_events(analysis: Analysis) -> bool:
@@ -146,10 +149,12 @@ def _find_first_use(analysis: Analysis) -> Iterator[tuple[str, str]]:
     yield from (("idle_first_use_ns", reason) for reason in found if reason)
 
 
-def _list_large(answer: RecordingAnswer) -> list[Group]:
-    """Return what the device does most of the time, and what else takes a share that is not minor."""
-    groups = list(answer.groups)
-    return groups[:1] + [group for group in groups[1:] if _is_large(answer.groups[group])]
+def _write_shares(parts: Mapping[str, float], words: Wording) -> str:
+    """Return what the device does most of the time by the shares `parts`, and what else takes one that is not minor."""
+    groups = group_shares(parts)
+    large = [group for number, group in enumerate(groups) if number == 0 or _is_large(groups[group])]
+    of_all = dict.fromkeys(large[:1], " of the time")
+    return _join([_write_share(group, groups[group], parts, words, of_all.get(group, "")) for group in large])
 
 
 def _is_large(share: float) -> bool:
@@ -162,18 +167,27 @@ def _join(clauses: Sequence[str]) -> str:
     return ", and ".join(filter(None, [", ".join(clauses[:-1]), *clauses[-1:]]))
 
 
-def _write_share(group: Group, answer: RecordingAnswer, words: Wording, of: str) -> str:
+def _write_share(group: Group, share: float, parts: Mapping[str, float], words: Wording, of: str) -> str:
     """Return what the device does, its share `of` what, and what most of it is for."""
-    inside = [part for part in answer.parts if find_group(part) == group]
+    inside = [part for part in parts if find_group(part) == group]
     named = [part for part in inside if part in words.reasons]
-    large = [part for part in named if part == inside[0] or _is_large(answer.parts[part])]
-    share = f"{format_ratio(answer.groups[group])}{of}"
+    large = [part for part in named if part == inside[0] or _is_large(parts[part])]
+    does = f"{format_ratio(share)}{of}"
     if not large:
-        return f"{words.groups[group]} {share}"
-    if answer.parts[large[0]] >= NEARLY_ALL * answer.groups[group]:
-        return f"{words.groups[group]} {words.reasons[large[0]]} {format_ratio(answer.parts[large[0]])}{of}"
-    reasons = ", ".join(f"{format_ratio(answer.parts[part])} {words.reasons[part]}" for part in large)
-    return f"{words.groups[group]} {share} ({reasons})"
+        return f"{words.groups[group]} {does}"
+    if parts[large[0]] >= NEARLY_ALL * share:
+        return f"{words.groups[group]} {words.reasons[large[0]]} {format_ratio(parts[large[0]])}{of}"
+    reasons = ", ".join(f"{format_ratio(parts[part])} {words.reasons[part]}" for part in large)
+    return f"{words.groups[group]} {does} ({reasons})"
+
+
+def _describe_rest(answer: RecordingAnswer, words: Wording) -> Iterator[str]:
+    """Yield a sentence on what a program does after its start, where the device waits for more than a moment."""
+    rest_ns, shares = sum(answer.rest.values()), share_parts(answer.rest)
+    waits = _is_large(group_shares(shares).get("waiting", 0.0))
+    if answer.capture is None and rest_ns >= MOMENT * answer.whole_ns and waits:
+        where = f"In the other {format_duration(rest_ns)}"
+        yield f"{where} {words.actor} {_write_shares(shares, words)}."
 
 
 def _describe_kind(answer: RecordingAnswer) -> str:
@@ -181,7 +195,8 @@ def _describe_kind(answer: RecordingAnswer) -> str:
     loop = answer.loop
     if loop is None:
         marks = 1 if answer.step is None else answer.step.marks
-        return KINDS[answer.kind].format(
+        kind = CAPTURE if answer.kind == "start-up" and answer.capture is not None else KINDS[answer.kind]
+        return kind.format(
             time=format_duration(answer.whole_ns),
             marks="One marked step of " if marks == 1 else f"One of {marks} marked steps, ",
             devices=f" ({_describe_devices(answer)})" * (len(answer.devices) > 1),
@@ -289,6 +304,8 @@ def _describe_loss(answer: RecordingAnswer, analysis: Analysis) -> str:
     loss = answer.loss
     if answer.outside is not None and answer.is_wait_larger:
         return _describe_longest_wait(answer.outside)
+    if loss is None and answer.capture is not None:
+        return _describe_capture(answer.capture)
     if loss is None:
         return _describe_masked(analysis) or _describe_none(answer, analysis)
     place = describe_location(loss.location or {}, wording_of(analysis))
@@ -361,6 +378,21 @@ def _describe_masked(analysis: Analysis) -> str:
     )
 
 
+def _describe_earlier(earlier: EarlierWork) -> str:
+    """Return for what a device waits that most likely was launched before the recording, and what to do."""
+    meanwhile = "" if earlier.call is None else f", while the host waits in {earlier.call}"
+    return (
+        f"most likely for work from before the recording that is not in the file{meanwhile}. What to do: start the "
+        "recording earlier, or wait for the device before"
+    )
+
+
+def _describe_capture(capture: Finding) -> str:
+    """Return that no time of a capture can be avoided, and what to record instead."""
+    advice = SENTENCE.split(capture.advice)[0]
+    return f"No loss can be avoided: {_within_sentence(capture.title)}. What to do: {advice}"
+
+
 def _describe_none(answer: RecordingAnswer, analysis: Analysis) -> str:
     """Return the line where no loss is named: the cause is not known, or all losses are small."""
     if _sum_missing(analysis):
@@ -371,9 +403,10 @@ def _describe_none(answer: RecordingAnswer, analysis: Analysis) -> str:
         return f"The cause of the largest loss is unknown: {words.actor} {' '.join(filter(None, what))}; {part.why}."
     if (unknown := answer.parts.get(UNKNOWN, 0.0)) >= MINOR and answer.loop is None:
         words = wording_of(analysis)
+        reason = words.reasons[UNKNOWN] if answer.earlier is None else _describe_earlier(answer.earlier)
         return (
             f"The cause of the largest loss is unknown: {words.actor} {words.groups[find_group(UNKNOWN)]} "
-            f"{format_ratio(unknown)} of the time {words.reasons[UNKNOWN]}."
+            f"{format_ratio(unknown)} of the time {reason}."
             f"{f' What to do: {RECORD_HOST}.' * any(each.lacks_host for each in analysis.stretches)}"
         )
     if answer.loop is None and answer.step is None and not any(each.parts for each in analysis.stretches):

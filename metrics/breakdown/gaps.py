@@ -38,7 +38,8 @@ class Endings:
 
     `launch_ns` and `launched_ns` are begin and end of the launch call, meaningless where `linked` is false; `same`
     is whether the work which ended last ran on the same stream. `event` is the number of the row that ends the gap.
-    `between_ns` is what the device takes from one kernel to the next where both are queued.
+    `first` is whether the event is the first of its stream. `between_ns` is what the device takes from one kernel to
+    the next where both are queued.
     """
 
     start: Int64s
@@ -50,6 +51,7 @@ class Endings:
     same: Bools
     latency_ns: int
     event: Int64s
+    first: Bools
     between_ns: int = BETWEEN_NS
 
 
@@ -63,6 +65,7 @@ class Gaps:
     unknown: Spans
     held: tuple[Spans, Spans] = (NOTHING, NOTHING)  # when kernels, and when copies, wait for what other processes use
     held_back: Spans = NOTHING  # the parts of `unknown` in which queued work waits for nothing that the trace shows
+    earlier: Spans = NOTHING  # the parts of `unknown` before the first work of a stream, launched long before
     handed_over: Spans = NOTHING  # the parts of `unknown` in which the driver may hold work back
     prompt: bool = False  # whether any work begins soon after its launch: then the clocks agree
     filled: Int64s = field(default_factory=lambda: np.empty(0, np.int64))  # launches that find a filled queue
@@ -89,6 +92,7 @@ def find_gaps(work: pl.DataFrame) -> Endings:
         same=stream[at] == stream[newest[at - 1]],
         latency_ns=shortest_latency(start[linked] - begun[linked]),
         event=at,
+        first=np.isin(at, np.unique(stream, return_index=True)[1]),
         between_ns=find_between(work),
     )
 
@@ -132,6 +136,7 @@ def judge_gaps(trace: Trace, device: int, gaps: Endings) -> Gaps:
         startup=_select(held, gaps.end, startup),
         unknown=_select(held, gaps.end, unknown),
         held_back=_select(held, gaps.end, unknown & _is_held_back(gaps, rest)),
+        earlier=_select(held, gaps.end, unknown & gaps.linked & gaps.first & (rest > HELD_BACK_NS)),
         handed_over=_select(held, gaps.end, _is_handed_over_late(gaps, rest, unknown)),
         prompt=bool(_are_prompt(gaps).any()),
     )

@@ -2,7 +2,7 @@
 
 Only threads that launch many of the device's kernels are read: what a logger or a loader's worker does delays nothing
 by itself. Between two runtime calls such a thread counts as launching, unless the pause is so long that it must have
-done something else.
+done something else (`pauses`).
 """
 
 from __future__ import annotations
@@ -15,15 +15,12 @@ import polars as pl
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.breakdown.long_calls import ALLOCATOR, BUILD, find_long_calls
+from deepprof.metrics.breakdown.pauses import find_other_work, find_pauses, select_long
 from deepprof.metrics.names import are_named, rows_named
 from deepprof.metrics.spans import NOTHING, Spans, intersect, union
 
 Int64s = npt.NDArray[np.int64]
 
-PAUSE_NS = 1_000_000  # between two runtime calls: frameworks dispatch an operator in 5 to 200 µs, profiled ones in 500
-USUAL_PAUSE = 0.95  # of the pauses between calls are no longer: where more are, the program launches that slowly
-FAR_PAUSE = 10  # times that: in a program that launches every 3 µs half a millisecond is no launching either
-SHORT_PAUSE_NS = 200_000  # an operator's dispatch, however short the others are
 BEFORE_NS = -(1 << 61)  # before any record; its negative is after all records
 MAX_LOADER_KERNELS = (
     8  # kernels launched within a range that only loads data (a batch that is normalised on the device)
@@ -45,7 +42,7 @@ HELD_NS = 100_000  # an asynchronous copy returns after 5 to 20 µs; a longer on
 class HostStates:
     """Spans in which the launching threads do something other than launch, and when their calls begin (sorted).
 
-    `waiting` is inside calls that wait for the device. `other` holds pauses that are too long for launching and the
+    `waiting` is inside calls that wait for the device. `other` holds pauses that are too long for launching, and the
     building of code and graphs. `without` is the time before the threads' first call and after the last. `first_use`
     and `blocked` are inside calls that take far longer than others of their name (`long_calls`). In `captures`, which
     are in `other`, too, what is launched becomes part of a graph and does not run. `recorder` is the profiler's work.
@@ -88,12 +85,13 @@ def read_states(trace: Trace, launches: pl.DataFrame, operators: Spans | None = 
     first_uses, blocked = find_long_calls(trace, calls)
     waiting, captures, launched = spans_of(waits), _find_captures(trace, calls), launches.sort("launch_ns")
     seen = spans_of(calls) if operators is None else operators
+    pauses = _find_other_work(trace, calls, threads) if operators is None else find_pauses(seen)
     return HostStates(
         threads=threads,
         input=_input_spans(trace, threads, launches),
         allocator=spans_of(allocations),
         waiting=waiting,
-        other=union(*joined(spans_of(builds), captures, find_pauses(seen))),
+        other=union(*joined(spans_of(builds), captures, pauses)),
         without=_time_without(seen),
         first_use=spans_of(first_uses),
         blocked=spans_of(blocked),
@@ -105,6 +103,12 @@ def read_states(trace: Trace, launches: pl.DataFrame, operators: Spans | None = 
         builds_ns=builds["start_ns"].to_numpy(),
         recorded=_find_recorded(trace, threads) if operators is None else seen,
     )
+
+
+def _find_other_work(trace: Trace, calls: pl.DataFrame, threads: pl.DataFrame) -> Spans:
+    """Return when the threads neither make calls nor dispatch operators for long."""
+    operators = trace.host_events.filter((pl.col("category") == "op") & pl.col("end_ns").is_not_null())
+    return find_other_work(trace, calls, on_threads(operators, threads))
 
 
 def _feeding_threads(launches: pl.DataFrame) -> pl.DataFrame:
@@ -172,14 +176,6 @@ def joined(*several: Spans) -> tuple[Int64s, Int64s]:
     return np.concatenate([s.starts for s in several]), np.concatenate([s.ends for s in several])
 
 
-def find_pauses(calls: Spans) -> Spans:
-    """Return the pauses between calls that are too long for launching: longer than `PAUSE_NS`, or than most by far."""
-    starts, ends = calls.ends[:-1], calls.starts[1:]
-    usual = float(np.quantile(ends - starts, USUAL_PAUSE)) if len(starts) else 0.0
-    long = ends - starts > np.clip(FAR_PAUSE * usual, SHORT_PAUSE_NS, PAUSE_NS)
-    return Spans(starts[long], ends[long])
-
-
 def _time_without(calls: Spans) -> Spans:
     """Return the time before the first call and after the last; all if no calls."""
     starts = np.array([BEFORE_NS, *calls.ends[-1:]])
@@ -188,19 +184,17 @@ def _time_without(calls: Spans) -> Spans:
 
 def long_without(states: HostStates, bounds: tuple[int, int]) -> Spans:
     """Return the time within `bounds` before the first call and after the last, where it is too long for launching."""
-    return _long_within(states.without, bounds)
+    return select_long(_within(states.without, bounds))
 
 
 def long_unrecorded(states: HostStates, bounds: tuple[int, int]) -> Spans:
     """Return the time within `bounds` in which the threads were not recorded, where it is too long for launching."""
-    return _long_within(states.unrecorded, bounds)
+    return select_long(_within(states.unrecorded, bounds))
 
 
-def _long_within(spans: Spans, bounds: tuple[int, int]) -> Spans:
-    """Return the parts of `spans` within `bounds` that are too long for launching."""
-    inside = intersect(spans, Spans(*np.array(bounds, np.int64)[:, None]))
-    long = inside.ends - inside.starts > PAUSE_NS
-    return Spans(inside.starts[long], inside.ends[long])
+def _within(spans: Spans, bounds: tuple[int, int]) -> Spans:
+    """Return the parts of `spans` within `bounds`."""
+    return intersect(spans, Spans(*np.array(bounds, np.int64)[:, None]))
 
 
 def are_loading(names: pl.Series) -> pl.Series:

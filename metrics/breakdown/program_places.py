@@ -9,16 +9,18 @@ import polars as pl
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.breakdown.host_states import on_threads
 from deepprof.metrics.names import rows_named
-from deepprof.metrics.spans import Spans, covered, union
+from deepprof.metrics.spans import Spans, covered, intersect, union
 
 MIN_NAMED_SHARE = 0.5  # least share of the spans' time that lies in the named place
 ALL = 0.9  # of the time between the spans: a name that is open all the time is no place
 LIKELY = 12  # names examined closely
 MOST = 0.8  # of some time: nearly all of it
-# Frames in which a thread waits for others: of a thread that does not feed the device they explain nothing.
+# Frames and operators in which a thread waits for others: of a thread that does not feed the device they explain
+# nothing. JAX's are the events and results of a computation that others make.
 AT_REST = (
     r"\b(threading|queue|selectors|synchronize|connection|popen_fork)\.py\(\d+\): "
     r"|<(built-in )?(method|function) '?(acquire|wait|poll|select|recv|sleep)\b"
+    r"|\b(block_until_ready|try_to_block)\b|BufferSequencingEvent::|\bAwait\b|BlockHostUntil|BlockUntil"
 )
 KINDS = {"operator": "op", "frame": "python"}  # word in a place: category of host events
 Place = dict[str, int | str]
@@ -44,6 +46,14 @@ def find_place(trace: Trace, spans: Spans, threads: pl.DataFrame | None = None) 
 def find_own_place(trace: Trace, spans: Spans, threads: pl.DataFrame) -> Place | None:
     """Return the range, the operator and the Python frame of `threads` that most of `spans` lies in."""
     return _find_names(trace, spans, lambda rows: on_threads(rows, threads))
+
+
+def measure_time_in(trace: Trace, spans: Spans, place: Place, word: str, threads: pl.DataFrame | None = None) -> int:
+    """Return how much of `spans` lies in the operator, frame or range (`word`) of a place, on `threads` if given."""
+    rows = dict(_kinds_of_places(trace))[word]
+    named = rows.filter(pl.col("name_id").is_in((trace.names == place[word]).arg_true().implode()))
+    own = named if threads is None else on_threads(named, threads)
+    return intersect(union(own["start_ns"].to_numpy(), own["end_ns"].to_numpy()), spans).total_ns
 
 
 def find_place_beside(trace: Trace, spans: Spans, threads: pl.DataFrame, within: Spans | None = None) -> Place | None:

@@ -12,8 +12,9 @@ import numpy as np
 import polars as pl
 
 from deepprof.collectors.trace import Trace
-from deepprof.metrics.breakdown.host_states import find_pauses, joined, on_threads, spans_of
+from deepprof.metrics.breakdown.host_states import joined, on_threads, spans_of
 from deepprof.metrics.breakdown.long_calls import BUILD, LONG_NS, QUEUES, SYNCHRONIZE, find_launches
+from deepprof.metrics.breakdown.pauses import find_pauses
 from deepprof.metrics.breakdown.timeline import Timeline
 from deepprof.metrics.names import are_named, rows_named
 from deepprof.metrics.operators import is_stand_in
@@ -40,7 +41,7 @@ def with_start(timeline: Timeline, trace: Trace) -> Timeline:
     pauses = _find_start_pauses(trace, calls, known)
     loaded = replace(timeline.repaint(union(*joined(builds, pauses)), ONCE, FIRST_USE), start_pauses=pauses)
     whole = int(loaded.bounds[-1] - loaded.bounds[0])
-    if not known.total_ns or not is_start(loaded.starting_ns, loaded.totals_ns[FIRST_USE], whole):
+    if not known.total_ns or not is_start(loaded.starting.total_ns, loaded.totals_ns[FIRST_USE], whole):
         return loaded
     return loaded.repaint(_find_early_calls(trace, calls, int(known.ends[-1])), [*ONCE, "idle_launch_ns"], FIRST_USE)
 

@@ -52,7 +52,8 @@ class Timeline:
     `parts[i]` indexes `PART_NAMES`. `host` is what the threads that feed the device were doing, None if the trace does
     not record it. `held` is when kernels, and when copies, may have waited for other processes; without `host` that is
     uncertain, and no part of its own. `held_back` is when queued work waits for nothing that the trace shows, in the
-    idle time of unknown cause or of other processes. `between_ns` is what the device takes from one kernel to the next
+    idle time of unknown cause or of other processes. `earlier` is when the first work of a stream is queued, and waits
+    most likely for work from before the recording. `between_ns` is what the device takes from one kernel to the next
     where both are queued. `start_pauses` is when the host most likely reads a library for its first use, though nothing
     was recorded (`start`).
     """
@@ -63,6 +64,7 @@ class Timeline:
     host: HostStates | None
     held: tuple[Spans, Spans] = (NOTHING, NOTHING)
     held_back: Spans = NOTHING
+    earlier: Spans = NOTHING
     between_ns: int = BETWEEN_NS
     start_pauses: Spans = NOTHING
 
@@ -111,11 +113,11 @@ class Timeline:
         return self.bounds[first], self.bounds[until], parts[first]
 
     @property
-    def starting_ns(self) -> int:
+    def starting(self) -> Spans:
         """The time before the first work, and that in which the host uses something for the first time."""
         worked = np.flatnonzero(self.parts < len(BUSY_PARTS))
         before = self.bounds[[0, worked[0]]].astype(np.int64) if len(worked) else np.zeros(2, np.int64)
-        return union(*joined(Spans(before[:1], before[1:]), self.spans(["idle_first_use_ns"]))).total_ns
+        return union(*joined(Spans(before[:1], before[1:]), self.spans(["idle_first_use_ns"])))
 
     @property
     def totals_ns(self) -> dict[str, int]:
@@ -242,7 +244,7 @@ def _paint_parts(
     layers.append((rest, union(*np.array(bounds, np.int64)[:, None])))
     numbers = np.array([PART_NAMES.index(name) for name, _ in layers], np.int16)
     painted = _clip(paint([spans for _, spans in layers]), *bounds)
-    timeline = Timeline(device, painted.bounds, numbers[painted.colours], host, gaps.held, gaps.held_back)
+    timeline = Timeline(device, painted.bounds, numbers[painted.colours], host, gaps.held, gaps.held_back, gaps.earlier)
     return timeline if host is None else _blame_waits(timeline, host.waiting, worked, gaps.filled)
 
 

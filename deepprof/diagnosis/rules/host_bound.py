@@ -5,22 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+import polars as pl
+
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
+from deepprof.diagnosis.host_work import KINDS as WORDS
 from deepprof.diagnosis.host_work import advise_on_work, is_work, name_work
 from deepprof.diagnosis.judgement import CostClaim, FindingTexts, SeverityLimits, format_ms
 from deepprof.diagnosis.rule import rule
 from deepprof.metrics.breakdown.costs import cost_of, host_of, spans_of_parts, threads_of
 from deepprof.metrics.breakdown.other_threads import find_awaited
-from deepprof.metrics.breakdown.program_places import find_own_place, find_place
+from deepprof.metrics.breakdown.program_places import Place, find_own_place, find_place, measure_time_in
 from deepprof.metrics.intervals import intervals_of
 from deepprof.metrics.loop import Loop
-from deepprof.metrics.spans import intersect
+from deepprof.metrics.spans import Spans, intersect
 
 OTHER, UNKNOWN = ("idle_host_ns",), ("idle_unknown_ns",)
 LIMITS = SeverityLimits(warning=0.15, critical=0.5)
 UNSEEN = 0.75  # certainty that the host is the cause where the trace has no launch records
 MOST = 0.5  # of the idle time of unknown cause: less between iterations is not what most of it is for
+CAUSE = 2 / 3  # of the time: then the rest is less than half of what named work takes, and no loss by itself
+NEARLY_ALL = 0.95  # of the time: work that takes less than that is not all that the host does
 TITLE = "The device waits while the host does other work"
 ADVICE = (
     "Find out what the host does between the last kernel of an iteration and the first of the next: logging, metrics, "
@@ -43,16 +48,45 @@ def host_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
         return
     place, own = find_place(trace, spans, threads), None if threads is None else find_own_place(trace, spans, threads)
     own = own if own and is_work(own) else None
+    place = _leave_narrow_stage(trace, loop, place)
+    inside_ns = _time_in_work(trace, spans, own, threads) / max(1, loop.usual.height)
+    is_cause = inside_ns >= CAUSE * claim.cost.mean_ns
+    if is_cause and inside_ns < NEARLY_ALL * claim.cost.mean_ns:
+        claim = replace(claim, headroom_ns=inside_ns)
     doing = f" in {next(iter(place.values()))}" if place else ""
     texts = FindingTexts(
-        title=f"The device waits while the host is in {name_work(own)}" if own else TITLE,
+        title=f"The device waits while the host is in {name_work(own)}" if own and is_cause else TITLE,
         summary=(
             f"{claim.amount} the device is idle, and the host neither launches, waits nor "
-            f"loads data: it does other work{doing}."
+            f"loads data: it does other work{doing}.{_say_inside(claim, own)}"
         ),
         advice=advise_on_work(name_work(own)) if own else ADVICE,
     )
     yield claim.conclude(texts, {}, place)
+
+
+def _leave_narrow_stage(trace: Trace, loop: Loop, place: Place | None) -> Place | None:
+    """Return the place without its range if that is a stage in which less than half of the unexplained time lies."""
+    if place is None or "range" not in place or is_work({"range": place["range"]}):
+        return place
+    unexplained = spans_of_parts(loop, (*OTHER, *UNKNOWN))
+    if measure_time_in(trace, unexplained, place, "range") >= MOST * unexplained.total_ns:
+        return place
+    return {word: name for word, name in place.items() if word != "range"} or None
+
+
+def _time_in_work(trace: Trace, spans: Spans, own: Place | None, threads: pl.DataFrame | None) -> int:
+    """Return how much of the time lies in the work that is named; 0 where none is."""
+    if own is None:
+        return 0
+    return measure_time_in(trace, spans, own, next(word for word in WORDS if word in own), threads)
+
+
+def _say_inside(claim: CostClaim, own: Place | None) -> str:
+    """Return a sentence on how much of the time the work takes that is named, where that is not nearly all."""
+    if own is None or claim.headroom_ns is None:
+        return ""
+    return f" {name_work(own)} takes {format_ms(claim.headroom_ns)} of that."
 
 
 def _without_evidence(loop: Loop, trace: Trace) -> Iterator[Finding]:

@@ -15,6 +15,7 @@ from tests.deepprof.diagnosis.loops import Did, Job, Work
 # Forty kernels, all of them different, 90 µs apart, each launched just before it begins.
 WORK = [Work(90 * i, 90 * i + 10, 90 * i - 5, name=f"kernel_{i}_") for i in range(40)]
 CONTEXT = Did("cudaFree", -900_000, -500_000)
+STARTS = Did("cudaFree", -900_000, -500)
 LOAD = "cuModuleLoadData"
 
 
@@ -82,11 +83,46 @@ def test_the_capture_of_a_graph_is_no_launching() -> None:
     launches = [Did("cudaLaunchKernel", 4_020 + 200 * i, 4_024 + 200 * i) for i in range(279)]
     last = Work(60_100, 60_110, 60_095, name="kernel_0_")
     found = analyze([Job(4_000, [*WORK, last], [*capture, *launches], iterations=1).trace()])
-    assert loss(found).evidence["first_use"] == "capture"
     assert "93.2 % while a graph is captured" in next(describe_answer(found))
-    assert loss(found).advice.startswith("Record the replays of the graph")
     assert "launch-bound" not in {finding.rule for finding in found.findings}
     assert "idle_host_ns" not in parts(found)
+
+
+def capture_a_graph() -> Analysis:
+    capture = [Did("cudaStreamBeginCapture", 4_000, 4_010), Did("cudaStreamEndCapture", 60_000, 60_010)]
+    last = Work(60_100, 60_110, 60_095, name="kernel_0_")
+    return analyze([Job(4_000, [*WORK, last], capture, iterations=1).trace()])
+
+
+def test_the_time_of_a_capture_is_no_avoidable_loss() -> None:
+    found = capture_a_graph()
+    first, second, _ = describe_answer(found)
+    assert (found.answer.kind, found.answer.loss) == ("start-up", None)
+    assert first.startswith("The start-up of a program that captures a graph, ")
+    assert second.startswith("No loss can be avoided: the host captures a graph")
+    assert "What to do: Record the replays of the graph" in second
+
+
+def test_code_that_is_loaded_is_a_loss_and_no_capture() -> None:
+    found = analysis(STARTS)
+    assert (loss(found).rule, found.answer.capture) == ("first-use", None)
+
+
+def test_what_a_program_waits_for_after_its_start_is_named() -> None:
+    """Memory is allocated for 16 ms between two halves of what is launched after a library has started."""
+    memory = Did("cudaMalloc", 3_910, 20_000)
+    later = [Work(20_100 + 90 * i, 20_110 + 90 * i, 20_095 + 90 * i, name=f"kernel_{i}_") for i in range(40)]
+    found = analyze([Job(40_000, [*WORK, *later], [STARTS, memory], iterations=1).trace()])
+    line = next(describe_answer(found))
+    assert found.answer.kind == "start-up"
+    assert "In the other 23.6 ms the device waits 96.6 % of the time (68.1 % for memory to be allocated" in line
+
+
+def test_a_program_that_works_without_waits_after_its_start_has_no_such_sentence() -> None:
+    busy = [Work(100 * i, 100 * i + 99, 100 * i - 50, name=f"kernel_{i}_") for i in range(400)]
+    found = analyze([Job(40_000, busy, [Did("cudaFree", -90_000, -60)], iterations=1).trace()])
+    assert found.answer.kind == "start-up"
+    assert "In the other" not in next(describe_answer(found))
 
 
 def test_of_a_marked_step_a_larger_first_use_is_named_first() -> None:

@@ -95,3 +95,32 @@ def test_copies_in_the_interval_are_not_put_down_to_the_host() -> None:
 def test_the_stage_of_an_iteration_is_no_work() -> None:
     (found,) = Job(LENGTH, [compute(60_000)], [Did("Model.forward", 60_000, 99_900, "range")]).found(host_bound)
     assert (found.title, found.location) == (TITLE, {"range": "Model.forward"})
+
+
+def test_the_loss_is_no_longer_than_the_work_that_is_named() -> None:
+    (found,) = Job(LENGTH, [compute(60_000)], [Did("aten::empty", 60_000, 90_000, "op")]).found(host_bound)
+    assert found.title == "The device waits while the host is in aten::empty"
+    assert (found.headroom_ns_per_iteration, found.evidence["saved_ratio"]) == (30_000_000, 0.3)
+    assert found.evidence["share_ratio"] == pytest.approx(0.4, abs=0.001)
+    assert found.summary.endswith("aten::empty takes 30.0 ms of that.")
+
+
+def test_work_that_takes_a_part_of_the_time_is_its_place_and_not_the_cause() -> None:
+    (found,) = Job(LENGTH, [compute(60_000)], [Did("aten::empty", 60_000, 85_000, "op")]).found(host_bound)
+    assert (found.title, found.location) == (TITLE, {"operator": "aten::empty"})
+    assert (found.headroom_ns_per_iteration, "saved_ratio" in found.evidence) == ((40_000 - START_US) * 1_000, False)
+    assert found.advice.startswith("Look at aten::empty")
+
+
+def test_work_that_takes_nearly_all_of_the_time_costs_all_of_it() -> None:
+    (found,) = Job(LENGTH, [compute(60_000)], [Did("aten::empty", 60_000, 99_000, "op")]).found(host_bound)
+    assert "saved_ratio" not in found.evidence
+    assert "of that" not in found.summary
+
+
+@pytest.mark.parametrize(("later", "named"), [(65_000, True), (86_000, False)])
+def test_a_stage_is_named_where_most_of_what_is_not_explained_lies_in_it(later: float, named: bool) -> None:
+    """The kernel at `later` has no launch record; the pause before it may have any cause."""
+    work = [compute(40_000), Work(60_000, 60_010, 59_990), Work(later, 90_000, None)]
+    (found,) = Job(LENGTH, work, [Did("forward", 40_000, 60_000, "range")]).found(host_bound)
+    assert found.location == ({"range": "forward"} if named else None)

@@ -22,7 +22,8 @@ SMALL_LIMITS = {
         **{"STARTUP_NS": STARTUP, "HANDOFF_NS": HANDOFF, "LATENCY_NS": LATENCY, "MOST_LATENCY_NS": MOST_LATENCY},
         **{"HELD_BACK_NS": HELD_BACK, "LATE_NS": LATE},
     },
-    "host_states": {"PAUSE_NS": PAUSE, "SHORT_PAUSE_NS": PAUSE, "HELD_NS": HELD, "MAX_LOADER_KERNELS": FEW},
+    "host_states": {"HELD_NS": HELD, "MAX_LOADER_KERNELS": FEW},
+    "pauses": {"PAUSE_NS": PAUSE, "SHORT_PAUSE_NS": PAUSE},
     "lost_lead": {"FILLED_NS": FILLED},
     "timeline": {"WHOLE_GRAPH": GRAPH, "HELD_BACK_NS": HELD_BACK},
 }

@@ -347,3 +347,45 @@ def test_a_long_launch_before_the_first_kernel_is_a_first_use_though_a_batch_was
     host += [launch(3 + i, (900 + i) * MS, (900 + i) * MS + 5 * US) for i in range(4)]
     found = read_states(make_trace(device, host, names=["cudaLaunchKernel", "a", "cudaMemcpyAsync"]), launches(0))
     assert pairs(found.first_use) == [(100 * US, 800 * MS)]
+
+
+NAMES = ["cudaLaunchKernel", "aten::view", "cudaMemcpyAsync"]
+
+
+def operators(*times: tuple[int, int]) -> list[Row]:
+    return [python(1, begin, end, "op") for begin, end in times]
+
+
+def test_a_pause_in_which_one_operator_follows_another_is_launching() -> None:
+    """Splitting a flat tensor makes hundreds of views and launches nothing; a logger runs no operators."""
+    calls = [launch(1, 0, 10 * US), launch(2, 15 * MS, 15 * MS + 10 * US)]
+    views = operators(*((10 * US + i * 100 * US, 60 * US + i * 100 * US) for i in range(149)), (10 * US, 15 * MS))
+    assert pairs(state(NAMES, [*calls, *views]).other) == []
+    assert pairs(state(NAMES, calls).other) == [(10 * US, 15 * MS)]
+
+
+def test_of_a_pause_with_operators_the_long_stretch_without_is_other_work() -> None:
+    calls = [launch(1, 0, 10 * US), launch(2, 15 * MS, 15 * MS + 10 * US)]
+    begins = [*range(10 * US, 5 * MS, 100 * US), *range(9 * MS, 15 * MS, 100 * US)]
+    views = operators(*((begin, begin + 60 * US) for begin in begins))
+    assert pairs(state(NAMES, [*calls, *views]).other) == [(begins[49] + 60 * US, 9 * MS)]
+
+
+@pytest.mark.parametrize(("call", "length", "other"), [(0, 3, 0), (2, 3, 1), (0, 7, 1)])
+def test_an_operator_prepares_its_launch_unless_it_copies_or_takes_very_long(
+    call: int, length: int, other: int
+) -> None:
+    calls = [launch(1, 0, 10 * US), launch(2, length * MS, length * MS + 10 * US, call)]
+    operator = operators((10 * US, length * MS + 20 * US))
+    assert len(pairs(state(NAMES, [*calls, *operator]).other)) == other
+
+
+def test_a_long_operator_that_launches_nothing_is_other_work() -> None:
+    calls = [launch(1, 0, 10 * US), launch(2, 3 * MS, 3 * MS + 10 * US)]
+    assert len(pairs(state(NAMES, [*calls, *operators((10 * US, 2 * MS))]).other)) == 1
+
+
+def test_operators_of_other_threads_are_no_launching() -> None:
+    calls = [launch(1, 0, 10 * US), launch(2, 3 * MS, 3 * MS + 10 * US)]
+    views = [row | {"thread": 2} for row in operators(*((i * 100 * US, i * 100 * US + 50 * US) for i in range(30)))]
+    assert len(pairs(state(NAMES, [*calls, *views]).other)) == 1

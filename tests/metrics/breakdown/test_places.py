@@ -130,7 +130,14 @@ def test_any_name_may_be_a_place(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["threading.py(355): wait", "queue.py(154): get", "<method 'acquire' of '_thread.lock'>"]
+    "name",
+    [
+        "threading.py(355): wait",
+        "queue.py(154): get",
+        "<method 'acquire' of '_thread.lock'>",
+        "$api.py:3154 block_until_ready",
+        "BufferSequencingEvent::Execute",
+    ],
 )
 def test_a_thread_that_waits_explains_nothing_unless_it_feeds_the_device(name: str) -> None:
     elsewhere = make_trace([], [frame(0, at, at + 50, thread=9) for at in range(0, 1_000, 100)], [], [name])
@@ -139,3 +146,10 @@ def test_a_thread_that_waits_explains_nothing_unless_it_feeds_the_device(name: s
     assert find_place(own, SPANS, MAIN) == {"frame": name}
     at_work = make_trace([], [frame(0, at, at + 50, thread=9) for at in range(0, 1_000, 100)], [], ["io.py(3): save"])
     assert find_place(at_work, SPANS, MAIN) == {"frame": "io.py(3): save"}
+
+
+def test_the_caller_that_works_is_named_and_not_what_waits_beside_it() -> None:
+    waits = [frame(0, at, at + 41, thread=9) for at in range(0, 1_000, 100)]
+    works = [frame(1, at, at + 60, thread=8) for at in range(0, 1_000, 100)]
+    trace = make_trace([], [*waits, *works], [], ["BufferSequencingEvent::Execute", "$pxla.py:112 shard_args"])
+    assert find_place(trace, SPANS, MAIN) == {"frame": "$pxla.py:112 shard_args"}

@@ -1,0 +1,41 @@
+"""Work from before the recording: the first work of a stream is queued, and waits for what the file does not have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from deepprof.metrics.breakdown.host_states import WAIT
+from deepprof.metrics.breakdown.program_places import find_calls
+from deepprof.metrics.breakdown.timeline import Timeline
+from deepprof.metrics.spans import Spans, intersect
+
+if TYPE_CHECKING:
+    from deepprof.analysis.result import Analysis
+
+UNKNOWN = "idle_unknown_ns"
+MOST = 0.8  # of the idle time of unknown cause: it is for earlier work, or the host waits in it
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierWork:
+    """A device waits most likely for earlier work; `call` is the one in which the host waits meanwhile, if any."""
+
+    call: str | None
+
+
+def find_earlier_work(analysis: Analysis) -> EarlierWork | None:
+    """Return for what a device waits most of the time of unknown cause, where that is most likely earlier work."""
+    traces = {trace.rank or 0: trace for trace in analysis.traces}
+    for (rank, _), timeline in analysis.timelines.items():
+        unknown = timeline.spans([UNKNOWN])
+        waits = intersect(unknown, timeline.earlier)
+        if unknown.total_ns and waits.total_ns >= MOST * unknown.total_ns:
+            call = find_calls(traces[rank], WAIT, waits, None if timeline.host is None else timeline.host.threads)
+            return EarlierWork(str(call["call"]) if call and _is_waiting(timeline, waits) else None)
+    return None
+
+
+def _is_waiting(timeline: Timeline, spans: Spans) -> bool:
+    """Return whether the host waits for the device in most of the time."""
+    return timeline.host is not None and intersect(timeline.host.waiting, spans).total_ns >= MOST * spans.total_ns
