@@ -341,6 +341,13 @@ def test_a_program_with_many_long_pauses_launches_that_slowly() -> None:
     assert pairs(state(["cudaLaunchKernel"], calls).other) == []
 
 
+@pytest.mark.parametrize(("between", "other"), [(2, 7), (6, 0)])
+def test_host_work_in_each_iteration_of_few_fast_launches_is_no_launching(between: int, other: int) -> None:
+    begins = [(between + 3) * i * US + (i // 12) * 500 * US for i in range(96)]
+    calls = [launch(i, begin, begin + 3 * US) for i, begin in enumerate(begins)]
+    assert len(pairs(state(["cudaLaunchKernel"], calls).other)) == other
+
+
 def test_a_long_launch_before_the_first_kernel_is_a_first_use_though_a_batch_was_copied_before() -> None:
     device = [event(1, 10 * US, 20 * US, activity="memcpy", correlation=9), event(1, 900 * MS, 901 * MS, correlation=2)]
     host = [launch(9, 0, 5 * US, 2), launch(1, 100 * US, 800 * MS), launch(2, 801 * MS, 801 * MS + 5 * US)]
