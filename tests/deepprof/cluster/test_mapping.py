@@ -45,7 +45,8 @@ def tell(analysis: Analysis) -> tuple[str, str]:
 
 
 def here(paths: Any, *, between: Any = None, columns: Any = None, shapes: bool = True, **asked: Any) -> Analysis:
-    return analyze(read_job(paths, jobs=1, between=between, columns=columns, shapes=shapes), **asked)
+    job = read_job(paths, jobs=1, between=between, columns=columns, details=None, shapes=shapes)
+    return analyze(job, **asked)
 
 
 def outcome(run: Callable[[], Analysis]) -> tuple[type, str]:
