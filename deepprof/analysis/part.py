@@ -33,6 +33,7 @@ from deepprof.metrics.breakdown.costs import host_of, mean_parts
 from deepprof.metrics.breakdown.parts_table import with_parts
 from deepprof.metrics.breakdown.start import with_start
 from deepprof.metrics.breakdown.timeline import Timeline, lay_out
+from deepprof.metrics.call_order import link_in_order
 from deepprof.metrics.clocks import on_one_clock
 from deepprof.metrics.closing import close_last
 from deepprof.metrics.contexts.per_loop import LoopContexts, read_loop_contexts
@@ -125,7 +126,7 @@ def examine(trace: Trace, question: AnalysisOptions, recorded: Trace | None = No
     `recorded` is the trace as it was read, if operators were made its kernels since (CPU fallback). The caller checks
     that no two ranks have the same number, and that some rank has the requested stream.
     """
-    trace = on_one_clock(trace)
+    trace = on_one_clock(link_in_order(trace))
     roles = keep_roles(classify_streams(trace, question.stream), question.find_known(trace))
     shared = _find_own(trace.rank or 0, question)
     others = {device: each.others(trace.rank or 0) for device, each in shared.items()}
