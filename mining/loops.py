@@ -46,7 +46,7 @@ ONE_RUN, PARTNER = 0.8, 0.1  # share of a period in one run of layers; least siz
 
 ONE_RUN_LIMIT = 0.85  # highest confidence: the period may be some small iterations and what follows them
 
-LEAST_CONFIDENCE = 0.05  # a loop with less is refused: of 13 in random jobs two were right
+LEAST_CONFIDENCE = 0.04  # a loop with less is refused: of four in random jobs none was right
 
 CYCLE_LIMIT = 0.88  # highest confidence: what comes every few passes may be their optimizer
 
