@@ -22,7 +22,7 @@ Int64s = npt.NDArray[np.int64]
 PAUSE_NS = 1_000_000  # between two runtime calls: frameworks dispatch an operator in 5 to 200 µs, profiled ones in 500
 USUAL_PAUSE = 0.95  # of the pauses between calls are no longer: where more are, the program launches that slowly
 FAR_PAUSE = 10  # times that: in a program that launches every 3 µs half a millisecond is no launching either
-FARTHEST_PAUSE = 100  # times the median pause: host work in each of some iterations that launch few kernels, fast
+FAST_PAUSE, FARTHEST_PAUSE = 0.75, 100  # times what so many are no longer than: host work among few, fast launches
 SHORT_PAUSE_NS = 200_000  # an operator's dispatch, however short the others are
 PREPARING_NS = 5_000_000  # in an operator before its call: choosing an algorithm takes 1 to 3 ms, profiled with stacks
 PREPARES_NOTHING = rf"{SYNCHRONIZE}|{COPY}|{ALLOCATOR}|{BUILD}"  # calls for which an operator computes on the host
@@ -44,8 +44,8 @@ def find_pauses(calls: Spans) -> Spans:
 def _longest_dispatch(calls: Spans) -> float:
     """Return how long a pause between calls may be that is launching, in ns."""
     lengths = calls.starts[1:] - calls.ends[:-1]
-    median, usual = np.quantile(lengths, [0.5, USUAL_PAUSE]) if len(lengths) else (0.0, 0.0)
-    return float(np.clip(min(FAR_PAUSE * usual, FARTHEST_PAUSE * median), SHORT_PAUSE_NS, PAUSE_NS))
+    fast, usual = np.quantile(lengths, [FAST_PAUSE, USUAL_PAUSE]) if len(lengths) else (0.0, 0.0)
+    return float(np.clip(min(FAR_PAUSE * usual, FARTHEST_PAUSE * fast), SHORT_PAUSE_NS, PAUSE_NS))
 
 
 def find_other_work(trace: Trace, calls: pl.DataFrame, operators: pl.DataFrame) -> Spans:

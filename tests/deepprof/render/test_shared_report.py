@@ -96,8 +96,8 @@ Findings
      iterations 0 to 22 · confidence 0.85
      → Move one of the jobs to another device, or run them one after the other
        where each needs it all the time. If both must stay: on NVIDIA devices
-       MPS (nvidia-cuda-mps-control) lets kernels of both run at once where they
-       fit beside each other, and MIG gives each a slice of its own; taking
+       MPS (nvidia-cuda-mps-control) lets kernels of both run at once where the
+       device has room for both, and MIG gives each a separate slice; taking
        turns, the device does no more work than for one job.
      the same on rank 0, device 0
 
