@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from deepprof.analysis.merging import check_job, merge
-from deepprof.analysis.part import AnalysisOptions, examine
+from deepprof.analysis.options import AnalysisOptions
+from deepprof.analysis.pipeline import examine
 from deepprof.analysis.result import Analysis, Recording, TimeSummary
 from deepprof.analysis.tables import BREAKDOWN, METRICS
 from deepprof.collectors.processes import split_all

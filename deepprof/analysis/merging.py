@@ -8,7 +8,8 @@ from itertools import chain
 
 import polars as pl
 
-from deepprof.analysis.part import AnalysisOptions, RankPart
+from deepprof.analysis.options import AnalysisOptions
+from deepprof.analysis.part import RankPart
 from deepprof.analysis.result import Analysis, add_up
 from deepprof.collectors.errors import UsageError
 from deepprof.collectors.trace import Trace

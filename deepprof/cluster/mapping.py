@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deepprof.analysis.merging import check_job, merge
-from deepprof.analysis.part import AnalysisOptions
+from deepprof.analysis.options import AnalysisOptions
 from deepprof.cluster import tasks
 from deepprof.collectors.errors import TraceError, UsageError
 from deepprof.job import find_files

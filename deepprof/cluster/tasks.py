@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 import numpy as np
 import polars as pl
 
-from deepprof.analysis.part import AnalysisOptions, RankPart, examine, without_timelines
+from deepprof.analysis.options import AnalysisOptions
+from deepprof.analysis.part import RankPart, without_timelines
+from deepprof.analysis.pipeline import examine
 from deepprof.collectors.clocks import TraceClock, read_clock
 from deepprof.collectors.errors import DeepProfError, TraceError, UsageError
 from deepprof.collectors.processes import session_of, split_all, split_processes

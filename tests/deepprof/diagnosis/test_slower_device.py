@@ -13,7 +13,8 @@ import pytest
 import deepprof
 from benchmarks.cases.equal_kernels import MORE, load_equal
 from deepprof.analysis import Analysis
-from deepprof.analysis.part import AnalysisOptions, examine
+from deepprof.analysis.options import AnalysisOptions
+from deepprof.analysis.pipeline import examine
 from deepprof.diagnosis.causes import rank
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.rules.slower_device import slower_device

@@ -19,7 +19,9 @@ from rich.console import Console
 
 import deepprof
 from deepprof.analysis.merging import merge
-from deepprof.analysis.part import AnalysisOptions, examine, without_timelines
+from deepprof.analysis.options import AnalysisOptions
+from deepprof.analysis.part import without_timelines
+from deepprof.analysis.pipeline import examine
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.lateness import LUCK, bound_chance
