@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from deepprof.analysis.loops import FoundLoops
-from deepprof.analysis.options import AnalysisOptions
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.code_places import name_lines
 from deepprof.diagnosis.engine import (
@@ -20,11 +18,13 @@ from deepprof.diagnosis.rules.input_bound import find_loading
 from deepprof.metrics.annotation.trace_annotation import TraceAnnotation
 from deepprof.metrics.contexts.per_loop import LoopContexts, read_loop_contexts
 from deepprof.metrics.cost.loop_device import describe_device
+from deepprof.metrics.cost.roofs import DevicePeaks
 from deepprof.metrics.kernels.classify import KernelKinds
 from deepprof.metrics.kernels.loop_work import LoopWork
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.memory.device_memory import list_memory
 from deepprof.metrics.sharing.shares import ShareOfDevice
+from deepprof.metrics.trace_loops import FoundLoops
 
 
 def find_findings(
@@ -32,12 +32,12 @@ def find_findings(
     found: FoundLoops,
     kinds: KernelKinds,
     shares: tuple[ShareOfDevice, ...],
-    options: AnalysisOptions,
+    peaks: Mapping[int, DevicePeaks | None],
 ) -> tuple[Finding, ...]:
     """Return the findings on a trace: on its loops, what they compute, their contexts, memory and shared devices."""
     trace = annotation.trace
     findings = [
-        *_diagnose_loops(annotation, found, kinds, options),
+        *_diagnose_loops(annotation, found, kinds, peaks),
         *_diagnose_memory(annotation, found),
         *find_loading(trace),
     ]
@@ -45,7 +45,7 @@ def find_findings(
 
 
 def _diagnose_loops(
-    annotation: TraceAnnotation, found: FoundLoops, kinds: KernelKinds, options: AnalysisOptions
+    annotation: TraceAnnotation, found: FoundLoops, kinds: KernelKinds, peaks: Mapping[int, DevicePeaks | None]
 ) -> Iterator[Finding]:
     """Yield the findings on the loops, on what they compute, and on their calling contexts where these are known."""
     trace = annotation.trace
@@ -53,7 +53,7 @@ def _diagnose_loops(
     known = [each for each in contexts.values() if each is not None]
     yield from name_lines([each for loop in found.measured for each in diagnose_loop(loop, trace)], known)
     for loop in found.measured:
-        yield from _diagnose_work(loop, trace, kinds, options, contexts[id(loop)])
+        yield from _diagnose_work(loop, trace, kinds, peaks.get(loop.device), contexts[id(loop)])
     for each in known:
         yield from diagnose_contexts(each)
 
@@ -66,13 +66,13 @@ def _read_contexts(loop: Loop, annotation: TraceAnnotation, found: FoundLoops) -
 
 
 def _diagnose_work(
-    loop: Loop, trace: Trace, kinds: KernelKinds, options: AnalysisOptions, contexts: LoopContexts | None
+    loop: Loop, trace: Trace, kinds: KernelKinds, peaks: DevicePeaks | None, contexts: LoopContexts | None
 ) -> list[Finding]:
     """Return the findings on what the device of a loop computes."""
     if loop.work is None:
         return []
     device = describe_device(trace, loop.device)
-    name, peaks = None if device is None else device["name"], options.find_peaks(trace, loop.device)
+    name = None if device is None else device["name"]
     return diagnose_work(LoopWork(loop, trace, kinds, loop.work, peaks, name, contexts))
 
 

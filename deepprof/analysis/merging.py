@@ -8,7 +8,6 @@ from itertools import chain
 
 import polars as pl
 
-from deepprof.analysis.options import AnalysisOptions
 from deepprof.analysis.part import RankPart
 from deepprof.analysis.result import Analysis, add_up
 from deepprof.collectors.errors import UsageError
@@ -21,6 +20,7 @@ from deepprof.diagnosis.ledger import settle
 from deepprof.diagnosis.on_cpu import say_for_cpu
 from deepprof.diagnosis.rules.communication_bound import among_all
 from deepprof.metrics.loop import Loop
+from deepprof.metrics.options import AnalysisOptions
 from deepprof.metrics.ranks.comparison import RankComparison, compare_ranks
 from deepprof.metrics.sharing.devices import measure_device
 

@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
-from deepprof.analysis.loops import FoundLoops
-from deepprof.analysis.options import AnalysisOptions
 from deepprof.analysis.result import Recording, TimeSummary, WorkWithoutLoop, add_up, describe_recording
 from deepprof.analysis.tables import BREAKDOWN, PLACED_STREAMS, PLACED_WORK
 from deepprof.collectors.trace import Trace, empty_table
@@ -26,10 +24,12 @@ from deepprof.metrics.iteration_table import BUSY
 from deepprof.metrics.kernels.classify import KernelKinds
 from deepprof.metrics.kernels.computed_work import measure_work
 from deepprof.metrics.loop import Loop
+from deepprof.metrics.options import AnalysisOptions
 from deepprof.metrics.ranks.facts import RankFacts, gather_facts
 from deepprof.metrics.sharing.shares import ShareOfDevice
 from deepprof.metrics.spans import union
 from deepprof.metrics.top import top_of_recording
+from deepprof.metrics.trace_loops import FoundLoops
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -14,8 +14,6 @@ from functools import partial
 import polars as pl
 
 from deepprof.analysis.findings import find_findings
-from deepprof.analysis.loops import FoundLoops, search_trace
-from deepprof.analysis.options import AnalysisOptions
 from deepprof.analysis.part import RankPart, describe_rank
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.annotation.anatomy import read_anatomy
@@ -24,18 +22,22 @@ from deepprof.metrics.call_order import link_in_order
 from deepprof.metrics.clocks import on_one_clock
 from deepprof.metrics.contexts.slices import has_code
 from deepprof.metrics.contexts.tree import ContextTree, build_tree
+from deepprof.metrics.cost.loop_device import find_device_peaks
 from deepprof.metrics.cost.loop_roofline import WorkSources, measure_roofline
+from deepprof.metrics.cost.roofs import DevicePeaks
 from deepprof.metrics.cost.trace_costs import find_costs
 from deepprof.metrics.kernels.classify import KernelKinds, find_kernel_kinds
 from deepprof.metrics.kernels.loop_work import measure_loop_work
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.operators import is_stand_in
+from deepprof.metrics.options import AnalysisOptions
 from deepprof.metrics.ranks.facts import longest_loops
 from deepprof.metrics.selection.selected_trace import keep_roles
 from deepprof.metrics.sharing.shared_places import SharedWork
 from deepprof.metrics.sharing.shares import ShareOfDevice, measure_share
 from deepprof.metrics.streams import classify_streams
 from deepprof.metrics.top import top_of_loop
+from deepprof.metrics.trace_loops import FoundLoops, search_trace
 
 
 def examine(trace: Trace, options: AnalysisOptions, recorded: Trace | None = None) -> tuple[Trace, RankPart]:
@@ -51,10 +53,11 @@ def examine(trace: Trace, options: AnalysisOptions, recorded: Trace | None = Non
     kinds = find_kernel_kinds(trace, recorded, None if tree is None else (tree.slices, tree.sites))
     annotation = annotate(trace, found.loops, tree)
     found = measure_layers(found, annotation)
-    found = measure_costs(found, annotation, recorded, options)
+    peaks = find_peaks(trace, found, options)
+    found = measure_costs(found, annotation, recorded, peaks)
     found = measure_work(found, trace, kinds)
     shares = measure_shares(found, trace, options.find_shared(trace.rank or 0))
-    findings = find_findings(annotation, found, kinds, shares, options)
+    findings = find_findings(annotation, found, kinds, shares, peaks)
     part = describe_rank(
         annotation, streams=streams, found=found, kinds=kinds, shares=shares, findings=findings, options=options
     )
@@ -87,20 +90,27 @@ def measure_layers(found: FoundLoops, annotation: TraceAnnotation) -> FoundLoops
     return replace(found, loops=tuple(loops))
 
 
+def find_peaks(trace: Trace, found: FoundLoops, options: AnalysisOptions) -> Mapping[int, DevicePeaks | None]:
+    """Return the peaks of each device, None where they are neither given nor known."""
+    return {device: options.peaks or find_device_peaks(trace, device) for device in found.timelines}
+
+
 def measure_costs(
-    found: FoundLoops, annotation: TraceAnnotation, recorded: Trace, options: AnalysisOptions
+    found: FoundLoops, annotation: TraceAnnotation, recorded: Trace, peaks: Mapping[int, DevicePeaks | None]
 ) -> FoundLoops:
     """Return the loops beside the peaks of their devices; as they are where no operands were read."""
     if recorded.operands.is_empty():
         return found
     trace, tree = annotation.trace, annotation.tree
     sources = WorkSources(find_costs(trace, recorded, tree), tree, annotation.layers)
-    return found.with_each(partial(_compare_with_peaks, trace=trace, sources=sources, options=options))
+    return found.with_each(partial(_compare_with_peaks, trace=trace, sources=sources, peaks=peaks))
 
 
-def _compare_with_peaks(loop: Loop, trace: Trace, sources: WorkSources, options: AnalysisOptions) -> Loop:
+def _compare_with_peaks(
+    loop: Loop, trace: Trace, sources: WorkSources, peaks: Mapping[int, DevicePeaks | None]
+) -> Loop:
     """Return the loop with its roofline, and the utilisation among its metrics."""
-    found = measure_roofline(trace, loop, sources, options.find_peaks(trace, loop.device))
+    found = measure_roofline(trace, loop, sources, peaks.get(loop.device))
     if found is None:
         return loop
     metrics = replace(loop.metrics, mfu_ratio=found.mfu_ratio, hfu_ratio=found.hfu_ratio)

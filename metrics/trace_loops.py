@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from deepprof.analysis.options import AnalysisOptions
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.breakdown.parts_table import with_parts
 from deepprof.metrics.breakdown.start import with_start
@@ -24,6 +23,7 @@ from deepprof.metrics.host import HostSide, read_host
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.mined import MIN_STREAM_KERNELS, find_counted, find_loops, pick_counted
 from deepprof.metrics.operators import WITHOUT_KERNELS
+from deepprof.metrics.options import AnalysisOptions
 from deepprof.metrics.selection.selected_trace import SelectedTrace
 from deepprof.metrics.sequence import Sequence, main_sequence
 from deepprof.metrics.sharing.shares import keep_disturbed

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from deepprof.collectors.trace import Trace
-from deepprof.metrics.cost.loop_device import find_device_peaks
-from deepprof.metrics.cost.roofs import DevicePeaks
 from deepprof.metrics.selection.selected_trace import SelectedTrace
 from deepprof.metrics.sharing.shared_places import SharedWork
+
+if TYPE_CHECKING:
+    from deepprof.metrics.cost.roofs import DevicePeaks
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +28,9 @@ class AnalysisOptions:
     shared: tuple[SharedWork, ...] = ()
     peaks: DevicePeaks | None = None
 
-    def find_shared(self, rank: int) -> dict[int, SharedWork]:
+    def find_shared(self, rank: int) -> Mapping[int, SharedWork]:
         """Return the work of all ranks on each device that rank `rank` shares with others, by device."""
         return {work.device: shared for shared in self.shared for work in shared.works if work.rank == rank}
-
-    def find_peaks(self, trace: Trace, device: int) -> DevicePeaks | None:
-        """Return the peaks of a device, None where they are neither given nor known."""
-        return self.peaks or find_device_peaks(trace, device)
 
     def find_known(self, trace: Trace) -> SelectedTrace | None:
         """Return the trace if it brings the loops of a whole, and no others are asked for."""
