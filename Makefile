@@ -8,7 +8,7 @@ PAGE := demo.html
 # A thousand processes of the tests import DeepProf: compiled once, not in each.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all test-slow fuzz check lint types layers docs api bench accuracy sentences cases gains kernels sealed unseen chaos proto protocol clean
+.PHONY: demo test test-all test-slow fuzz check lint types layers house docs api bench accuracy sentences cases gains kernels sealed unseen chaos proto protocol clean
 
 # An editable installation is meant; setuptools need not warn of it each time.
 INSTALL := PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --editable
@@ -63,13 +63,16 @@ types: .venv/lint
 layers: .venv/lint
 	$(BIN)/lint-imports
 
+house: .venv/test ## how large the source code is, beside the most that is allowed
+	$(BIN)/python -m tests.house
+
 docs: .venv/test
 	$(BIN)/python -m pytest -q tests/test_docs.py tests/test_api_page.py
 
 api: .venv/test ## docs/generated/api.md from docstrings and schemas
 	$(BIN)/python -m docs.api
 
-check: lint types layers protocol docs test ## what a change must pass
+check: lint types layers protocol house docs test ## what a change must pass
 
 .venv/bench: .venv/test
 	$(INSTALL) ".[test,bench]" || echo "make: the peers did not install; their rows will say so" >&2

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from deepprof.analysis.merging import check_job, merge
-from deepprof.analysis.part import AnalysisOptions, examine
+from deepprof.analysis.pipeline import examine
 from deepprof.analysis.result import Analysis, Recording, TimeSummary
 from deepprof.analysis.tables import BREAKDOWN, METRICS
 from deepprof.collectors.processes import split_all
@@ -17,6 +17,7 @@ from deepprof.collectors.trace import Trace
 from deepprof.metrics.cost.roofs import DevicePeaks
 from deepprof.metrics.loop import Agreement, Loop
 from deepprof.metrics.operators import is_stand_in, stand_ins
+from deepprof.metrics.options import AnalysisOptions
 from deepprof.metrics.sharing.shared_places import find_shared, list_devices, read_shared
 
 __all__ = ["BREAKDOWN", "METRICS", "Agreement", "Analysis", "Loop", "Recording", "TimeSummary", "analyze"]

@@ -8,7 +8,7 @@ from itertools import chain
 
 import polars as pl
 
-from deepprof.analysis.part import AnalysisOptions, RankPart
+from deepprof.analysis.part import RankPart
 from deepprof.analysis.result import Analysis, add_up
 from deepprof.collectors.errors import UsageError
 from deepprof.collectors.trace import Trace
@@ -20,6 +20,7 @@ from deepprof.diagnosis.ledger import settle
 from deepprof.diagnosis.on_cpu import say_for_cpu
 from deepprof.diagnosis.rules.communication_bound import among_all
 from deepprof.metrics.loop import Loop
+from deepprof.metrics.options import AnalysisOptions
 from deepprof.metrics.ranks.comparison import RankComparison, compare_ranks
 from deepprof.metrics.sharing.devices import measure_device
 

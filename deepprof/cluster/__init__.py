@@ -2,7 +2,7 @@
 
 The machines are workers of Dask distributed. `connection` finds or starts them, `tasks` defines what each does with
 the files given to it, `mapping` sends the tasks out and merges the results into one analysis. That analysis is the same
-as that of `deepprof.analyze`, because both use `deepprof.analysis.part` and `deepprof.analysis.merging`.
+as that of `deepprof.analyze`, because both use `deepprof.analysis.pipeline` and `deepprof.analysis.merging`.
 """
 
 from __future__ import annotations

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deepprof.analysis.merging import check_job, merge
-from deepprof.analysis.part import AnalysisOptions
 from deepprof.cluster import tasks
 from deepprof.collectors.errors import TraceError, UsageError
 from deepprof.job import find_files
@@ -22,6 +21,7 @@ from deepprof.job.alignment import AlignedRank, ClockOffset, plan_corrections
 from deepprof.job.files import TraceFiles
 from deepprof.job.part import check_between, check_parts, find_zeros
 from deepprof.job.ranks import assign_ranks
+from deepprof.metrics.options import AnalysisOptions
 from deepprof.metrics.sharing.shared_places import RankDevices, SharedPlaces, SharedWork, find_shared
 
 if TYPE_CHECKING:

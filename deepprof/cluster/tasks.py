@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 import numpy as np
 import polars as pl
 
-from deepprof.analysis.part import AnalysisOptions, RankPart, examine, without_timelines
+from deepprof.analysis.part import RankPart, without_timelines
+from deepprof.analysis.pipeline import examine
 from deepprof.collectors.clocks import TraceClock, read_clock
 from deepprof.collectors.errors import DeepProfError, TraceError, UsageError
 from deepprof.collectors.processes import session_of, split_all, split_processes
@@ -29,6 +30,7 @@ from deepprof.job.part import Between, RankBegin, find_begin, read_part
 from deepprof.job.ranks import NumberedTrace, put_number
 from deepprof.job.sources import TraceSource, TraceSources
 from deepprof.metrics.operators import stand_in
+from deepprof.metrics.options import AnalysisOptions
 from deepprof.metrics.sharing.shared_places import list_devices
 from deepprof.metrics.sharing.work import DeviceWork, read_work
 from deepprof.version import read_version

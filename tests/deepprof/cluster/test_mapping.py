@@ -20,12 +20,14 @@ import deepprof
 from benchmarks.cases.contexts import write as write_case
 from benchmarks.cases.peaks import PEAK_CASES
 from deepprof.analysis import Analysis, analyze
-from deepprof.analysis.part import AnalysisOptions, examine, without_timelines
+from deepprof.analysis.part import without_timelines
+from deepprof.analysis.pipeline import examine
 from deepprof.cluster import analyze_on
 from deepprof.cluster.tasks import OpenedTraces
 from deepprof.collectors.errors import DeepProfError, TraceError, UsageError
 from deepprof.job import read_job
 from deepprof.job.conversion import convert
+from deepprof.metrics.options import AnalysisOptions
 from deepprof.render.text import print_report
 from deepprof.simulation import simulate, write
 from deepprof.simulation.sharing import simulate_shared

@@ -13,11 +13,12 @@ import pytest
 import deepprof
 from benchmarks.cases.equal_kernels import MORE, load_equal
 from deepprof.analysis import Analysis
-from deepprof.analysis.part import AnalysisOptions, examine
+from deepprof.analysis.pipeline import examine
 from deepprof.diagnosis.causes import rank
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.rules.slower_device import slower_device
 from deepprof.metrics.breakdown.costs import mean_of
+from deepprof.metrics.options import AnalysisOptions
 from deepprof.metrics.ranks.comparison import compare_ranks
 from deepprof.metrics.sharing.shared_places import SharedWork
 from deepprof.metrics.sharing.work import read_work

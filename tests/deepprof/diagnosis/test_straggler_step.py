@@ -19,10 +19,12 @@ from rich.console import Console
 
 import deepprof
 from deepprof.analysis.merging import merge
-from deepprof.analysis.part import AnalysisOptions, examine, without_timelines
+from deepprof.analysis.part import without_timelines
+from deepprof.analysis.pipeline import examine
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.lateness import LUCK, bound_chance
+from deepprof.metrics.options import AnalysisOptions
 from deepprof.metrics.ranks.alignment import match_single
 from deepprof.metrics.ranks.collectives import PASSES, Passes
 from deepprof.render.answer import describe_answer
