@@ -104,13 +104,13 @@ def _list_places(
 ) -> Mapping[int, Counts[tuple[int, int]]]:
     """Return the streams (device, stream) of each device to search, until one has a loop; the main one first."""
     known = options.find_known(trace)
-    copying = {} if options.stream or known else list_copying(trace, streams)
+    copying = {} if options.stream or known else _list_copying(trace, streams)
     if copying:
         return {device: [(device, number) for number in numbers] for device, numbers in copying.items()}
     main = _list_main(streams, known)
     if options.stream or known:
         return {device: [(device, number)] for device, number in main}
-    return {device: [(device, number), *next_streams(streams, device)] for device, number in main}
+    return {device: [(device, number), *_next_streams(streams, device)] for device, number in main}
 
 
 def _search_device(
@@ -124,21 +124,21 @@ def _search_device(
     timeline, others = measured
     known = options.find_known(trace)
     if known is None:
-        shown = search_streams(trace, host, places, options.counts)
+        shown = _search_streams(trace, host, places, options.counts)
         loops: Iterable[Loop] = (_complete(loop, shown, trace, host, others) for loop in shown.loops)
     else:
-        shown = carry_streams(known, host, places[0])
+        shown = _carry_streams(known, host, places[0])
         loops = shown.loops
     found = _DeviceLoops(timeline, tuple(with_parts(loop, trace, timeline) for loop in loops), reason=shown.reason)
     return found if any(loop.is_main for loop in shown.loops) else _measure_instead(found, shown, trace, host)
 
 
-def _complete(loop: Loop, shown: SearchedStream, trace: Trace, host: HostSide, others: OtherWork | None) -> Loop:
+def _complete(loop: Loop, shown: _SearchedStream, trace: Trace, host: HostSide, others: OtherWork | None) -> Loop:
     """Return a loop with the last iteration closed; iterations slowed by `others` do not count as warm-up."""
     return close_last(loop if others is None else keep_disturbed(loop, others), trace, shown.sequence, host)
 
 
-def _measure_instead(found: _DeviceLoops, shown: SearchedStream, trace: Trace, host: HostSide) -> _DeviceLoops:
+def _measure_instead(found: _DeviceLoops, shown: _SearchedStream, trace: Trace, host: HostSide) -> _DeviceLoops:
     """Return a device without a loop with what is measured in its place: a marked step, or all that was recorded."""
     timeline = found.timeline
     single = measure_single(trace, shown.sequence, shown.evidence.families, timeline, host)
@@ -177,7 +177,7 @@ def _join(*reasons: str | None) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class SearchedStream:
+class _SearchedStream:
     """The kernels of one stream, the host's evidence on them, the loops found, and why there is none."""
 
     sequence: Sequence
@@ -186,9 +186,9 @@ class SearchedStream:
     reason: str | None
 
 
-def search_streams(
+def _search_streams(
     trace: Trace, host: HostSide, places: Counts[tuple[int, int]], counts: Counts[int]
-) -> SearchedStream:
+) -> _SearchedStream:
     """Return the result for the first of the streams (device, stream), or for the first with loops if it has none.
 
     With `counts` the loops found without them are kept if they have those counts; otherwise the paper's miner runs.
@@ -205,24 +205,24 @@ def search_streams(
     return replace(first, loops=loops, reason=reason)
 
 
-def carry_streams(trace: SelectedTrace, host: HostSide, place: tuple[int, int]) -> SearchedStream:
+def _carry_streams(trace: SelectedTrace, host: HostSide, place: tuple[int, int]) -> _SearchedStream:
     """Return the loops of the whole on the device of a main stream (device, stream), as a part of it shows them."""
     own = [loop for loop in trace.loops if loop.device == place[0]]
     sequence = main_sequence(trace, place[0], own[0].stream if own else place[1], host)
     evidence = gather_evidence(trace, sequence, host)
     carried = (carry_over(loop, trace, sequence, evidence) for loop in own)
     loops = [loop for loop in carried if loop is not None]
-    return SearchedStream(sequence, evidence, loops, None if loops else NO_ITERATION)
+    return _SearchedStream(sequence, evidence, loops, None if loops else NO_ITERATION)
 
 
-def _search_stream(trace: Trace, host: HostSide, place: tuple[int, int]) -> SearchedStream:
+def _search_stream(trace: Trace, host: HostSide, place: tuple[int, int]) -> _SearchedStream:
     """Return the loops that one stream shows."""
     sequence = main_sequence(trace, *place, host)
     evidence = gather_evidence(trace, sequence, host)
-    return SearchedStream(sequence, evidence, *find_loops(trace, sequence, evidence))
+    return _SearchedStream(sequence, evidence, *find_loops(trace, sequence, evidence))
 
 
-def list_copying(trace: Trace, roles: pl.DataFrame) -> dict[int, list[int]]:
+def _list_copying(trace: Trace, roles: pl.DataFrame) -> dict[int, list[int]]:
     """Return the busiest streams with copies of each device, where no device does much but copy; else none."""
     found = dict[int, list[int]]()
     for device in roles.filter(pl.col("kernels") > 0)["device"].unique():
@@ -237,7 +237,7 @@ def list_copying(trace: Trace, roles: pl.DataFrame) -> dict[int, list[int]]:
     return {device: streams[:MOST_STREAMS] for device, streams in found.items()}
 
 
-def next_streams(roles: pl.DataFrame, device: int) -> list[tuple[int, int]]:
+def _next_streams(roles: pl.DataFrame, device: int) -> list[tuple[int, int]]:
     """Return the streams worth searching when the main one has no loop, the busiest first."""
     main = roles.filter(pl.col("device") == device, pl.col("role") == "main")
     worth = roles.filter(

@@ -54,9 +54,9 @@ def examine(trace: Trace, options: AnalysisOptions, recorded: Trace | None = Non
     annotation = annotate(trace, found.loops, tree)
     found = measure_layers(found, annotation)
     peaks = find_peaks(trace, found, options)
-    found = measure_costs(found, annotation, recorded, peaks)
+    found = _measure_costs(found, annotation, recorded, peaks)
     found = measure_work(found, trace, kinds)
-    shares = measure_shares(found, trace, options.find_shared(trace.rank or 0))
+    shares = _measure_shares(found, trace, options.find_shared(trace.rank or 0))
     findings = find_findings(annotation, found, kinds, shares, peaks)
     part = describe_rank(
         annotation, streams=streams, found=found, kinds=kinds, shares=shares, findings=findings, options=options
@@ -95,7 +95,7 @@ def find_peaks(trace: Trace, found: FoundLoops, options: AnalysisOptions) -> Map
     return {device: options.peaks or find_device_peaks(trace, device) for device in found.timelines}
 
 
-def measure_costs(
+def _measure_costs(
     found: FoundLoops, annotation: TraceAnnotation, recorded: Trace, peaks: Mapping[int, DevicePeaks | None]
 ) -> FoundLoops:
     """Return the loops beside the peaks of their devices; as they are where no operands were read."""
@@ -124,7 +124,7 @@ def measure_work(found: FoundLoops, trace: Trace, kinds: KernelKinds) -> FoundLo
     )
 
 
-def measure_shares(found: FoundLoops, trace: Trace, shared: Mapping[int, SharedWork]) -> tuple[ShareOfDevice, ...]:
+def _measure_shares(found: FoundLoops, trace: Trace, shared: Mapping[int, SharedWork]) -> tuple[ShareOfDevice, ...]:
     """Return what the rank loses to others on each device that it shares."""
     longest, rank = longest_loops(found.loops), trace.rank or 0
     return tuple(
