@@ -72,7 +72,7 @@ docs: .venv/test
 api: .venv/test ## docs/generated/api.md from docstrings and schemas
 	$(BIN)/python -m docs.api
 
-check: lint types layers protocol house docs test ## what a change must pass
+check: lint types layers protocol docs test ## what a change must pass
 
 .venv/bench: .venv/test
 	$(INSTALL) ".[test,bench]" || echo "make: the peers did not install; their rows will say so" >&2

@@ -11,11 +11,11 @@ from dataclasses import replace
 import polars as pl
 
 from deepprof.collectors.trace import Trace
+from deepprof.metrics.clocks import WORK
 from deepprof.metrics.names import rows_named
 from deepprof.metrics.operators import is_stand_in
 from deepprof.plurals import counted
 
-WORK = ("kernel", "memcpy", "memset", "graph")
 LAUNCHES = r"(?i)launch|memcpy|memset"  # calls that put work on a device
 MIN_EVENTS = 8  # fewer may be as many as the calls by chance
 
@@ -34,7 +34,9 @@ def link_in_order(trace: Trace) -> Trace:
     calls = rows_named(rows, trace.names, LAUNCHES).sort("start_ns")
     if calls.height != events.height or (calls["start_ns"] > events["start_ns"]).any():
         return trace
-    numbers = pl.int_range(1, calls.height + 1, dtype=pl.UInt64, eager=True)
+    tables = (trace.device_events, trace.host_events)
+    first = 1 + max(int(each["correlation"].max() or 0) for each in tables)  # type: ignore[arg-type]
+    numbers = pl.int_range(first, first + calls.height, dtype=pl.UInt64, eager=True)
     note = f"no launches are recorded: {counted(events.height, 'device event')} matched to the calls in their order"
     return replace(
         trace,
@@ -51,7 +53,7 @@ def _may_link(trace: Trace, events: pl.DataFrame) -> bool:
 
 
 def _number(table: pl.DataFrame, rows: pl.Series, numbers: pl.Series) -> pl.DataFrame:
-    """Return the table with correlations in the given rows alone."""
+    """Return the table with new correlations in the given rows; what links other rows stays."""
     found = pl.DataFrame({"row": rows, "number": numbers})
     joined = table.with_row_index("row").join(found, on="row", how="left", maintain_order="left")
-    return joined.with_columns(correlation="number").select(table.columns)
+    return joined.with_columns(correlation=pl.coalesce("number", "correlation")).select(table.columns)

@@ -18,6 +18,7 @@ from deepprof.collectors.trace import Trace, empty_table
 from deepprof.diagnosis.finding import Finding
 from deepprof.metrics.annotation.trace_annotation import TraceAnnotation
 from deepprof.metrics.breakdown.costs import host_of, mean_parts
+from deepprof.metrics.breakdown.earlier_work import find_earlier_work
 from deepprof.metrics.breakdown.timeline import Timeline
 from deepprof.metrics.contexts.tree import ContextTree
 from deepprof.metrics.iteration_table import BUSY
@@ -125,7 +126,8 @@ def _list_stretches(trace: Trace, found: FoundLoops, kinds: KernelKinds) -> Iter
         start = _measure_start(measured) if measured.single == "recording" else {}
         parts, host = mean_parts(measured), host_of(measured)
         lacks = host is None or len(host.unrecorded.starts) > 0
-        yield WorkWithoutLoop(rank, device, measured.stream, top, measured.roofline, parts, start, lacks)
+        earlier = find_earlier_work(trace, found.timelines[device])
+        yield WorkWithoutLoop(rank, device, measured.stream, top, measured.roofline, parts, start, lacks, earlier)
 
 
 def _measure_start(recording: Loop) -> dict[str, int]:

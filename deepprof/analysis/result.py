@@ -39,6 +39,7 @@ from deepprof.diagnosis.unexamined import explain_missing_lines, find_unexamined
 from deepprof.metrics.annotation.trace_annotation import TraceAnnotation, place_events
 from deepprof.metrics.annotation.typical import box_typical
 from deepprof.metrics.attribution import attribute_events
+from deepprof.metrics.breakdown.earlier_work import EarlierWork
 from deepprof.metrics.breakdown.timeline import Timeline
 from deepprof.metrics.contexts.kernel_shapes import measure_shapes
 from deepprof.metrics.contexts.measures import measure_contexts
@@ -131,7 +132,8 @@ class WorkWithoutLoop:
 
     `roofline` is that of what is measured as one iteration, None where there is none or no shapes were read. `parts` is
     where the time of what is measured goes, in ns, empty where that is nothing; `start` is where that of the program's
-    start goes. With `lacks_host` the host was not recorded, or for hardly any of the time.
+    start goes. With `lacks_host` the host was not recorded, or for hardly any of the time. `earlier` is the work from
+    before the recording that the device most likely waits for.
     """
 
     rank: int
@@ -142,6 +144,7 @@ class WorkWithoutLoop:
     parts: Mapping[str, float] = field(default_factory=dict)
     start: Mapping[str, int] = field(default_factory=dict)
     lacks_host: bool = False
+    earlier: EarlierWork | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

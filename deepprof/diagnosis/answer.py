@@ -21,9 +21,9 @@ from deepprof.diagnosis.device_means import (
     group_loops,
     read_device,
 )
-from deepprof.diagnosis.earlier_work import EarlierWork, find_earlier_work
 from deepprof.diagnosis.engine import declared_rules
 from deepprof.diagnosis.finding import Finding
+from deepprof.metrics.breakdown.earlier_work import EarlierWork
 from deepprof.metrics.breakdown.outside import TimeOutside
 from deepprof.metrics.breakdown.parts import IDLE_PARTS, PART_NAMES
 from deepprof.metrics.breakdown.start import is_start
@@ -114,7 +114,7 @@ def find_answer(analysis: Analysis) -> RecordingAnswer:
         is_wait_larger=is_wait_larger,
         rest=_measure_rest(analysis) if kind == "start-up" else {},
         capture=next((each for each in analysis.findings if _is_capture(each)), None),
-        earlier=find_earlier_work(analysis) if loop is None else None,
+        earlier=next((each.earlier for each in analysis.stretches if each.earlier), None) if loop is None else None,
     )
 
 

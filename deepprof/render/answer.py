@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from deepprof.analysis import Analysis
     from deepprof.diagnosis.answer import Group, RecordingAnswer
-    from deepprof.diagnosis.earlier_work import EarlierWork
     from deepprof.diagnosis.finding import Finding
+    from deepprof.metrics.breakdown.earlier_work import EarlierWork
     from deepprof.metrics.breakdown.outside import TimeOutside
     from deepprof.render.page import TextPage
     from deepprof.render.wording import Wording
@@ -378,6 +378,14 @@ def _describe_masked(analysis: Analysis) -> str:
     )
 
 
+def _describe_unknown(answer: RecordingAnswer, analysis: Analysis) -> str:
+    """Return for what a device waits whose waits have no known cause, and what to record."""
+    if answer.earlier is not None:
+        return _describe_earlier(answer.earlier)
+    lacks_host = any(each.lacks_host for each in analysis.stretches)
+    return wording_of(analysis).reasons[UNKNOWN] + f". What to do: {RECORD_HOST}" * lacks_host
+
+
 def _describe_earlier(earlier: EarlierWork) -> str:
     """Return for what a device waits that most likely was launched before the recording, and what to do."""
     meanwhile = "" if earlier.call is None else f", while the host waits in {earlier.call}"
@@ -403,12 +411,8 @@ def _describe_none(answer: RecordingAnswer, analysis: Analysis) -> str:
         return f"The cause of the largest loss is unknown: {words.actor} {' '.join(filter(None, what))}; {part.why}."
     if (unknown := answer.parts.get(UNKNOWN, 0.0)) >= MINOR and answer.loop is None:
         words = wording_of(analysis)
-        reason = words.reasons[UNKNOWN] if answer.earlier is None else _describe_earlier(answer.earlier)
-        return (
-            f"The cause of the largest loss is unknown: {words.actor} {words.groups[find_group(UNKNOWN)]} "
-            f"{format_ratio(unknown)} of the time {reason}."
-            f"{f' What to do: {RECORD_HOST}.' * any(each.lacks_host for each in analysis.stretches)}"
-        )
+        waits = f"{words.actor} {words.groups[find_group(UNKNOWN)]} {format_ratio(unknown)} of the time"
+        return f"The cause of the largest loss is unknown: {waits} {_describe_unknown(answer, analysis)}."
     if answer.loop is None and answer.step is None and not any(each.parts for each in analysis.stretches):
         return "Too little work was recorded to identify an avoidable loss."
     if answer.loop is None:

@@ -50,6 +50,14 @@ def test_calls_that_launch_nothing_and_syncs_on_the_device_are_not_counted() -> 
     assert len(linked(make_trace(kernels(9) + syncs, calls(9) + waits, names=NAMES))) == 9
 
 
+def test_other_links_stay_as_they_are() -> None:
+    waits = [launch(3, 100 * US, 101 * US, 3), launch(7, 102 * US, 103 * US, 3)]
+    syncs = [event(0, 100 * US, 101 * US, activity="sync", correlation=3)]
+    found = link_in_order(make_trace(kernels(9) + syncs, calls(9) + waits, names=NAMES))
+    assert found.device_events["correlation"].to_list() == [*range(8, 17), 3]
+    assert found.host_events["correlation"].to_list() == [*range(8, 17), 3, 7]
+
+
 @pytest.mark.parametrize(
     ("events", "hosts"),
     [

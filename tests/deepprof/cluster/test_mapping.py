@@ -164,6 +164,7 @@ def test_a_relative_path_is_shown_as_it_was_written(
             "tb-resnet50-nw0 hta-amd-mi250-minitoy",
             "hta-cpu-only",
             "jaxtb-maxtext-fsdp4",
+            "tl-sglang-prefilldecode",
             "hta-nccl-parser hta-gpu-annot",
         ],
     ),

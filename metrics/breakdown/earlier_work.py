@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from deepprof.collectors.trace import Trace
 from deepprof.metrics.breakdown.host_states import WAIT
 from deepprof.metrics.breakdown.program_places import find_calls
 from deepprof.metrics.breakdown.timeline import Timeline
 from deepprof.metrics.spans import Spans, intersect
-
-if TYPE_CHECKING:
-    from deepprof.analysis.result import Analysis
 
 UNKNOWN = "idle_unknown_ns"
 MOST = 0.8  # of the idle time of unknown cause: it is for earlier work, or the host waits in it
@@ -24,16 +21,14 @@ class EarlierWork:
     call: str | None
 
 
-def find_earlier_work(analysis: Analysis) -> EarlierWork | None:
+def find_earlier_work(trace: Trace, timeline: Timeline) -> EarlierWork | None:
     """Return for what a device waits most of the time of unknown cause, where that is most likely earlier work."""
-    traces = {trace.rank or 0: trace for trace in analysis.traces}
-    for (rank, _), timeline in analysis.timelines.items():
-        unknown = timeline.spans([UNKNOWN])
-        waits = intersect(unknown, timeline.earlier)
-        if unknown.total_ns and waits.total_ns >= MOST * unknown.total_ns:
-            call = find_calls(traces[rank], WAIT, waits, None if timeline.host is None else timeline.host.threads)
-            return EarlierWork(str(call["call"]) if call and _is_waiting(timeline, waits) else None)
-    return None
+    unknown = timeline.spans([UNKNOWN])
+    waits = intersect(unknown, timeline.earlier)
+    if not unknown.total_ns or waits.total_ns < MOST * unknown.total_ns:
+        return None
+    call = find_calls(trace, WAIT, waits, None if timeline.host is None else timeline.host.threads)
+    return EarlierWork(str(call["call"]) if call and _is_waiting(timeline, waits) else None)
 
 
 def _is_waiting(timeline: Timeline, spans: Spans) -> bool:
