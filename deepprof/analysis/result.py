@@ -35,6 +35,7 @@ from deepprof.collectors.trace import Accounting, Trace, empty_table
 from deepprof.diagnosis.answer import RecordingAnswer, find_answer
 from deepprof.diagnosis.coverage import UnnamedPart, find_unnamed
 from deepprof.diagnosis.finding import Finding
+from deepprof.diagnosis.host_ranges import HostRanges, read_host_ranges
 from deepprof.diagnosis.unexamined import explain_missing_lines, find_unexamined
 from deepprof.metrics.annotation.trace_annotation import TraceAnnotation, place_events
 from deepprof.metrics.annotation.typical import box_typical
@@ -91,7 +92,8 @@ class Recording:
     """What a report states about one rank's trace: its source, its record counts, the devices that it names.
 
     `on_cpu`: operators of the CPU take the place of kernels. `unexamined`: what could not be searched for, and why.
-    `without_lines`: how functions are recorded, which findings could name, where none were.
+    `without_lines`: how functions are recorded, which findings could name, where none were. `host_ranges` is what the
+    host's ranges show where no device has any work.
     """
 
     path: str
@@ -104,6 +106,7 @@ class Recording:
     on_cpu: bool = False
     unexamined: tuple[str, ...] = ()
     without_lines: str | None = None
+    host_ranges: HostRanges | None = None
 
     def __repr__(self) -> str:
         rank = "" if self.rank is None else f"rank {self.rank}"
@@ -123,6 +126,7 @@ def describe_recording(trace: Trace) -> Recording:
         on_cpu=is_stand_in(trace),
         unexamined=tuple(find_unexamined(trace)),
         without_lines=explain_missing_lines(trace),
+        host_ranges=None if trace.device_events["activity"].is_in(BUSY).any() else read_host_ranges(trace),
     )
 
 

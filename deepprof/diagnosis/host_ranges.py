@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -11,7 +10,7 @@ from deepprof.collectors.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)
-class _HostRanges:
+class HostRanges:
     """The `count` ranges of a rank's host in `span_ns`; most of the time is in `longest`, of `calls`.
 
     These take `longest_ns` together, nested ones and those at one time counted once.
@@ -24,22 +23,19 @@ class _HostRanges:
     longest_ns: int
 
 
-def read_host_ranges(traces: Sequence[Trace]) -> _HostRanges | None:
-    """Return what the ranges of the first trace that has any show; None where none has."""
-    for trace in traces:
-        closed = (pl.col("side") == "host") & (pl.col("end_ns") > pl.col("start_ns"))
-        ranges = trace.annotations.filter(closed)
-        if ranges.is_empty():
-            continue
-        families = ranges.with_columns(name=trace.names.gather(ranges["name_id"]).str.replace_all(r"\d+", "#"))
-        totals = (
-            families.sort("start_ns")
-            .with_columns(reach=pl.col("end_ns").cum_max().shift().over("name").fill_null(pl.col("start_ns")))
-            .with_columns(own=(pl.col("end_ns") - pl.max_horizontal("start_ns", "reach")).clip(0))
-            .group_by("name")
-            .agg(pl.col("own").sum(), calls=pl.len(), one=pl.col("name_id").first())
-        )
-        _, longest_ns, calls, one = totals.sort("own", "name", descending=[True, False]).row(0)
-        span = ranges.select(pl.col("end_ns").max() - pl.col("start_ns").min()).item()
-        return _HostRanges(ranges.height, span, trace.name(one), calls, longest_ns)
-    return None
+def read_host_ranges(trace: Trace) -> HostRanges | None:
+    """Return what the ranges of a trace's host show; None where it has none."""
+    ranges = trace.annotations.filter((pl.col("side") == "host") & (pl.col("end_ns") > pl.col("start_ns")))
+    if ranges.is_empty():
+        return None
+    families = ranges.with_columns(name=trace.names.gather(ranges["name_id"]).str.replace_all(r"\d+", "#"))
+    totals = (
+        families.sort("start_ns")
+        .with_columns(reach=pl.col("end_ns").cum_max().shift().over("name").fill_null(pl.col("start_ns")))
+        .with_columns(own=(pl.col("end_ns") - pl.max_horizontal("start_ns", "reach")).clip(0))
+        .group_by("name")
+        .agg(pl.col("own").sum(), calls=pl.len(), one=pl.col("name_id").first())
+    )
+    _, longest_ns, calls, one = totals.sort("own", "name", descending=[True, False]).row(0)
+    span = ranges.select(pl.col("end_ns").max() - pl.col("start_ns").min()).item()
+    return HostRanges(ranges.height, span, trace.name(one), calls, longest_ns)

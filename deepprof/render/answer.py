@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from deepprof.collectors.names.short import shorten
 from deepprof.diagnosis.answer import find_group, group_shares, matches, share_parts
 from deepprof.diagnosis.engine import rules_on_work
-from deepprof.diagnosis.host_ranges import read_host_ranges
 from deepprof.diagnosis.work_claims import LEADS
 from deepprof.metrics.completeness import MUCH_LOST, find_missing
 from deepprof.metrics.contexts.frames import COUNTED, write_place
@@ -122,7 +121,7 @@ def _has_foreign_events(analysis: Analysis) -> bool:
 
 def _describe_ranges(analysis: Analysis) -> Iterator[str]:
     """Yield a sentence on the ranges of the host, where there are any."""
-    ranges = read_host_ranges(analysis.traces)
+    ranges = next((each.host_ranges for each in analysis.recordings if each.host_ranges), None)
     if ranges is not None:
         calls = f"{counted(ranges.calls, 'time')}, {format_duration(ranges.longest_ns)} in all"
         count = counted(ranges.count, "range")

@@ -158,13 +158,14 @@ def test_a_relative_path_is_shown_as_it_was_written(
 @pytest.mark.parametrize(
     "names",
     slow_unless(
-        lambda names: names.split()[0] in {"hta-timeline", "hta-cpu-only"},
+        lambda names: names.split()[0] not in {"tb-resnet50-nw0", "hta-nccl-parser"},
         [
             "hta-timeline hta-filter-r1",
             "tb-resnet50-nw0 hta-amd-mi250-minitoy",
             "hta-cpu-only",
             "jaxtb-maxtext-fsdp4",
             "tl-sglang-prefilldecode",
+            "hta-mtia-infer",
             "hta-nccl-parser hta-gpu-annot",
         ],
     ),
