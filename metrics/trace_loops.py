@@ -160,7 +160,6 @@ def _list_main(roles: pl.DataFrame, known: SelectedTrace | None) -> list[tuple[i
 
 
 def _has_kernels(trace: Trace) -> bool:
-    """Return whether a trace has any kernel, or the launch of a graph."""
     return bool(trace.device_events["activity"].is_in(["kernel", "graph"]).any())
 
 
@@ -172,7 +171,6 @@ def _reason_without_kernels(trace: Trace) -> str:
 
 
 def _join(*reasons: str | None) -> str:
-    """Return the reasons that there are, as one."""
     return "; ".join(reason for reason in reasons if reason)
 
 
@@ -216,7 +214,6 @@ def _carry_streams(trace: SelectedTrace, host: HostSide, place: tuple[int, int])
 
 
 def _search_stream(trace: Trace, host: HostSide, place: tuple[int, int]) -> _SearchedStream:
-    """Return the loops that one stream shows."""
     sequence = main_sequence(trace, *place, host)
     evidence = gather_evidence(trace, sequence, host)
     return _SearchedStream(sequence, evidence, *find_loops(trace, sequence, evidence))

@@ -215,7 +215,6 @@ def _describe_time(answer: RecordingAnswer) -> str:
 
 
 def _describe_devices(answer: RecordingAnswer) -> str:
-    """Return of how many devices the figures are means."""
     return f"the mean of {len(answer.devices)} devices"
 
 

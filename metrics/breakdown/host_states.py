@@ -193,7 +193,6 @@ def long_unrecorded(states: HostStates, bounds: tuple[int, int]) -> Spans:
 
 
 def _within(spans: Spans, bounds: tuple[int, int]) -> Spans:
-    """Return the parts of `spans` within `bounds`."""
     return intersect(spans, Spans(*np.array(bounds, np.int64)[:, None]))
 
 

@@ -78,5 +78,4 @@ def _place(outside: Spans, inside: Spans) -> dict[str, int]:
 
 
 def _order(times: Mapping[str, int]) -> dict[str, int]:
-    """Return the times that are not 0, the largest first."""
     return dict(sorted(((name, ns) for name, ns in times.items() if ns), key=lambda each: -each[1]))
