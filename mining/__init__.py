@@ -19,15 +19,19 @@ iterations. `supercycles`, `regimes` and `several` separate cycles, and programs
 repeats inside an iteration.
 """
 
+from typing import TYPE_CHECKING
+
 from deepprof.mining.cycles import LoopCycle
 from deepprof.mining.evidence import Evidence, Family
 from deepprof.mining.iterations import Iterations
 from deepprof.mining.loops import MinedLoop, MiningResult, find_loop
 from deepprof.mining.matching import Matcher, Matches, match
-from deepprof.mining.online import IterationBatch, LockedLoop, MinerCounts, MinerEvent, OnlineMiner
 from deepprof.mining.paper import PaperLoop, Pattern, mine_with_counts
 from deepprof.mining.several import find_loops
 from deepprof.mining.suffix_tree import SuffixTree
+
+if TYPE_CHECKING:
+    from deepprof.mining.online import IterationBatch, LockedLoop, MinerCounts, MinerEvent, OnlineMiner
 
 __all__ = [
     "Evidence",
@@ -51,3 +55,12 @@ __all__ = [
     "match",
     "mine_with_counts",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Load what follows a running stream on first use: a recorded sequence needs none of it."""
+    if name not in __all__:
+        raise AttributeError(f"module 'deepprof.mining' has no attribute {name!r}")
+    from deepprof.mining import online
+
+    return getattr(online, name)

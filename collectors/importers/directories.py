@@ -16,8 +16,8 @@ from pathlib import Path
 from deepprof.collectors import importers
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.archives import is_archive
+from deepprof.collectors.importers.files import NSYS_REPORTS
 from deepprof.collectors.importers.generic import explain
-from deepprof.collectors.importers.nsys.export import REPORT_SUFFIXES
 
 DEPTH = 4
 ENTRIES = 10_000  # of a directory: one with more is a home directory, not one job's traces
@@ -67,7 +67,7 @@ def list_traces(path: Path) -> DirectoryListing:
 
 def leave_reports(files: Sequence[Path]) -> DirectoryListing:
     """Return the named files without raw reports whose export is named too (as by `run.*`), and a note on them."""
-    reports = {file for file in files if file.suffix in REPORT_SUFFIXES}
+    reports = {file for file in files if file.suffix in NSYS_REPORTS}
     others = [file for file in files if file not in reports] if reports else []
     covered = {report for other in others for report in _exported_from(other)} & reports
     return DirectoryListing([file for file in files if file not in covered], tuple(_describe_reports(files, covered)))
@@ -173,7 +173,7 @@ def _only_archive(finds: _DirectoryEntries, root: Path) -> Path:
 
 def _describe_reports(known: Iterable[Path], covered: Set[Path]) -> Iterator[str]:
     """Yield a note on the raw reports that are not read because their export is read."""
-    reports = [path for path in sorted(known, key=natural) if path in covered and path.suffix in REPORT_SUFFIXES]
+    reports = [path for path in sorted(known, key=natural) if path in covered and path.suffix in NSYS_REPORTS]
     if reports:
         newer = " (newer than its export: export it again)" if _is_newer(reports[0]) else ""
         more = f" and {len(reports) - 1} more" if len(reports) > 1 else ""

@@ -18,6 +18,7 @@ LIMIT_NBYTES = 2 * 1024**3  # of content: a small gzip file can hold terabytes o
 # Traces compress 13 to 30 times, files made to exhaust memory up to a thousand times. Small files are not checked.
 RATIO_LIMIT = 300
 RATIO_FROM_NBYTES = 64 * 1024**2
+NSYS_REPORTS = (".nsys-rep", ".qdrep")  # suffixes of what `nsys export` makes a database of
 MAGIC = {"gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd"}
 ZSTD_READ_NBYTES = 2048  # zstd returns their whole content at once, at most 32,768 times as much
 WINDOW_NBYTES = 128 * 1024**2  # of zstd: what `zstd --long` writes

@@ -33,16 +33,16 @@ _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 @lru_cache(maxsize=4096)
 def shorten_with_function(name: str) -> str:
     """Return the short name of a kernel, and the function that it applies: "vectorized_elementwise_kernel (add)"."""
-    short, function = shorten(name), find_function(name)
+    short = shorten(name)
+    function = find_function(name, short)
     return f"{short} ({function})" if function else short
 
 
-def find_function(name: str) -> str:
+def find_function(name: str, short: str) -> str:
     """Return the function that a kernel is given as a template argument, in lower case: "add"; "" where there is none.
 
-    The words around its own name ("Functor", "kernel_impl", "CUDA") are left out.
+    `short` is the kernel's short name. The words around the function's ("Functor", "kernel_impl", "CUDA") are left out.
     """
-    short = shorten(name)
     _, opened, arguments = name[:MOST_CHARS].partition(f"{short.partition('<')[0]}<")
     if not opened:
         return ""

@@ -172,7 +172,7 @@ def run(argv: Sequence[str] | None) -> int:
     """Parse the arguments and run the command they name."""
     gc.set_threshold(COLLECT_AFTER, *gc.get_threshold()[1:])
     try:
-        args = prepare_parser().parse_args(argv)
+        args = prepare_parser(sys.argv[1:] if argv is None else argv).parse_args(argv)
     except SystemExit:  # argparse has printed the help; a closed pipe is still to be reported here
         status = 0
     else:
@@ -195,8 +195,8 @@ def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     say(f"deepprof: warning: {message}")
 
 
-def prepare_parser() -> argparse.ArgumentParser:
-    """Return the parser of the whole command line."""
+def prepare_parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
+    """Return the parser of the command line; given `argv`, with the arguments of the command that it begins with."""
     description = "Finds the training iteration in a GPU trace, and says where its time goes and why the GPU waits."
     parser = _Parser(prog="deepprof", description=description, allow_abbrev=False)
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
@@ -204,15 +204,17 @@ def prepare_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for kind in COMMANDS:
         text = kind.__doc__ or ""
+        name = getattr(kind, "command", kind.__name__.lower())
         own = commands.add_parser(
-            getattr(kind, "command", kind.__name__.lower()),
+            name,
             help=text.partition("\n")[0].rstrip("."),
             description=text.replace("\n    ", "\n"),
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
         command = kind()
-        command.prepare_parser(own)
+        if argv is None or [name] == list(argv[:1]):
+            command.prepare_parser(own)
         own.set_defaults(run=command.run)
     return parser
 

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import re
+from weakref import WeakKeyDictionary
 
+from deepprof.collectors.trace import Trace
+from deepprof.metrics.breakdown.costs import host_of, spans_of_parts
+from deepprof.metrics.breakdown.other_threads import AwaitedThread, find_awaited
 from deepprof.metrics.breakdown.program_places import Place
+from deepprof.metrics.loop import Loop
 
 BETWEEN = re.compile(r"(?<=[a-z])(?=[A-Z])|[^A-Za-z]+")  # words of names such as `EnqueueExecution` or `aten::normal_`
 STAGES = r"\b(?:forward|backward|training|train|iteration|epoch|step|optimizer)\b"  # of ranges
@@ -36,6 +41,16 @@ ADVICE = (
     ),
 )
 ANY = "do it before or while the device works (in another thread or process, or after the launches), or less often."
+
+
+_AWAITED: WeakKeyDictionary[Loop, AwaitedThread | None] = WeakKeyDictionary()
+
+
+def find_awaited_by(loop: Loop, trace: Trace) -> AwaitedThread | None:
+    """Return what a loop's launching threads wait for; kept with the loop, because two rules need it."""
+    if loop not in _AWAITED:
+        _AWAITED[loop] = find_awaited(trace, spans_of_parts(loop, ("idle_host_ns",)), host_of(loop))
+    return _AWAITED[loop]
 
 
 def name_work(place: Place) -> str:

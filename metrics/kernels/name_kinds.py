@@ -20,6 +20,7 @@ LONGEST_NAME = 2000  # characters of a name that are searched
 MOST_NAMES = 20_000  # that are searched
 MOST_TEXT = 8 * 1024**2  # characters of all names that are searched
 MOST_KEPT = 2 * MOST_NAMES  # names of which a process keeps what was found
+NOTHING = dict.fromkeys(KERNEL_KINDS) | {"category": "unknown", "sure": False, "typed": False}
 WORDS = "unknown"  # the library of the table of words that any name may have
 
 _FOUND: dict[str, tuple[object, ...]] = {}
@@ -69,8 +70,10 @@ def _classify(text: pl.Series, tables: tuple[PatternTable, ...]) -> pl.DataFrame
 
 
 def cut_names(names: pl.Series) -> pl.Series:
-    """Return the parts of names that are searched, of the first names only if there are too many."""
-    text = names.head(MOST_NAMES).cast(pl.String).fill_null("").str.slice(0, LONGEST_NAME)
+    """Return the parts of names that are searched, in ASCII; of the first names only if there are too many."""
+    text = (
+        names.head(MOST_NAMES).cast(pl.String).fill_null("").str.slice(0, LONGEST_NAME).str.replace_all("[^ -~]", "?")
+    )
     size = text.str.len_chars().cum_sum()
     return text.head(int((size <= MOST_TEXT).sum()))
 
@@ -91,16 +94,18 @@ def find_patterns(text: pl.Series, tables: tuple[PatternTable, ...]) -> FoundPat
 
 def _describe(text: pl.Series, found: FoundPatterns) -> pl.DataFrame:
     """Return the kinds of names, given the patterns found in them."""
-    kinds = [dict.fromkeys(KERNEL_KINDS) | {"category": "unknown", "sure": False, "typed": False}]
-    first = [0]
-    for table in found.tables:
-        first.append(len(kinds))
-        for pattern in table.patterns:
-            own = {name: getattr(pattern, name) for name in (*KERNEL_KINDS, "typed") if name != "library"}
-            kinds.append(own | {"library": table.library})
-    number = np.where(found.table < 0, 0, np.array(first)[found.table + 1] + found.pattern)
-    rows = pl.DataFrame(kinds, schema=dict(KERNEL_KINDS) | {"typed": pl.Boolean()})[number]
-    return _fill_types(text, found, rows)
+    pairs = list(zip(found.table.tolist(), found.pattern.tolist(), strict=True))
+    places = {pair: place for place, pair in enumerate(dict.fromkeys(pairs))}
+    kinds = [_describe_pattern(found.tables[table], pattern) if table >= 0 else NOTHING for table, pattern in places]
+    rows = pl.DataFrame(kinds, schema=dict(KERNEL_KINDS) | {"typed": pl.Boolean()})
+    return _fill_types(text, found, rows[[places[pair] for pair in pairs]])
+
+
+def _describe_pattern(table: PatternTable, number: int) -> dict[str, object]:
+    """Return what a pattern tells, and whether the table's types add to it."""
+    pattern = table.patterns[number]
+    own = {name: getattr(pattern, name) for name in (*KERNEL_KINDS, "typed") if name != "library"}
+    return own | {"library": table.library}
 
 
 def _fill_types(text: pl.Series, found: FoundPatterns, rows: pl.DataFrame) -> pl.DataFrame:

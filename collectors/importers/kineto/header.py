@@ -11,7 +11,6 @@ import polars as pl
 
 from deepprof.collectors.importers.kineto.kineto_schema import NULL, KinetoDocument, decode_loosely
 from deepprof.collectors.importers.value_columns import integers, parse_integer, unsigned
-from deepprof.collectors.layers.layers_file import decode_embedded
 from deepprof.collectors.times import EARLIEST_UNIX_NS, TIME_LIMIT_NS
 from deepprof.collectors.trace import DEVICES, LAYERS, empty_table
 
@@ -49,6 +48,14 @@ class KinetoHeader:
     layers: pl.DataFrame | None
 
 
+def _read_layers(document: KinetoDocument, path: Path) -> pl.DataFrame | None:
+    if document.layers == NULL:
+        return empty_table(LAYERS)
+    from deepprof.collectors.layers.layers_file import decode_embedded
+
+    return decode_embedded(document.layers, path)
+
+
 def read_header(document: KinetoDocument, path: Path) -> KinetoHeader:
     """Return the header of `document`, which is in `path`; an invalid field never makes the trace fail."""
     distributed = decode_loosely(document.distributed)
@@ -60,7 +67,7 @@ def read_header(document: KinetoDocument, path: Path) -> KinetoHeader:
         rank=_parse_rank(distributed.get("rank")),
         world_size=_parse_rank(distributed.get("world_size")),
         version=decode_loosely(document.version),
-        layers=empty_table(LAYERS) if document.layers == NULL else decode_embedded(document.layers, path),
+        layers=_read_layers(document, path),
     )
 
 

@@ -110,7 +110,7 @@ class NativeReader:
         if count == len(texts):
             return
         known = len(texts)
-        stops = np.ctypeslib.as_array(ctypes.cast(ends, ctypes.POINTER(ctypes.c_uint64)), (count,))[known:].tolist()
+        stops = (ctypes.c_uint64 * count).from_address(ends.value or 0)[known:]
         start = self.used[which]
         content = ctypes.string_at((arena.value or 0) + start, stops[-1] - start)
         begins = [start, *stops[:-1]]

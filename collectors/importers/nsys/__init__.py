@@ -15,10 +15,10 @@ import polars as pl
 
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.assembly import finish
-from deepprof.collectors.importers.files import read_head
+from deepprof.collectors.importers.files import NSYS_REPORTS, read_head
 from deepprof.collectors.importers.launch_shapes import launch_shapes
 from deepprof.collectors.importers.nsys import nsys_tables as nsys_tables
-from deepprof.collectors.importers.nsys.export import REPORT_MAGIC, REPORT_SUFFIXES, exported_database
+from deepprof.collectors.importers.nsys.export import REPORT_MAGIC, exported_database
 from deepprof.collectors.importers.nsys.names import read_strings
 from deepprof.collectors.importers.nsys.notes import read_devices, read_epoch, take_notes
 from deepprof.collectors.importers.nsys.nsys_memory import read_memory
@@ -48,20 +48,20 @@ class Nsys:
     """Importer of Nsight Systems captures."""
 
     name = "nsys"
-    suffixes = (".sqlite", *REPORT_SUFFIXES)
+    suffixes = (".sqlite", *NSYS_REPORTS)
     cheap_details = True
 
     def accepts(self, head: bytes, path: Path) -> bool:
         """Return whether `head`, the first 64 KiB of `path`, is of an nsys database or a raw report; never raises."""
         if head.startswith(SQLITE_MAGIC):
             return is_nsys(list_tables(head, path))
-        return head.startswith(REPORT_MAGIC) or path.suffix in REPORT_SUFFIXES
+        return head.startswith(REPORT_MAGIC) or path.suffix in NSYS_REPORTS
 
     def covers(self, path: Path) -> Iterator[Path]:
         """Yield the raw report beside the database `path` that it was exported from, found by its name."""
-        if path.suffix not in REPORT_SUFFIXES:
+        if path.suffix not in NSYS_REPORTS:
             stem = path.name.partition(".sqlite")[0] if ".sqlite" in path.name else path.stem
-            yield from (path.with_name(stem + suffix) for suffix in REPORT_SUFFIXES if stem)
+            yield from (path.with_name(stem + suffix) for suffix in NSYS_REPORTS if stem)
 
     def read(self, path: Path, *, details: bool = False, shapes: bool = True) -> Trace:
         """Return the capture in `path`, with clock "session".
@@ -74,7 +74,7 @@ class Nsys:
         head = read_head(path, len(SQLITE_MAGIC)) if is_packed(path) else _read_magic(path)
         if head.startswith(SQLITE_MAGIC):
             return _read_database(path, path, details=details, shapes=shapes)
-        if head.startswith(REPORT_MAGIC) or (path.suffix in REPORT_SUFFIXES and head):
+        if head.startswith(REPORT_MAGIC) or (path.suffix in NSYS_REPORTS and head):
             with exported_database(path) as database:
                 return _read_database(database, path, details=details, shapes=shapes)
         problem, advice = _describe_stranger(head)

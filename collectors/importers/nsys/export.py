@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 REPORT_MAGIC = b"NVIDIA Tegra Profiler Report"
-REPORT_SUFFIXES = (".nsys-rep", ".qdrep")
 TIMEOUT_S = 1800  # nsys exports about 20 MB of report a second
 QUOTE_LENGTH = 300
 

@@ -10,11 +10,10 @@ import polars as pl
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.host_work import KINDS as WORDS
-from deepprof.diagnosis.host_work import advise_on_work, is_work, name_work
+from deepprof.diagnosis.host_work import advise_on_work, find_awaited_by, is_work, name_work
 from deepprof.diagnosis.judgement import CostClaim, FindingTexts, SeverityLimits, format_ms
 from deepprof.diagnosis.rule import rule
-from deepprof.metrics.breakdown.costs import cost_of, host_of, spans_of_parts, threads_of
-from deepprof.metrics.breakdown.other_threads import find_awaited
+from deepprof.metrics.breakdown.costs import cost_of, spans_of_parts, threads_of
 from deepprof.metrics.breakdown.program_places import Place, find_own_place, find_place, measure_time_in
 from deepprof.metrics.intervals import intervals_of
 from deepprof.metrics.loop import Loop
@@ -44,7 +43,7 @@ def host_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
         yield from _without_evidence(loop, trace)
         return
     claim, spans, threads = host_bound.claim(loop, OTHER), spans_of_parts(loop, OTHER), threads_of(loop)
-    if claim is None or find_awaited(trace, spans, host_of(loop)) is not None:  # which `other_thread` names
+    if claim is None or find_awaited_by(loop, trace) is not None:  # which `other_thread` names
         return
     place, own = find_place(trace, spans, threads), None if threads is None else find_own_place(trace, spans, threads)
     own = own if own and is_work(own) else None

@@ -10,11 +10,10 @@ from collections.abc import Iterator
 
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
-from deepprof.diagnosis.host_work import name_work
+from deepprof.diagnosis.host_work import find_awaited_by, name_work
 from deepprof.diagnosis.judgement import FindingTexts, SeverityLimits
 from deepprof.diagnosis.rule import rule
-from deepprof.metrics.breakdown.costs import host_of, spans_of_parts
-from deepprof.metrics.breakdown.other_threads import AwaitedThread, find_awaited
+from deepprof.metrics.breakdown.other_threads import AwaitedThread
 from deepprof.metrics.breakdown.program_places import Place
 from deepprof.metrics.loop import Loop
 
@@ -36,7 +35,7 @@ ENGINE_ADVICE = (
 def other_thread(loop: Loop, trace: Trace) -> Iterator[Finding]:
     """Yield `other-thread` when the device idles while a launching thread waits for another thread."""
     claim = other_thread.claim(loop)
-    awaited = None if claim is None else find_awaited(trace, spans_of_parts(loop, PARTS), host_of(loop))
+    awaited = None if claim is None else find_awaited_by(loop, trace)
     if claim is None or awaited is None:
         return
     texts = FindingTexts(

@@ -21,7 +21,7 @@ import msgspec
 from deepprof.collectors.errors import DeepProfError, TraceError, UsageError
 from deepprof.collectors.importers import covers, look_at, read, recognise
 from deepprof.collectors.importers.archives import is_archive
-from deepprof.collectors.importers.nsys.export import REPORT_SUFFIXES
+from deepprof.collectors.importers.files import NSYS_REPORTS
 from deepprof.collectors.processes import split_processes
 from deepprof.files import write_file
 from deepprof.job import read_unaligned
@@ -46,11 +46,11 @@ ENTRIES = 10_000
 MEMORY_NBYTES = 4 << 20
 DATABASE = ".sqlite"
 # Such directories contain files of other kinds too: only for these a line reports that they are no trace.
-REPORTS = (DATABASE, ".rpd", ".pt.trace.json", ".pt.trace.json.gz", ".xplane.pb", *REPORT_SUFFIXES)
+REPORTS = (DATABASE, ".rpd", ".pt.trace.json", ".pt.trace.json.gz", ".xplane.pb", *NSYS_REPORTS)
 SUFFIXES = frozenset(
     {
         *(".gz", ".zst", ".json", ".trace", ".pt", ".sqlite", ".rpd", ".pb", ".xplane", ".csv", ".parquet", ".arrow"),
-        *(".zip", ".tgz", ".tar", ".db", ".sql", ".nvvp", *REPORT_SUFFIXES),
+        *(".zip", ".tgz", ".tar", ".db", ".sql", ".nvvp", *NSYS_REPORTS),
     }
 )
 
@@ -229,7 +229,7 @@ class ReportSource:
 
     def patience_s(self, name: str) -> float:
         """Return how long a file must not have changed: a raw report may still be being exported."""
-        return max(EXPORT_S, self.settle_s) if name.endswith(REPORT_SUFFIXES) else self.settle_s
+        return max(EXPORT_S, self.settle_s) if name.endswith(NSYS_REPORTS) else self.settle_s
 
     async def deal_with(self, name: str) -> bool:
         """Send one file and record that it was sent; return whether to go on with others."""
@@ -254,7 +254,7 @@ class ReportSource:
 
     def is_exported(self, path: Path) -> bool:
         """Return whether a raw report is there as a database too."""
-        return path.name.endswith(REPORT_SUFFIXES) and path.with_suffix(DATABASE).name in self.present
+        return path.name.endswith(NSYS_REPORTS) and path.with_suffix(DATABASE).name in self.present
 
     async def ship(self, path: Path) -> None:
         """Read and send one file. Raises `DeepProfError`."""
