@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from deepprof.live.client.values import Account
 from deepprof.live.service.exporter import DaemonSnapshot, Exporter
 from deepprof.live.service.views import BUCKETS_S, DeviceView, LoopView, RankView
+from deepprof.live.wire.figures import Account
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,7 @@ from deepprof.render.live_table import Line, LiveColumn, cut, draw_table
 from deepprof.render.units import ABSENT, format_bytes, format_duration
 
 if TYPE_CHECKING:
-    from deepprof.live.client.values import JobState, SenderState
+    from deepprof.live.wire.figures import JobState, SenderState
 
 UNKNOWN = "(not known)"  # the sender
 

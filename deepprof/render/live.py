@@ -13,7 +13,7 @@ from deepprof.render.plain import printable
 from deepprof.render.units import ABSENT, format_duration, format_ratio
 
 if TYPE_CHECKING:
-    from deepprof.live.client.values import Account, DeviceState, JobState, RankState, StageFigures
+    from deepprof.live.wire.figures import Account, DeviceState, JobState, RankState, StageFigures
 
 AROUND = 8  # lines of a job beside its rows
 MIN_ROWS = 3  # rows of a job, however low the screen

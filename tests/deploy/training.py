@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from deepprof.live.client.values import ContextFigures, LeadingFigures, StageFigures
 from deepprof.live.service.config.sections import ShareSection
 from deepprof.live.service.exporter import DaemonSnapshot, Exporter
 from deepprof.live.service.exporter.exporter import ExporterSettings
 from deepprof.live.service.model_flops import ModelFlops
 from deepprof.live.service.senders import SenderView
 from deepprof.live.service.views import CollectorView, RankView
+from deepprof.live.wire.figures import ContextFigures, LeadingFigures, StageFigures
 from tests.deepprof.live.service.exporter.jobs import S, make_device, make_rank, make_snapshot
 
 __all__ = ["Training", "exported"]

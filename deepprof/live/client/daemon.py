@@ -13,7 +13,7 @@ import polars as pl
 
 from deepprof.live.client.endpoint import Endpoint
 from deepprof.live.client.errors import DaemonError, explain
-from deepprof.live.client.values import (
+from deepprof.live.wire.figures import (
     ActiveFinding,
     Capture,
     ContextHistory,

@@ -12,7 +12,7 @@ from deepprof.live.client.errors import DaemonError
 from deepprof.render.live import LiveScene
 
 if TYPE_CHECKING:
-    from deepprof.live.client.values import JobState, RankState
+    from deepprof.live.wire.figures import JobState, RankState
 
 JOBS = 8  # number of first jobs whose ranks are queried
 

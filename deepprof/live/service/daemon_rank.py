@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import msgspec
 import polars as pl
 
-from deepprof.live.client.values import Account, KindAccount, LeadingFigures, StageFigures
 from deepprof.live.service.account import Accounts
 from deepprof.live.service.context_windows import merge_hours
 from deepprof.live.service.history.values import WaitingWindow
@@ -18,6 +17,7 @@ from deepprof.live.service.journal import JournalPlace
 from deepprof.live.service.leading_contexts import LeadingContexts
 from deepprof.live.service.session import RankSession
 from deepprof.live.service.views import HISTORY, CollectorView, RankView
+from deepprof.live.wire.figures import Account, KindAccount, LeadingFigures, StageFigures
 from deepprof.live.wire.kinds import UNKNOWN_KIND
 from deepprof.metrics.contexts.lines import sum_lines
 from deepprof.metrics.contexts.sent import read_sent

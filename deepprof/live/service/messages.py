@@ -13,10 +13,10 @@ from deepprof.v1 import query_pb2 as wire
 from deepprof.v1 import records_pb2 as records
 
 if TYPE_CHECKING:
-    from deepprof.live.client.values import Account, KindAccount, LeadingFigures
     from deepprof.live.service.history.values import JobSummary
     from deepprof.live.service.senders import SenderView
     from deepprof.live.service.views import DeviceView, Level, LoopView, RankView
+    from deepprof.live.wire.figures import Account, KindAccount, LeadingFigures
 
 Kept = tuple[str, int]
 """The sender of a job, and how many bytes are kept of it."""

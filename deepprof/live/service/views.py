@@ -9,7 +9,7 @@ from typing import Literal
 
 import polars as pl
 
-from deepprof.live.client.values import Account, LeadingFigures, StageFigures
+from deepprof.live.wire.figures import Account, LeadingFigures, StageFigures
 from deepprof.metrics.iteration import ITERATIONS
 
 State = Literal["learning", "locked", "lost"]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepprof.live.client.values import (
+from deepprof.live.wire.figures import (
     Account,
     CollectorStatus,
     ContextFigures,

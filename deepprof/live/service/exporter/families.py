@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Generic, Literal, TypeVar
 
-from deepprof.live.client.values import ContextFigures, StageFigures
 from deepprof.live.service.exporter.snapshot import DaemonSnapshot
 from deepprof.live.service.leading_contexts import OTHER_CONTEXTS
 from deepprof.live.service.model_flops import list_utilization
 from deepprof.live.service.senders import SenderView
 from deepprof.live.service.views import CollectorView, DeviceView, RankView
+from deepprof.live.wire.figures import ContextFigures, StageFigures
 
 Kind = Literal["counter", "gauge", "histogram"]
 V = TypeVar("V")

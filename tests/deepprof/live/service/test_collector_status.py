@@ -16,7 +16,7 @@ from deepprof.live.agent.status import CollectionStatus, to_message
 from deepprof.live.client.endpoint import find_endpoint
 from deepprof.live.client.errors import DaemonError
 from deepprof.live.client.sender import Sender, SendPolicy
-from deepprof.live.client.values import CollectorStatus, build
+from deepprof.live.wire.figures import CollectorStatus, build
 from deepprof.v1 import records_pb2 as pb
 from tests.deepprof.live.service.daemons import Daemon, running, wait_for
 from tests.deepprof.live.service.sending import open_client

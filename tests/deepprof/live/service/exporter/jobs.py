@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from deepprof.live.client.values import Account
 from deepprof.live.service.exporter import DaemonSnapshot
 from deepprof.live.service.views import BUCKETS_S, DeviceView, LoopView, RankView
+from deepprof.live.wire.figures import Account
 
 START_NS = 1_700_000_000_000_000_000
 S = 1_000_000_000

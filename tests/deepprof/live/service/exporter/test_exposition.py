@@ -14,13 +14,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from deepprof.collectors.errors import UsageError
-from deepprof.live.client.values import Account, ContextFigures, LeadingFigures, StageFigures
 from deepprof.live.service.config.loading import load_config
 from deepprof.live.service.exporter import DaemonSnapshot
 from deepprof.live.service.exporter.exposition import SERIES_DROPPED, Exposition, measure_process
 from deepprof.live.service.exporter.families import DAEMON, DEVICE, JOB, RANK
 from deepprof.live.service.model_flops import read_all, read_model_flops
 from deepprof.live.service.views import BUCKETS_S, CollectorView, DeviceView, RankView
+from deepprof.live.wire.figures import Account, ContextFigures, LeadingFigures, StageFigures
 from tests.deepprof.live.service.exporter.jobs import START_NS, S, make_device, make_rank, make_snapshot
 
 Key = tuple[str, tuple[tuple[str, str], ...]]
