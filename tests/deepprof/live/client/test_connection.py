@@ -16,32 +16,16 @@ from deepprof.live.client.errors import DaemonError, explain
 from deepprof.live.client.stream import StreamBrokenError
 from deepprof.live.wire import figures
 from deepprof.live.wire.addresses import parse_address
+from deepprof.live.wire.declarations import build
 from deepprof.live.wire.figures import (
-    Account,
     ActiveFinding,
     Capture,
-    FollowedLoop,
-    JobState,
     LoopFigures,
     RankState,
-    build,
 )
 from deepprof.simulation import simulate, write
 from deepprof.v1 import admin_pb2, query_pb2, records_pb2
 from tests.patience import PATIENCE_S
-
-KINDS = {
-    JobState: query_pb2.Job,
-    RankState: query_pb2.Rank,
-    figures.DeviceState: query_pb2.DeviceState,
-    FollowedLoop: query_pb2.Loop,
-    LoopFigures: query_pb2.LoopMetrics,
-    ActiveFinding: query_pb2.Finding,
-    Capture: query_pb2.Capture,
-    Account: records_pb2.Account,
-    figures.WatchState: query_pb2.WatchResponse,
-    figures.Findings: query_pb2.GetFindingsResponse,
-}
 
 
 @pytest.fixture
@@ -49,12 +33,6 @@ def connection(address, monkeypatch):
     monkeypatch.delenv("DEEPPROF_TOKEN_FILE", raising=False)
     with deepprof.connect(address, timeout_s=PATIENCE_S) as connected:
         yield connected
-
-
-@pytest.mark.parametrize(("kind", "message"), KINDS.items(), ids=lambda value: value.__name__)
-def test_a_value_has_every_field_of_its_message(kind, message):
-    fields = set(kind.__dataclass_fields__)
-    assert fields == set(message.DESCRIPTOR.fields_by_name)
 
 
 def test_a_value_is_that_of_the_message():

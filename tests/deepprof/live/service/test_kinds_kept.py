@@ -16,7 +16,7 @@ import pytest
 import deepprof
 from deepprof.collectors.trace import ACTIVITIES
 from deepprof.live.service.daemon_rank import DaemonRank, QueuedMessage, SavedRank
-from deepprof.live.service.messages import job_of
+from deepprof.live.service.query import job_of
 from deepprof.live.service.views import RankView
 from deepprof.live.wire.cutting import cut
 from deepprof.live.wire.figures import Account, KindAccount
