@@ -145,25 +145,18 @@ class SenderState:
     """A sender, named after its token or its other proof of identity, and what it uses of the daemon."""
 
     sender: str
-    jobs: int = figure(0, column=("jobs", 4))
+    jobs: int = 0
     ranks: int = figure(0, gauge("sender_ranks", "Ranks of the sender that are held."))
-    connected: int = figure(
-        0, gauge("sender_ranks_connected", "Ranks of the sender with a connected collector."), column=("connected", 5)
-    )
-    records: int = figure(
-        0, counter("sender_records_received_total", "Records that the sender brought."), column=("records", 3)
-    )
+    connected: int = figure(0, gauge("sender_ranks_connected", "Ranks of the sender with a connected collector."))
+    records: int = figure(0, counter("sender_records_received_total", "Records that the sender brought."))
     paced_ns: int = figure(
         0,
         counter(
             "sender_paced_seconds_total",
             "Time for which the sender's messages were held back by its limit, all its streams together.",
         ),
-        column=("held back", 6),
     )
-    waiting_nbytes: int = figure(
-        0, gauge("sender_waiting_bytes", "Records of the sender taken and not yet analysed."), column=("waiting", 7)
-    )
+    waiting_nbytes: int = figure(0, gauge("sender_waiting_bytes", "Records of the sender taken and not yet analysed."))
     kept_nbytes: int = figure(0, gauge("sender_kept_bytes", "Iteration history of the sender's jobs, about."))
     refused: Mapping[str, int] = field(default_factory=no_counts)
     share: Share = field(default_factory=Share)
@@ -173,7 +166,7 @@ class SenderState:
 class DeviceState:
     """The loop followed on a device now; with a `period` of 0 there is none so far."""
 
-    device: int = figure(column=("device", 1))
+    device: int
     stream: int = 0
     state: MinerState = figure(
         "learning",
@@ -337,7 +330,7 @@ class RankState:
     """
 
     job: str
-    rank: int = figure(column=("rank", 0))
+    rank: int
     world_size: int = figure(
         0, merge=max, of_job=gauge("job_world_size", "Ranks that the job says it has; 0: it does not say.")
     )
@@ -363,7 +356,6 @@ class RankState:
         0,
         gauge("last_record_timestamp_seconds", "When the rank's last batch arrived.", needs="last_record_unix_ns"),
         merge=max,
-        column=("heard", 6),
     )
     clock_offset_ns: int = figure(
         0, gauge("rank_clock_offset_seconds", "Daemon's clock less the rank's, as its collector says.")

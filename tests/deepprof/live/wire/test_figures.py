@@ -13,6 +13,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
+from deepprof.live.client.watch_view import COLUMNS
 from deepprof.live.service.exporter.exposition import SERIES_DROPPED
 from deepprof.live.service.exporter.families import DAEMON, DEVICE, JOB, RANK, MetricFamily, list_single
 from deepprof.live.service.exporter.snapshot import DaemonSnapshot
@@ -113,6 +114,12 @@ def test_every_metric_has_its_row() -> None:
         assert re.search(
             rf"^\| `deepprof_{metric.name}` \| {metric.type} \| .* \| {re.escape(metric.meaning)} \|$", page, re.M
         )
+
+
+def test_every_column_is_shown() -> None:
+    declared = [each.column for kind in SENT for each in find_figures(kind).values() if each.column is not None]
+    assert len(declared) > 3
+    assert set(declared) <= {(column.title, column.rank) for column in COLUMNS}
 
 
 OTHER_MEANINGS = {"level", "reason", "lost", "notice"}  # words that other values have, too
