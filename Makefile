@@ -69,7 +69,7 @@ house: .venv/test ## how large the source code is, beside the most that is allow
 docs: .venv/test
 	$(BIN)/python -m pytest -q tests/test_docs.py tests/test_api_page.py
 
-api: .venv/test ## docs/generated/api.md from docstrings and schemas
+api: .venv/test ## docs/generated/api.md and metrics.md from docstrings, schemas and declarations
 	$(BIN)/python -m docs.api
 
 check: lint types layers protocol docs test ## what a change must pass

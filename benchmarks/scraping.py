@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from deepprof.live.client.values import Account
 from deepprof.live.service.exporter import DaemonSnapshot, Exporter
 from deepprof.live.service.views import BUCKETS_S, DeviceView, LoopView, RankView
+from deepprof.live.wire.figures import Account
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,8 +53,8 @@ def make_rank(rank: int, iterations: int) -> RankView:
         device=0,
         stream=7,
         state="locked",
-        loop=LoopView(0, 1452, 0.93, "repeats", "mined", iterations),
-        iterations_total=iterations,
+        **LoopView(0, 1452, 0.93, "repeats", "mined", iterations).shown(),
+        iterations=iterations,
         last_events=1600,
         duration_counts=tuple(counts),
         duration_sum_ns=passed_ns,

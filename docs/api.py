@@ -1,13 +1,14 @@
-"""Write `docs/generated/api.md` from docstrings and schemas: `python -m docs.api`, or `make api`.
+"""Write `docs/generated/api.md` and `docs/generated/metrics.md` from the code: `python -m docs.api`, or `make api`.
 
-Nothing is described here: names come from `deepprof`, columns and joins from the schemas that the code itself checks.
+Nothing is described here: names come from `deepprof`, columns and joins from the schemas that the code itself checks,
+metrics from the declarations of their figures.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,23 @@ from deepprof.collectors.store.table_files import NAMES
 from deepprof.collectors.table_schema import ROW, TableJoin, TableSchema
 from deepprof.collectors.trace import GIVEN_TABLES, TABLES, TRACE_JOINS
 from deepprof.comparison.change_tables import COMPARISON_TABLES
+from deepprof.live.service.exporter.exposition import SERIES_DROPPED
+from deepprof.live.service.exporter.families import (
+    DAEMON,
+    DEVICE,
+    DEVICE_LABELS,
+    JOB,
+    JOB_LABELS,
+    RANK,
+    RANK_LABELS,
+    MetricFamily,
+)
+from deepprof.live.wire.declarations import Labels
 
-__all__ = ["PAGE", "render", "write_join"]
+__all__ = ["METRICS_PAGE", "PAGE", "render", "render_metrics", "write_join"]
 
 PAGE = Path(__file__).parent / "generated" / "api.md"
+METRICS_PAGE = PAGE.with_name("metrics.md")
 START = """# Python API
 
 Written by `make api` from the docstrings and schemas of the code; a test fails when it is out of date.
@@ -57,6 +71,17 @@ JOINS = """## Joins
 
 Each pair of columns has one type on both sides; a test runs them all. Rows without a partner are kept, with nulls.
 """
+METRICS = """# Metrics
+
+Written by `make api` from the declarations of the code; a test fails when it is out of date.
+[prometheus.md](../prometheus.md) describes how they are scraped.
+"""
+SCOPES = (
+    ("The daemon", (*DAEMON, SERIES_DROPPED), ()),
+    ("Jobs", JOB, JOB_LABELS),
+    ("Ranks", RANK, RANK_LABELS),
+    ("Devices of ranks", DEVICE, DEVICE_LABELS),
+)
 LONG_SIGNATURE = 90  # characters
 UNITS = {"_ns": "ns", "nbytes": "bytes", "_bytes": "bytes", "_ratio": "0..1", "gigabytes_per_s": "10⁹ bytes/s"}
 
@@ -86,6 +111,20 @@ def render() -> str:
     parts += [COMPARED, *(describe_table(f"comparison.{name}", schema) for name, schema in COMPARISON_TABLES.items())]
     parts += [JOINS, describe_joins("trace", TRACE_JOINS), describe_joins("analysis", ANALYSIS_JOINS)]
     return "\n".join(parts)
+
+
+def render_metrics() -> str:
+    """Return the page of all metrics."""
+    return "\n".join([METRICS, *(describe_metrics(*scope) for scope in SCOPES)])
+
+
+def describe_metrics(title: str, families: Sequence[MetricFamily[Any]], labels: Labels) -> str:
+    """Return a section on metrics that share some labels."""
+    lines = [f"## {title}\n", "| metric | type | labels | unit | meaning |", "| --- | --- | --- | --- | --- |"]
+    for each in families:
+        names = ", ".join(f"`{label}`" for label in (*labels, *each.labels)) or "–"
+        lines += [f"| `{each.name}` | {each.kind} | {names} | {each.unit} | {escape(each.meaning)} |"]
+    return "\n".join([*lines, ""])
 
 
 def describe_function(name: str, function: Callable[..., Any]) -> str:
@@ -195,3 +234,4 @@ def escape(text: str) -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(render(), encoding="utf-8")
+    METRICS_PAGE.write_text(render_metrics(), encoding="utf-8")

@@ -13,7 +13,7 @@ from deepprof import simulation
 from deepprof.analysis.tables import ANALYSIS_JOINS, ANALYSIS_TABLES, INNER_TABLES
 from deepprof.collectors.table_schema import ROW, TableJoin, TableSchema
 from deepprof.collectors.trace import GIVEN_TABLES, TABLES, TRACE_JOINS
-from docs.api import PAGE, render, write_join
+from docs.api import METRICS_PAGE, PAGE, render, render_metrics, write_join
 
 SCHEMAS = {f"trace.{name}": schema for name, schema in (TABLES | GIVEN_TABLES).items()} | {
     f"analysis.{name}": schema for name, schema in {**ANALYSIS_TABLES, **INNER_TABLES}.items()
@@ -53,6 +53,7 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def test_the_page_is_current() -> None:
     assert render() == PAGE.read_text(encoding="utf-8"), "write it anew: make api"
+    assert render_metrics() == METRICS_PAGE.read_text(encoding="utf-8"), "write it anew: make api"
 
 
 def test_every_public_name_is_on_it() -> None:

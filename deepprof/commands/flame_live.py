@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from deepprof.live.client.daemon import Daemon
-    from deepprof.live.client.values import RankState
+    from deepprof.live.wire.figures import RankState
 
 HOW = "start it with deepprof run --contexts python"
 OF_FILES = {  # options, and what they are without

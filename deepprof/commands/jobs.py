@@ -64,7 +64,7 @@ def _check_names(action: str, jobs: Sequence[str]) -> None:
 def _list_jobs(daemon: Daemon, args: argparse.Namespace) -> None:
     """Show the jobs."""
     from deepprof.collectors.errors import UsageError
-    from deepprof.render.jobs import draw_jobs_held
+    from deepprof.live.client.watch_view import draw_jobs_held
 
     jobs = daemon.jobs(past=True)
     if missing := set(args.jobs) - {job.job for job in jobs}:
@@ -79,7 +79,7 @@ def _list_jobs(daemon: Daemon, args: argparse.Namespace) -> None:
 
 def _list_senders(daemon: Daemon, args: argparse.Namespace) -> None:
     """Show the senders."""
-    from deepprof.render.jobs import draw_senders
+    from deepprof.live.client.watch_view import draw_senders
 
     senders = daemon.senders()
     if args.format == "json":

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.text import Text
 
-    from deepprof.render.live import LiveScene
+    from deepprof.live.client.watch_view import LiveScene
 
 FOLLOW_S = 0.2  # between two checks of the terminal's size
 
@@ -47,7 +47,7 @@ class Watch:
         """Show the jobs once, or until Ctrl-C."""
         _check_address(args.address)
         endpoint = open_endpoint(args.address, args)
-        from deepprof.live.client.scene import look_on
+        from deepprof.live.client.watch_view import look_on
 
         screen = _WatchScreen()
         scenes = look_on(endpoint, args.job, lambda: screen.wait(args.interval))
@@ -121,7 +121,7 @@ def _draw(scene: LiveScene, console: Console, height: int | None) -> Text:
     """Return a scene as the console can show it."""
     from rich.text import Text
 
-    from deepprof.render.live import draw_scene
+    from deepprof.live.client.watch_view import draw_scene
     from deepprof.render.page import TextPage
 
     page = TextPage(console)

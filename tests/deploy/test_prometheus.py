@@ -151,22 +151,6 @@ def test_an_alert_fires_when_the_daemon_is_gone(tmp_path: Path) -> None:
             wait_for(lambda: server.firing() == {("DaemonDown", "")}, "DaemonDown alone")
 
 
-KINDS = {"counter", "gauge", "histogram"}
-
-
-def test_the_document_lists_what_is_exported() -> None:
-    text = (ROOT / "docs" / "prometheus.md").read_text()
-    rows = re.findall(r"^\| `(deepprof_\w+)` \| (\w+) \| (.*?) \| (.*?) \| (.*?) \|$", text, re.MULTILINE)
-    listed = {name: (kind, [*re.findall(r"`(\w+)`", labels)], meaning) for name, kind, labels, _, meaning in rows}
-    exported_ones = {
-        family.name: (family.kind, LABELS[family.name], family.meaning)
-        for families, _ in SCOPES
-        for family in families  # type: ignore[attr-defined]
-    }
-    assert listed == exported_ones
-    assert {kind for kind, _, _ in listed.values()} == KINDS
-
-
 def test_units_are_in_the_names() -> None:
     for family in (*DAEMON, SERIES_DROPPED, *JOB, *RANK, *DEVICE):
         assert (family.kind == "counter") == family.name.endswith("_total"), family.name

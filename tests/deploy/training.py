@@ -8,13 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from deepprof.live.client.values import ContextFigures, LeadingFigures, StageFigures
-from deepprof.live.service.config.sections import ShareSection
 from deepprof.live.service.exporter import DaemonSnapshot, Exporter
 from deepprof.live.service.exporter.exporter import ExporterSettings
 from deepprof.live.service.model_flops import ModelFlops
-from deepprof.live.service.senders import SenderView
-from deepprof.live.service.views import CollectorView, RankView
+from deepprof.live.service.views import RankView
+from deepprof.live.wire.figures import CollectorStatus, ContextFigures, LeadingFigures, SenderState, Share, StageFigures
 from tests.deepprof.live.service.exporter.jobs import S, make_device, make_rank, make_snapshot
 
 __all__ = ["Training", "exported"]
@@ -50,7 +48,7 @@ class Training:
             self.pass_time()
             ranks = (self.rank("train", 0), self.disturbed(self.rank("train", 1)), self.rank("healthy", 0))
         why = "a test asked for it" if self.trouble else ""
-        sender = SenderView("team-a", ShareSection(ranks=64), 2, 3, 3, sum(rank.account.received for rank in ranks))
+        sender = SenderState("team-a", 2, 3, 3, sum(rank.account.received for rank in ranks), share=Share(ranks=64))
         seen = {"senders": (sender,), "refusals_total": {("share.ranks", "team-a"): 2}}
         return make_snapshot(*ranks, now_ns=time.time_ns(), ready=not why, why_not=why, **seen)
 
@@ -67,11 +65,11 @@ class Training:
     def rank(self, job: str, rank: int) -> RankView:
         """Return a rank with all that can be shown."""
         now_ns, number = time.time_ns(), int(self.iterations)
-        extra = {"resets_total": 1, "foreign_total": number // 100, "median_iteration_ns": DURATION_NS}
+        extra = {"resets": 1, "foreign_kernels": number // 100, "median_iteration_ns": DURATION_NS}
         device = make_device(number, duration_ns=DURATION_NS, **extra)
         made = make_rank(job, rank, now_ns, device, first_seen_unix_ns=now_ns - AGO_NS)
         contexts = LeadingFigures((ContextFigures("step train.py:7", 7 * number, 5 * number),))
-        made = replace(made, status=CollectorView(overhead_ratio=0.01), stages=STAGES, contexts=contexts)
+        made = replace(made, status=CollectorStatus(overhead_ratio=0.01), stages=STAGES, contexts=contexts)
         if job == "healthy" or rank == 1:
             return made
         account = replace(made.account, received=made.account.received + 3, dropped={"late": 3})
@@ -93,7 +91,7 @@ class Training:
             return rank
         long_ago_ns = time.time_ns() - AGO_NS
         findings = {"copy-bound": "warning"}
-        status = CollectorView(level="duty", reason="overhead", duty_ratio=0.25, level_changes=1)
+        status = CollectorStatus(level="duty", reason="overhead", duty_ratio=0.25, level_changes=1)
         rank = replace(rank, status=status, findings=findings)
         return replace(rank, last_record_unix_ns=long_ago_ns, last_iteration_unix_ns=long_ago_ns)
 

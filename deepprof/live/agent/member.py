@@ -17,7 +17,7 @@ from deepprof.live.agent.process_decoder import RECORDS, ProcessDecoder, Process
 from deepprof.live.agent.rank_places import find_place
 from deepprof.live.agent.rank_spool import RankSpool
 from deepprof.live.agent.ranks import ProcessRefusedError
-from deepprof.live.agent.status import CollectionStatus
+from deepprof.live.wire.figures import CollectorLevel, CollectorStatus
 from deepprof.metrics.operators import NOTE
 
 log = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 SECOND_NS = 10**9
 TELL_S = 5.0  # between two messages on the collector's status, when nothing has changed
 RETRY_S = 5.0  # after which a process that was refused is tried again
-LEVELS = {Effort.FULL: "full", Effort.DUTY: "duty", Effort.OFF: "off"}
+LEVELS: dict[Effort, CollectorLevel] = {Effort.FULL: "full", Effort.DUTY: "duty", Effort.OFF: "off"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +138,8 @@ class ProcessMember:
                 "level", extra={"pid": self.peer.pid, "job": self.job, "level": pacer.effort.name, "why": pacer.reason}
             )
         rank.tell(
-            CollectionStatus(
-                level=LEVELS[pacer.effort],  # type: ignore[arg-type]
+            CollectorStatus(
+                level=LEVELS[pacer.effort],
                 reason="" if pacer.effort is Effort.FULL else pacer.reason,
                 since_unix_ns=tick.unix_ns - int((now_s - pacer.since_s) * 1e9) if pacer.changed else 0,
                 duty_ratio=pacer.duty_ratio,

@@ -15,9 +15,9 @@ from deepprof.live.agent.pieces import Tables, count_records, cut_tables
 from deepprof.live.agent.rank_names import RankNameTable
 from deepprof.live.agent.spool import Spool, SpoolIntake
 from deepprof.live.agent.spool.intake import FULL
-from deepprof.live.agent.status import CollectionStatus
 from deepprof.live.agent.uplink import Uplink
 from deepprof.live.wire.decoding import encode_table
+from deepprof.live.wire.figures import CollectorStatus
 from deepprof.live.wire.kinds import count_kinds
 from deepprof.live.wire.records import KINDS
 from deepprof.v1 import records_pb2 as pb
@@ -43,7 +43,7 @@ class RankSpool:
         self.former_next, self.is_renamed = former_next, former_next > spool.source_next
         self.overflowed = 0
         self.watermark_ns = NO_WATERMARK
-        self.status = CollectionStatus()
+        self.status = CollectorStatus()
         self.ending: pb.End | None = None
 
     @property
@@ -110,7 +110,7 @@ class RankSpool:
         self.intake.gap(reason, lost, source_next)
         self.uplink.wake()
 
-    def tell(self, status: CollectionStatus) -> None:
+    def tell(self, status: CollectorStatus) -> None:
         """Report the collector's status; only the latest one counts, and none is kept on disk."""
         self.status = replace(status, spool_nbytes=self.spool.nbytes, lost=self.lost)
         self.uplink.tell(self.status)

@@ -17,12 +17,13 @@ from deepprof.live.agent.identity import name_runs
 from deepprof.live.agent.spool import Spool, SpoolCursor, SpoolMessage
 from deepprof.live.agent.spool.fillers import make_gap, make_names
 from deepprof.live.agent.spool.reading import DAMAGED
-from deepprof.live.agent.status import CollectionStatus, to_message
 from deepprof.live.client.endpoint import Endpoint
 from deepprof.live.client.retrying import CLOCK, Clock, RetrySchedule
 from deepprof.live.client.sender import Sender, SendPolicy
 from deepprof.live.client.stream import StreamBrokenError
 from deepprof.live.client.window import WindowEntry
+from deepprof.live.wire.checking import encode_status
+from deepprof.live.wire.figures import CollectorStatus
 from deepprof.live.wire.kinds import UNKNOWN_KIND, count_kinds
 from deepprof.live.wire.records import TABLE_OF
 from deepprof.v1 import records_pb2 as pb
@@ -109,9 +110,9 @@ class Uplink:
             with suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(self._wake)
 
-    def tell(self, status: CollectionStatus) -> None:
+    def tell(self, status: CollectorStatus) -> None:
         """Send the daemon the collector's status, now and on every later connection. From the event loop."""
-        self._status = to_message(status)
+        self._status = encode_status(status)
         if self._sender is not None:
             self._sender.tell(self._status)
 

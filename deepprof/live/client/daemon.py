@@ -13,7 +13,8 @@ import polars as pl
 
 from deepprof.live.client.endpoint import Endpoint
 from deepprof.live.client.errors import DaemonError, explain
-from deepprof.live.client.values import (
+from deepprof.live.wire.declarations import build
+from deepprof.live.wire.figures import (
     ActiveFinding,
     Capture,
     ContextHistory,
@@ -24,7 +25,6 @@ from deepprof.live.client.values import (
     RankState,
     SenderState,
     WatchState,
-    build,
 )
 from deepprof.v1 import admin_pb2 as admin
 from deepprof.v1 import query_pb2 as query

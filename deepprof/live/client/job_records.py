@@ -27,7 +27,7 @@ from deepprof.v1 import query_pb2 as query
 
 if TYPE_CHECKING:
     from deepprof.live.client.daemon import Daemon
-    from deepprof.live.client.values import RankState
+    from deepprof.live.wire.figures import RankState
 
 PIECE_RECORDS = 1 << 19  # of one answer at a time: what is read is held in memory until it is given
 LATE_RANK_S = 60.0  # how long ranks that have sent nothing are waited for

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from deepprof.live.client.values import Account, KindAccount
+from deepprof.live.wire.figures import Account, KindAccount
 from deepprof.live.wire.kinds import UNKNOWN_KIND
 
 MOST_REASONS, OTHER = 64, "other"  # collectors name the reasons, and the exporter has a series for each

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from deepprof.live.service.messages import sender_of
 from deepprof.live.service.refusal import RefusedError
-from deepprof.live.service.senders import SenderView
+from deepprof.live.wire.declarations import encode
 from deepprof.v1 import admin_pb2 as wire
 from deepprof.v1 import admin_pb2_grpc
 
@@ -58,8 +57,9 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
             refused[sender][reason] = count
         known = {view.sender: view for view in self.engine.senders.look()}
         for name in refused.keys() - known.keys():
-            known[name] = SenderView(name, self.engine.senders.share_of(name))
-        return wire.ListSendersResponse(senders=[sender_of(known[name], refused[name]) for name in sorted(known)])
+            known[name] = self.engine.senders.describe(name)
+        senders = [encode(wire.Sender, known[name], refused=refused[name]) for name in sorted(known)]
+        return wire.ListSendersResponse(senders=senders)
 
     async def check_ready(self, context: Context) -> None:
         """End the call of an order that the daemon cannot carry out yet, or any more."""

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import msgspec
 import polars as pl
 
-from deepprof.live.client.values import Account, KindAccount, LeadingFigures, StageFigures
 from deepprof.live.service.account import Accounts
 from deepprof.live.service.context_windows import merge_hours
 from deepprof.live.service.history.values import WaitingWindow
 from deepprof.live.service.journal import JournalPlace
 from deepprof.live.service.leading_contexts import LeadingContexts
 from deepprof.live.service.session import RankSession
-from deepprof.live.service.views import HISTORY, CollectorView, RankView
+from deepprof.live.service.views import HISTORY, RankView
+from deepprof.live.wire.figures import Account, CollectorStatus, KindAccount, LeadingFigures, StageFigures
 from deepprof.live.wire.kinds import UNKNOWN_KIND
 from deepprof.metrics.contexts.lines import sum_lines
 from deepprof.metrics.contexts.sent import read_sent
@@ -156,7 +156,7 @@ class DaemonRank:
     findings: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     stages: tuple[StageFigures, ...] = ()
     leading: LeadingContexts | None = None  # the lines of code that lead; not saved, as counters may begin anew
-    status: CollectorView | None = None  # the collector's last status; not saved, because the collector sends it again
+    status: CollectorStatus | None = None  # the last one; not saved, because the collector sends it again
     view: RankView = field(init=False)
 
     def __post_init__(self) -> None:
@@ -220,7 +220,7 @@ class DaemonRank:
             return self.leading.show()
         return LeadingFigures() if self.session.has_contexts else None
 
-    def note_status(self, status: CollectorView) -> None:
+    def note_status(self, status: CollectorStatus) -> None:
         """Show the collector's status at once; the rest of the view belongs to the worker, which may be at work."""
         self.status = status
         self.view = replace(self.view, status=status)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import msgspec
 
 from deepprof.diagnosis.finding import Severity
-from deepprof.live.client.values import LoopFigures, StageFigures
+from deepprof.live.wire.figures import LoopFigures, StageFigures
 
 if TYPE_CHECKING:
     import polars as pl

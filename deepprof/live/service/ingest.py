@@ -12,11 +12,12 @@ from google.protobuf.message import Message
 
 from deepprof.live.service.access.caller import CALLER
 from deepprof.live.service.daemon_rank import QueuedMessage, waiting_nbytes
-from deepprof.live.service.messages import account_of, view_status
 from deepprof.live.service.missing_names import check_after_loss
 from deepprof.live.service.refusal import RefusedError
 from deepprof.live.wire.checking import check_batch, check_end, check_gap, check_hello, check_status, count_records
+from deepprof.live.wire.declarations import build, encode
 from deepprof.live.wire.errors import WireError
+from deepprof.live.wire.figures import CollectorStatus
 from deepprof.live.wire.requests import read_request
 from deepprof.v1 import ingest_pb2 as wire
 from deepprof.v1 import records_pb2 as pb
@@ -247,8 +248,8 @@ class IngestConnection:
 
     def take_status(self, status: pb.Status) -> None:
         """Show the collector's status; a change of its level is logged as an event."""
-        check_status(status, self.engine.limits)
-        before, now = self.rank.status, view_status(status)
+        check_status(status)
+        before, now = self.rank.status, build(CollectorStatus, status)
         self.rank.note_status(now)
         if now.level != ("full" if before is None else before.level):
             job, number = self.rank.key
@@ -305,7 +306,7 @@ class IngestConnection:
             names=rank.durable_names,
             ended=ended,
             takes_status=True,
-            account=account_of(rank.accounts.view()),
+            account=encode(pb.Account, rank.accounts.view()),
             counted=counted,
         )
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
-from deepprof.live.client.values import ContextFigures, LeadingFigures
+from deepprof.live.wire.figures import ContextFigures, LeadingFigures
 
 CLEARLY = 1.5  # times the weight of the least one: what a line must have to come in
 KEPT = 0.5  # of a weight, from one minute to the next

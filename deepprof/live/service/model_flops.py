@@ -50,12 +50,3 @@ def add_ideal(view: RankView, known: Sequence[ModelFlops]) -> RankView:
     """Return a rank with the shortest time of its iterations, if the first entry with its job says it."""
     ideal_ns = next((each.ideal_ns for each in known if fnmatchcase(view.job, each.jobs)), None)
     return view if ideal_ns is None else replace(view, ideal_iteration_ns=ideal_ns)
-
-
-def list_utilization(view: RankView) -> list[tuple[tuple[str, ...], float]]:
-    """Return the share of each device's median iteration that its model's operations would take at the peak."""
-    ideal_ns = view.ideal_iteration_ns
-    if ideal_ns is None:
-        return []
-    known = [device for device in view.devices if device.median_iteration_ns > 0]
-    return [((str(device.device),), ideal_ns / device.median_iteration_ns) for device in known]

@@ -7,6 +7,7 @@ import contextlib
 import io
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import grpc
@@ -18,9 +19,10 @@ from deepprof.live.service.fair_lock import FairLock
 from deepprof.live.service.folder import StoreError
 from deepprof.live.service.kept_contexts import read_contexts
 from deepprof.live.service.latest_looks import LatestLooks
-from deepprof.live.service.messages import Kept, job_of, loop_of, past_job_of, rank_of
 from deepprof.live.service.refusal import RefusedError
 from deepprof.live.service.stream_leases import StreamLeases
+from deepprof.live.wire.declarations import encode, merge
+from deepprof.live.wire.figures import ContextFigures, DeviceState, JobState, LeadingFigures, RankState
 from deepprof.v1 import query_pb2 as wire
 from deepprof.v1 import query_pb2_grpc
 
@@ -31,11 +33,13 @@ if TYPE_CHECKING:
     from deepprof.live.service.engine import Engine
     from deepprof.live.service.examiner import Examiner
     from deepprof.live.service.history.values import ContextAnswer, JobSummary
-    from deepprof.live.service.views import RankView
+    from deepprof.live.service.views import LoopView, RankView
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+Kept = tuple[str, int]
+"""The sender of a job, and how many bytes are kept of it."""
 Context = grpc.aio.ServicerContext[Any, Any]
 
 PAGE, LARGEST_PAGE = 100, 1000
@@ -44,6 +48,8 @@ READERS, STALLED_S = 16, 60.0  # readers of raw records at a time, and for how l
 MOST_POSITIONS = 65_536  # of a reader of raw records, one for each rank
 NAME_CHARS, NAMES_NBYTES = 4096, 32 << 20  # of a context's name, and of all of an answer
 WATCHERS = 512  # at a time
+NOBODY: Kept = "", 0
+MOST_LINES = 5  # of code, of a rank: a thousand ranks are one message
 INTERVAL_MS = (100, 1000, 60_000)  # shortest, usual, longest
 
 
@@ -63,7 +69,7 @@ class QueryServicer(query_pb2_grpc.QueryServicer):
         jobs = list((await self.take_turn(lambda: self.watched(""))).jobs)
         if request.past:
             here = {job.job for job in jobs}
-            jobs += [past_job_of(job, self.kept(job.job)) for job in await self.past(context) if job.job not in here]
+            jobs += [_past_job_of(job, self.kept(job.job)) for job in await self.past(context) if job.job not in here]
         jobs.sort(key=lambda job: (-job.first_seen_unix_ns, job.job))
         page, token = await _cut_page(jobs, request.page_size, request.page_token, context)
         return wire.ListJobsResponse(jobs=page, next_page_token=token)
@@ -246,12 +252,58 @@ class QueryServicer(query_pb2_grpc.QueryServicer):
             await context.abort(grpc.StatusCode.UNAVAILABLE, f"the history cannot be read: {str(error)[:200]}")
 
 
+def _past_job_of(summary: JobSummary, kept: Kept) -> wire.Job:
+    """Return a job of which only the history is left."""
+    return wire.Job(
+        job=summary.job,
+        ranks=summary.ranks,
+        ended=summary.ranks,
+        first_seen_unix_ns=summary.first_seen_unix_ns,
+        last_record_unix_ns=summary.latest_unix_ns,
+        iterations=summary.iterations,
+        sender=kept[0],
+        kept_nbytes=kept[1],
+    )
+
+
+def job_of(name: str, ranks: Sequence[RankView], kept: Kept = NOBODY, order: Sequence[str] = ()) -> wire.Job:
+    """Return a job from its ranks, with its sender and size; `order` are rules in the order of its report."""
+    loud = {rule for rank in ranks for rule, severity in rank.findings.items() if severity != "info"}
+    told = [rule for rule in order if rule in loud]
+    devices = [device for rank in ranks for device in rank.devices]
+    merged = {**merge(DeviceState, devices), **merge(RankState, ranks)}
+    state = JobState(
+        name,
+        len(ranks),
+        **{each.name: merged[each.name] for each in fields(JobState) if each.name in merged},
+        active_findings=(*told, *sorted(loud.difference(told))),
+        sender=next((rank.sender for rank in ranks if rank.sender), kept[0]),
+        kept_nbytes=kept[1],
+    )
+    return encode(wire.Job, state)
+
+
+def rank_of(rank: RankView) -> wire.Rank:
+    """Return a rank, with the first of the lines of code that lead; the rest of them is part of the others."""
+    found = rank.contexts
+    if found is None or len(found.lines) <= MOST_LINES:
+        return encode(wire.Rank, rank)
+    other = merge(ContextFigures, (found.other, *found.lines[MOST_LINES:]))
+    shown = LeadingFigures(found.lines[:MOST_LINES], ContextFigures("", **other), found.window_ns)
+    return encode(wire.Rank, rank, contexts=encode(wire.LeadingFigures, shown))
+
+
+def _loop_of(rank: int, device: int, loop: LoopView) -> wire.Loop:
+    """Return a loop."""
+    return wire.Loop(rank=rank, device=device, iterations=loop.iterations, **loop.shown())
+
+
 def _loops_of(ranks: Iterable[DaemonRank]) -> Iterator[wire.Loop]:
     """Yield the loops that were followed on ranks."""
     for rank in ranks:
         for device in rank.view.devices:
             for loop in device.loops:
-                yield loop_of(rank.hello.rank, device.device, loop)
+                yield _loop_of(rank.hello.rank, device.device, loop)
 
 
 async def write(context: Context, message: wire.ReadWindowResponse) -> asyncio.Task[None] | None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import fields
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from deepprof.live.service.config.sections import ShareSection
 from deepprof.live.service.rank_eviction import LimitReached, name_most
 from deepprof.live.service.refusal import RefusedError
+from deepprof.live.wire.figures import SenderState, Share
 
 if TYPE_CHECKING:
     from deepprof.live.service.clock import DaemonClock
@@ -53,21 +54,6 @@ class RecordRates:
 
 UNLIMITED = ShareSection()
 LOOK_NS = 10**9 // 2  # after which a delayed sender is checked again
-
-
-@dataclass(frozen=True, slots=True)
-class SenderView:
-    """A sender at one moment; fields with `_total` count since the daemon started."""
-
-    sender: str
-    share: ShareSection
-    jobs: int = 0
-    ranks: int = 0
-    connected: int = 0
-    records_total: int = 0
-    paced_ns_total: int = 0  # for which its messages were held back, all streams together
-    waiting_nbytes: int = 0
-    kept_nbytes: int = 0
 
 
 class Senders:
@@ -138,7 +124,13 @@ class Senders:
         """Count records that a sender has brought."""
         self.pace.count(sender, records, self.share_of(sender).records_per_s)
 
-    def look(self) -> tuple[SenderView, ...]:
+    def describe(self, sender: str, **figures: Any) -> SenderState:
+        """Return a sender with these figures, and its limits."""
+        limits = self.share_of(sender)
+        share = Share(**{each.name: getattr(limits, each.name) for each in fields(Share)})
+        return SenderState(sender, **figures, share=share)
+
+    def look(self) -> tuple[SenderState, ...]:
         """Return every sender that has data here or has sent records since the start. Safe from any thread."""
         jobs, counts = defaultdict[str, set[str]](set), defaultdict[str, Counter[str]](Counter)
         for rank in self.roster:
@@ -149,9 +141,9 @@ class Senders:
             jobs[sender].update(kept)
             counts[sender]["kept_nbytes"] = kept.total()
         paced, records = dict(self.pace.held_ns), dict(self.pace.records)
-        names = sorted(jobs.keys() | records.keys())
         return tuple(
-            SenderView(name, self.share_of(name), len(jobs[name]), records_total=records.get(name, 0), **more)
-            for name in names
-            for more in [{**counts[name], "paced_ns_total": paced.get(name, 0)}]
+            self.describe(
+                name, **counts[name], jobs=len(jobs[name]), records=records.get(name, 0), paced_ns=paced.get(name, 0)
+            )
+            for name in sorted(jobs.keys() | records.keys())
         )

@@ -1,19 +1,20 @@
-"""The views of ranks and devices: values that a session produces, and that the exporter and queries read."""
+"""The views of ranks and devices: what a session produces, and the exporter and queries read.
+
+They add figures that only the daemon shows to those that it sends to clients (`wire.figures`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Literal
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
 
 import polars as pl
 
-from deepprof.live.client.values import Account, LeadingFigures, StageFigures
+from deepprof.live.wire.declarations import NS_PER_S, Metric, Samples, counter, figure, gauge, no_counts
+from deepprof.live.wire.figures import DeviceState, RankState
 from deepprof.metrics.iteration import ITERATIONS
-
-State = Literal["learning", "locked", "lost"]
-Level = Literal["full", "duty", "off"]
 
 # Upper bounds of the iteration duration histogram, log-spaced from 1 ms to 600 s (1, 2.5, 5 per decade).
 BUCKETS_S = (
@@ -36,90 +37,126 @@ class LoopView:
     boundary_source: str
     iterations: int
 
+    def shown(self) -> dict[str, Any]:
+        """Return the fields that it shares with `DeviceState` and `FollowedLoop`."""
+        return {
+            "loop": self.number,
+            "period": self.period,
+            "confidence_ratio": self.confidence,
+            "evidence": self.evidence,
+            "boundary_source": self.boundary_source,
+        }
+
+
+def _cumulate(view: DeviceView) -> Samples:
+    """Return the cumulative buckets that Prometheus expects, then their sum and number."""
+    counts = list(accumulate(view.duration_counts))
+    return [((), number) for number in (*counts, view.duration_sum_ns / NS_PER_S, counts[-1])]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceView:
-    """One device of a rank. Times in ns on the rank's clock; all `_total` fields only ever grow while the rank runs:
+class DeviceView(DeviceState):
+    """One device of a rank. Times in ns on the rank's clock; all counters only ever grow while the rank runs:
     at its end the iterations of the analysis of all its records replace the live ones.
 
-    `loops` are those followed, the latest last; `loop` the one followed now or last, None before the first.
-    `duration_counts` are iterations per bucket of `BUCKETS_S` (not cumulative), and one more for longer ones;
-    `duration_sum_ns` is their sum. Interval and copy totals follow the paper: `interval_ns_total` idle time of the main
-    stream between adjacent iterations, `interval_copy_ns_total` the copy time from the host inside those intervals.
-    `copy_ns_total` is the union of all copies, `copy_exposed_ns_total` the part of it in which no kernel ran.
-    `compute_ns_total` is the union of kernels that are no collectives, `busy_ns_total` that of everything.
+    `loops` are those followed, the latest last. `duration_counts` are iterations per bucket of `BUCKETS_S` (not
+    cumulative), and one more for longer ones; `duration_sum_ns` is their sum. Interval and copy totals follow the
+    paper: `interval_ns_total` idle time of the main stream between adjacent iterations, `interval_copy_ns_total` the
+    copy time from the host inside those intervals. `copy_ns_total` is the union of all copies, `copy_exposed_ns_total`
+    the part of it in which no kernel ran. `compute_ns_total` is the union of kernels that are no collectives,
+    `busy_ns_total` that of everything.
     """
 
-    device: int
-    stream: int
-    state: State = "learning"
-    loop: LoopView | None = None
     loops: tuple[LoopView, ...] = ()
-    iterations_total: int = 0
-    incomplete_total: int = 0  # incomplete ones of these iterations
-    last_iteration_start_ns: int = 0
-    last_iteration_ns: int = 0
-    last_interval_ns: int = 0
-    last_events: int = 0  # device events of the last iteration
-    median_iteration_ns: int = 0  # of the latest 256 complete ones
-    latest_ns: tuple[int, ...] = ()  # times of the latest complete ones, the last one last
-    foreign_total: int = 0  # kernels of the main stream in no iteration
-    resets_total: int = 0  # loops lost or replaced
-    growth_total: int = 0  # times that the followed iteration became longer
-    duration_counts: tuple[int, ...] = (0,) * (len(BUCKETS_S) + 1)
+    duration_counts: tuple[int, ...] = figure(
+        (0,) * (len(BUCKETS_S) + 1),
+        Metric(
+            name="iteration_duration_seconds",
+            type="histogram",
+            meaning="Iterations by duration, from an iteration's start to the next one's.",
+            samples=_cumulate,
+        ),
+    )
     duration_sum_ns: int = 0
-    interval_ns_total: int = 0
-    interval_copy_ns_total: int = 0
-    copy_ns_total: int = 0
-    copy_exposed_ns_total: int = 0
-    copied_nbytes: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))  # by copy kind
-    compute_ns_total: int = 0
-    busy_ns_total: int = 0
-    events_total: int = 0
+    incomplete_total: int = figure(0, counter("iterations_incomplete_total", "Iterations found that lack a part."))
+    interval_ns_total: int = figure(
+        0,
+        counter("iteration_interval_seconds_total", "Idle time of the main stream between adjacent iterations."),
+    )
+    interval_copy_ns_total: int = figure(
+        0,
+        counter(
+            "interval_copy_seconds_total",
+            "Copies from the host inside those intervals; divided by them it is the interval overlap.",
+        ),
+    )
+    last_events: int = figure(
+        0,
+        gauge(
+            "iteration_events",
+            "Device events of the last iteration; absent while there was none.",
+            needs="iterations",
+        ),
+    )
+    latest_ns: tuple[int, ...] = ()  # times of the latest complete iterations, the last one last
+    growth_total: int = figure(0, counter("graph_growth_total", "Times that the followed iteration became longer."))
+    events_total: int = figure(0, counter("device_events_total", "Device events analysed."))
+    busy_ns_total: int = figure(0, counter("busy_seconds_total", "Time in which anything ran on the device."))
+    compute_ns_total: int = figure(
+        0, counter("compute_seconds_total", "Time in which a kernel ran that is no collective.")
+    )
+    copy_ns_total: int = figure(0, counter("copy_seconds_total", "Time in which a copy ran."))
+    copy_exposed_ns_total: int = figure(
+        0, counter("copy_exposed_seconds_total", "Time in which a copy ran and no kernel.")
+    )
+    copied_nbytes: Mapping[str, int] = figure(
+        no_counts,
+        counter("copied_bytes_total", "Bytes copied, by kind (HtoD, DtoH, DtoD, PtoP, HtoH).", labels=("kind",)),
+    )
+
+
+def _list_utilization(view: RankView) -> Samples:
+    """Return the share of each device's median iteration that its model's operations would take at the peak."""
+    ideal_ns = view.ideal_iteration_ns
+    if ideal_ns is None:
+        return []
+    known = [device for device in view.devices if device.median_iteration_ns > 0]
+    return [((str(device.device),), ideal_ns / device.median_iteration_ns) for device in known]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CollectorView:
-    """The last status of a rank's collector: its `level` since `since_unix_ns` on its host's clock, and the reason.
+class RankView(RankState):
+    """One rank of a job, as last shown. Unix times are the daemon's clock."""
 
-    `duty_ratio` is the share of the time that it records, `overhead_ratio` its CPU time as a share of one core's time;
-    `lost` records and `level_changes` are counted by the collector itself.
-    """
-
-    level: Level = "full"
-    reason: str = ""
-    since_unix_ns: int = 0
-    duty_ratio: float = 1.0
-    overhead_ratio: float = 0.0
-    spool_nbytes: int = 0
-    lost: int = 0
-    level_changes: int = 0
-    notice: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankView:
-    """One rank of a job, as last shown. Unix times are the daemon's clock; `queued_nbytes` waits to be mined."""
-
-    job: str
-    rank: int
-    world_size: int = 0
-    host: str = ""
-    collector: str = ""
-    connected: bool = False
-    ended: bool = False
-    settled: bool = False
-    first_seen_unix_ns: int = 0
-    last_record_unix_ns: int = 0
-    last_iteration_unix_ns: int = 0  # when the last iteration was found; 0: none so far
-    clock_offset_ns: int = 0
-    account: Account = field(default_factory=Account)
-    queued_nbytes: int = 0
-    lag_ns: int = 0  # from the arrival of the last mined batch until it was mined
     devices: tuple[DeviceView, ...] = ()
-    findings: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))  # open ones: rule → severity
-    stages: tuple[StageFigures, ...] = ()  # the known ones of its latest examined records
-    status: CollectorView | None = None  # None: the collector has sent no status
-    ideal_iteration_ns: float | None = None  # of an iteration at the device's peak, if the configuration says it
-    contexts: LeadingFigures | None = None  # None: it sends no calling contexts
+    last_iteration_unix_ns: int = figure(
+        0,
+        gauge(
+            "last_iteration_timestamp_seconds",
+            "When an iteration of the rank was last found; absent before the first.",
+            needs="last_iteration_unix_ns",
+        ),
+    )
+    queued_nbytes: int = figure(0, gauge("queue_bytes", "Records taken and not yet analysed."))
+    lag_ns: int = figure(0, gauge("ingest_lag_seconds", "From the arrival of the last analysed batch to its analysis."))
+    findings: Mapping[str, str] = figure(  # open ones: rule → severity
+        no_counts,
+        gauge(
+            "diagnosis_active",
+            "1 while the latest records show the finding; no series when they do not.",
+            unit="0 or 1",
+            labels=("finding", "severity"),
+            samples=lambda view: [(finding, 1) for finding in view.findings.items()],
+        ),
+    )
+    ideal_iteration_ns: float | None = figure(  # of an iteration at the device's peak, if the configuration has it
+        None,
+        gauge(
+            "mfu_ratio",
+            "Model FLOP utilisation: the operations that `exporter.model_flops` states for an iteration, over what the "
+            "device's peak allows in the median of the latest ones; absent for jobs of which it states none.",
+            labels=("device",),
+            samples=_list_utilization,
+        ),
+    )
     sender: str = ""  # the name of the token that sent it, or of another proof; "": not known

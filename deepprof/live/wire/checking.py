@@ -7,25 +7,29 @@ import re
 from collections.abc import Iterable, Mapping
 
 from deepprof.collectors.times import TIME_LIMIT_NS
+from deepprof.live.wire.declarations import encode, find_figures
 from deepprof.live.wire.decoding import Pieces, decode_table, measure_table
 from deepprof.live.wire.errors import MalformedArrowError, WireError
+from deepprof.live.wire.figures import CollectorStatus
 from deepprof.live.wire.limits import (
     COUNT_LIMIT,
     LIMITS,
     MESSAGE_RECORDS,
-    NOTICE_CHARS,
-    OVERHEAD_LIMIT,
     STATUS_NBYTES,
     WireLimits,
 )
 from deepprof.live.wire.records import TABLE_OF, CheckedRecords
 from deepprof.live.wire.sent_tables import SENT_RECORDS
 from deepprof.live.wire.values import check_values
+from deepprof.render.plain import printable, shorten
 from deepprof.v1 import records_pb2 as pb
 
 NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.:/-]*[A-Za-z0-9])?")
 CLOCKS = (pb.CLOCK_UNIX, pb.CLOCK_SESSION)
 LEVELS = (pb.COLLECTOR_LEVEL_FULL, pb.COLLECTOR_LEVEL_DUTY, pb.COLLECTOR_LEVEL_OFF)
+STATUS_LIMITS: Mapping[str, int | float] = {
+    name: each.most for name, each in find_figures(CollectorStatus).items() if each.most is not None
+}
 
 
 def check_hello(message: pb.Hello, limits: WireLimits) -> None:
@@ -64,19 +68,34 @@ def check_end(message: pb.End, limits: WireLimits) -> None:
         _within(f"the sum of {field}", sum(counts.values()), 0, COUNT_LIMIT)
 
 
-def check_status(message: pb.Status, limits: WireLimits) -> None:
+def check_status(message: pb.Status) -> None:
     """Raise `WireError` unless the message states a possible state of a collector."""
     _within("the status", message.ByteSize(), 0, STATUS_NBYTES, "bytes")
     if message.level not in LEVELS:
         raise WireError("level", f"{message.level} is no level")
-    _check_word("reason", message.reason, limits.reason_chars)
-    _check_word("notice", message.notice, NOTICE_CHARS)
-    for field, most in (("duty_ratio", 1.0), ("overhead_ratio", OVERHEAD_LIMIT)):
-        ratio = getattr(message, field)
-        if not (math.isfinite(ratio) and 0 <= ratio <= most):
-            raise WireError(field, f"{ratio} is not between 0 and {most:g}")
-    for field in ("since_unix_ns", "spool_nbytes", "lost", "level_changes"):
-        _within(field, getattr(message, field), 0, COUNT_LIMIT)
+    for field, most in STATUS_LIMITS.items():
+        value = getattr(message, field)
+        if isinstance(value, str):
+            _check_word(field, value, int(most))
+        elif isinstance(value, int):
+            _within(field, value, 0, int(most))
+        elif not (math.isfinite(value) and 0 <= value <= most):
+            raise WireError(field, f"{value} is not between 0 and {most:g}")
+
+
+def encode_status(status: CollectorStatus) -> pb.Status:
+    """Return the message, its values limited to what `check_status` accepts: a wrong one would end the stream."""
+    limited = {name: _limit(getattr(status, name), most) for name, most in STATUS_LIMITS.items()}
+    return encode(pb.Status, status, **limited)
+
+
+def _limit(value: str | float, most: float) -> str | float:
+    """Return a text of at most `most` printable characters, or a number from 0 to `most`; 0 for NaN and infinities."""
+    if isinstance(value, str):
+        return shorten(printable(value), int(most))
+    if isinstance(value, float) and not math.isfinite(value):
+        return 0.0
+    return min(max(value, 0), most)
 
 
 def check_batch(message: pb.Batch, limits: WireLimits, names_known: int, names_nbytes: int = 0) -> CheckedRecords:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 COUNT_LIMIT = 2**62  # of records and their numbers: sums of two stay inside int64
 MESSAGE_RECORDS = 2**32 - 1  # most records of one message: the greatest count that a frame of the journal can hold
 STATUS_NBYTES = 4096
+REASON_CHARS = 64
 NOTICE_CHARS = 256
 OVERHEAD_LIMIT = 1024.0  # cores: more than any training host has
 
@@ -28,7 +29,7 @@ class WireLimits:
     notes: int = 64
     note_chars: int = 1024
     reasons: int = 64
-    reason_chars: int = 64
+    reason_chars: int = REASON_CHARS
     job_chars: int = 128
     collector_chars: int = 64
     host_chars: int = 256

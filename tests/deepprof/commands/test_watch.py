@@ -18,7 +18,7 @@ import pytest
 
 from deepprof.commands import main
 from deepprof.live.client.errors import DaemonError
-from deepprof.live.client.scene import look_on
+from deepprof.live.client.watch_view import look_on
 from deepprof.v1 import query_pb2
 from tests.patience import PATIENCE_S
 

@@ -8,9 +8,9 @@ from types import MappingProxyType
 
 import msgspec
 
-from deepprof.live.client.values import LoopFigures, StageFigures
 from deepprof.live.service.examination import ExaminationResult, FindingSummary
 from deepprof.live.service.exporter.snapshot import JobExamination
+from deepprof.live.wire.figures import LoopFigures, StageFigures
 from deepprof.v1 import query_pb2 as wire
 
 

@@ -19,12 +19,12 @@ from deepprof.live.service.exporter.families import (
     RANK,
     RANK_LABELS,
     JobRanks,
-    Labels,
     MetricFamily,
 )
 from deepprof.live.service.exporter.snapshot import DaemonSnapshot
 from deepprof.live.service.model_flops import ModelFlops, add_ideal
 from deepprof.live.service.views import BUCKETS_S, RankView
+from deepprof.live.wire.declarations import Labels
 
 TTL_S = 900.0  # the alert on a silent collector needs seven minutes, and should then stay active for a while
 SERIES_CAP = 100_000  # some 1,800 ranks, 9 MB a scrape

@@ -73,16 +73,16 @@ def _describe_job(name: str, ranks: Sequence[RankView], examined: JobExamination
 
 def _describe_rank(view: RankView) -> LiveRank:
     """Return a rank, with the times of the device that has most iterations."""
-    device = max(view.devices, key=lambda each: each.iterations_total, default=NO_DEVICE)
+    device = max(view.devices, key=lambda each: each.iterations, default=NO_DEVICE)
     interval_ns = device.interval_ns_total
     return LiveRank(
         rank=view.rank,
         state=_name_state(view, device),
         connected=view.connected,
-        iterations=device.iterations_total,
+        iterations=device.iterations,
         median_ns=device.median_iteration_ns or None,
         latest_ns=list(device.latest_ns[-MOST_LATEST:]),
-        interval_ns=device.last_interval_ns if device.iterations_total else None,
+        interval_ns=device.last_interval_ns if device.iterations else None,
         overlap_ratio=device.interval_copy_ns_total / interval_ns if interval_ns else None,
         dropped=view.account.invalid + sum(view.account.dropped.values()) + view.account.lost,
         stages=[(each.stage, each.device_ns) for each in view.stages],

@@ -261,7 +261,7 @@ class DeviceSession:
             **self.tally.shown(self.until_ns),
             **self.story.shown(),
             "state": main.miner.state if main else "learning",
-            "foreign_total": self.story.foreign + (main.miner.counts.foreign if main else 0),
+            "foreign_kernels": self.story.foreign + (main.miner.counts.foreign if main else 0),
         }
         return DeviceView(device=self.device, stream=main.stream if main else 0, **shown)
 

@@ -88,13 +88,8 @@ class LoopLog:
 
     def shown(self) -> dict[str, Any]:
         """Return the fields of `DeviceView`."""
-        current = next((loop for loop in self.loops if loop.number == self.current), None)
-        return {
-            "loop": current,
-            "loops": tuple(self.loops),
-            "resets_total": self.resets,
-            "growth_total": self.growth,
-        }
+        counts = {"loops": tuple(self.loops), "resets": self.resets, "growth_total": self.growth}
+        return next((counts | loop.shown() for loop in self.loops if loop.number == self.current), counts)
 
 
 def _shift(event: MinerEvent, offset: int) -> MinerEvent:

@@ -118,7 +118,7 @@ class IterationTally:
         """Return the fields of `DeviceView`; times are sums of what happened before `until_ns`."""
         kernels = self.kernels.before(until_ns)
         return {
-            "iterations_total": self.iterations,
+            "iterations": self.iterations,
             "incomplete_total": self.incomplete,
             "last_iteration_start_ns": self.last_start_ns,
             "last_iteration_ns": self.last_iteration_ns,

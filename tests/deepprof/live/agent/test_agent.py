@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from deepprof.live.client.values import RankState
+from deepprof.live.wire.figures import RankState
 from tests.deepprof.live.agent.agents import AgentProcess, Job, iterations, running_agent
 from tests.deepprof.live.agent.views import exported, watched
 from tests.deepprof.live.service.daemons import Daemon, launch, running, wait_for

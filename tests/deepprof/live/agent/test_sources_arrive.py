@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from deepprof.collectors.importers import read
-from deepprof.live.client.values import RankState
+from deepprof.live.wire.figures import RankState
 from deepprof.simulation import simulate, write
 from tests.collectors.rpd_database import build
 from tests.deepprof.live.agent.agents import running_agent

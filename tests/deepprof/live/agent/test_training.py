@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from deepprof.live.client.values import RankState
+from deepprof.live.wire.figures import RankState
 from tests.deepprof.live.agent.agents import AgentProcess, running_agent
 from tests.deepprof.live.service.daemons import Daemon, running, wait_for
 from tests.deepprof.live.service.sending import open_client

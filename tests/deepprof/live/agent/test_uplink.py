@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deepprof.live.agent.spool import Spool, SpoolBudget, SpoolIntake, find_spools
-from deepprof.live.agent.status import CollectionStatus
 from deepprof.live.agent.uplink import POLICY, Uplink
 from deepprof.live.client.endpoint import Endpoint, find_endpoint
+from deepprof.live.wire.figures import CollectorStatus
 from deepprof.v1.records_pb2 import End
 from tests.chance import examples
 from tests.deepprof.live.client.fake_daemon import ALLOWED, FakeDaemon, Script, listen, short_folder
@@ -115,7 +115,7 @@ def test_what_is_appended_while_it_runs_is_sent_when_it_is_woken(
             await asyncio.to_thread(fill, intake, 1)
             await asyncio.to_thread(uplink.wake)
             await until(lambda want=50 * number: uplink.state.durable == want, "it has arrived")
-        uplink.tell(CollectionStatus(level="duty", reason="overhead"))
+        uplink.tell(CollectorStatus(level="duty", reason="overhead"))
         intake.end(End())
         uplink.wake()
         await asyncio.wait_for(task, PATIENCE_S)
@@ -284,7 +284,7 @@ def test_the_status_is_told_on_every_connection(daemon: FakeDaemon, endpoint: En
 
     async def run() -> None:
         uplink = Uplink(endpoint, intake.spool, policy=QUICK)
-        uplink.tell(CollectionStatus(level="duty", reason="overhead"))
+        uplink.tell(CollectorStatus(level="duty", reason="overhead"))
         task = asyncio.create_task(uplink.run())
         await until(lambda: uplink.state.connected, "it is connected")
         fill(intake, 2)

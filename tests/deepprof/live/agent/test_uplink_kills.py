@@ -17,8 +17,8 @@ from deepprof.live.agent.spool import Spool, SpoolIntake
 from deepprof.live.agent.uplink import Uplink
 from deepprof.live.client.daemon import Daemon as Client
 from deepprof.live.client.endpoint import find_endpoint
-from deepprof.live.client.values import RankState
 from deepprof.live.wire.decoding import encode_table
+from deepprof.live.wire.figures import RankState
 from deepprof.v1.records_pb2 import Batch, End, Table
 from tests.chance import draw_seed, examples
 from tests.deepprof.live.service.daemons import launch, wait_for

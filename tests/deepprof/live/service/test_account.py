@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepprof.live.client.values import Account, KindAccount
 from deepprof.live.service.account import Accounts
+from deepprof.live.wire.figures import Account, KindAccount
 
 FATES = st.sampled_from(["refuse", "repeat", "drop", "take"])
 

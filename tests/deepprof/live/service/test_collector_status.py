@@ -12,18 +12,19 @@ from typing import Any
 
 import pytest
 
-from deepprof.live.agent.status import CollectionStatus, to_message
 from deepprof.live.client.endpoint import find_endpoint
 from deepprof.live.client.errors import DaemonError
 from deepprof.live.client.sender import Sender, SendPolicy
-from deepprof.live.client.values import CollectorStatus, build
+from deepprof.live.wire.checking import encode_status
+from deepprof.live.wire.declarations import build
+from deepprof.live.wire.figures import CollectorStatus
 from deepprof.v1 import records_pb2 as pb
 from tests.deepprof.live.service.daemons import Daemon, running, wait_for
 from tests.deepprof.live.service.sending import open_client
 from tests.patience import PATIENCE_S
 
 HELLO = pb.Hello(job="train", rank=0, collector="c", clock=pb.CLOCK_UNIX, host="node", rank_known=True)
-DUTY = CollectionStatus(
+DUTY = CollectorStatus(
     level="duty", reason="overhead", since_unix_ns=7, duty_ratio=0.25, overhead_ratio=0.02, spool_nbytes=99
 )
 
@@ -76,7 +77,7 @@ def test_everybody_who_asks_is_told_how_the_collector_is() -> None:
             (state,) = json.loads(told)["jobs"]
             assert state["rank_states"][0]["status"]["level"] == "duty"
 
-        talk(daemon, to_message(replace(DUTY, lost=3, level_changes=1, notice="look at it")), meanwhile=look)
+        talk(daemon, encode_status(replace(DUTY, lost=3, level_changes=1, notice="look at it")), meanwhile=look)
         ended = 'deepprof_rank_ended{job_id="train",rank="0"} 1'  # shown once the end is mined, not once it is kept
         page = wait_for(lambda: ended in (page := daemon.get("/metrics")[1]) and page, "the rank has ended")
         assert "{job_id" not in "".join(line for line in page.splitlines() if "_collector_" in line)
@@ -85,18 +86,18 @@ def test_everybody_who_asks_is_told_how_the_collector_is() -> None:
 def test_changes_of_level_are_logged_and_nothing_else() -> None:
     with running() as daemon:
         off = replace(DUTY, level="off", duty_ratio=0.0)
-        told = [CollectionStatus(), DUTY, replace(DUTY, lost=5), off, CollectionStatus(lost=5)]
-        talk(daemon, *map(to_message, told))
+        told = [CollectorStatus(), DUTY, replace(DUTY, lost=5), off, CollectorStatus(lost=5)]
+        talk(daemon, *map(encode_status, told))
         wait_for(lambda: len(levels(daemon)) == 3, "the changes are logged")
         assert levels(daemon) == ["duty", "off", "full"]
 
 
 def test_a_status_that_cannot_be_is_refused_and_harms_nothing() -> None:
     with running() as daemon:
-        wrong = to_message(DUTY)
+        wrong = encode_status(DUTY)
         wrong.duty_ratio = 7.0
         with pytest.raises(DaemonError, match=r"duty_ratio: 7\.0 is not between 0 and 1"):
-            talk(daemon, to_message(CollectionStatus()), wrong)
-        talk(daemon, to_message(replace(DUTY, lost=1)))
+            talk(daemon, encode_status(CollectorStatus()), wrong)
+        talk(daemon, encode_status(replace(DUTY, lost=1)))
         with open_client(daemon) as client:
             wait_for(lambda: [rank.ended for rank in client.ranks("train")] == [True], "the rank has ended")

@@ -20,7 +20,7 @@ import pytest
 from deepprof.collectors.live.packets import Kind
 from deepprof.commands import main
 from deepprof.live.client.daemon import Daemon as Client
-from deepprof.live.client.values import LeadingFigures
+from deepprof.live.wire.figures import LeadingFigures
 from deepprof.metrics.contexts.sent import read_sent
 from tests.deepprof.live.agent import packets_made as made
 from tests.deepprof.live.agent.agents import AgentProcess, Job, running_agent

@@ -18,7 +18,7 @@ import deepprof
 from deepprof.live.client.endpoint import find_endpoint
 from deepprof.live.client.repetition import cut_repeated, end_repeated
 from deepprof.live.client.sender import Sender, SendPolicy
-from deepprof.live.client.values import Account
+from deepprof.live.wire.figures import Account
 from deepprof.live.wire.heads import make_hello
 from tests.chance import draw_seed
 from tests.deepprof.live.service.daemons import Daemon, launch, running

@@ -15,11 +15,11 @@ import pytest
 
 import deepprof
 from deepprof.collectors.trace import ACTIVITIES
-from deepprof.live.client.values import Account, KindAccount
 from deepprof.live.service.daemon_rank import DaemonRank, QueuedMessage, SavedRank
-from deepprof.live.service.messages import job_of
+from deepprof.live.service.query import job_of
 from deepprof.live.service.views import RankView
 from deepprof.live.wire.cutting import cut
+from deepprof.live.wire.figures import Account, KindAccount
 from deepprof.live.wire.kinds import count_kinds
 from deepprof.v1.records_pb2 import End, Gap
 from tests.deepprof.live.service.inside import Inside, inside, until

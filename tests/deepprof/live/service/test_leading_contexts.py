@@ -9,10 +9,11 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepprof.live.client.values import RankState, build
 from deepprof.live.service.leading_contexts import CANDIDATES, LONGEST_NAME, MOST_EVER, OTHER_CONTEXTS, LeadingContexts
-from deepprof.live.service.messages import MOST_LINES, rank_of
+from deepprof.live.service.query import MOST_LINES, rank_of
 from deepprof.live.service.views import RankView
+from deepprof.live.wire.declarations import build
+from deepprof.live.wire.figures import RankState
 from deepprof.metrics.contexts.lines import LINES
 
 WINDOW_NS = 60 * 10**9

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -45,11 +46,12 @@ def test_what_is_settled_takes_the_place_of_what_was_live(trace: deepprof.Trace)
     session = RankSession()
     feed(session, batches_of(trace, 1000))
     live, rows = shown(session), rows_of(trace)
-    assert live.iterations_total == ITERATIONS
+    assert live.iterations == ITERATIONS
     session.settle(rows, loops(0))
-    assert shown(session).loop == shown(session).loops[0]
-    assert shown(session).loop.evidence == "loop 0"
-    same = {name: getattr(live, name) for name in DeviceView.__slots__ if name not in ("loop", "loops")}
+    assert shown(session).evidence == shown(session).loops[0].evidence
+    assert shown(session).evidence == "loop 0"
+    of_loop = {"loops", *shown(session).loops[0].shown()}
+    same = {each.name: getattr(live, each.name) for each in fields(DeviceView) if each.name not in of_loop}
     assert {name: getattr(shown(session), name) for name in same} == same  # the same iterations, the same figures
 
 
@@ -59,7 +61,7 @@ def test_of_other_iterations_other_figures(trace: deepprof.Trace) -> None:
     fewer = rows_of(trace).head(7).with_columns(complete=pl.Series([False, *[True] * 6]))
     session.settle(fewer, loops(0))
     device = shown(session)
-    assert (device.iterations_total, device.incomplete_total, sum(device.duration_counts)) == (7, 1, 6)
+    assert (device.iterations, device.incomplete_total, sum(device.duration_counts)) == (7, 1, 6)
     assert device.duration_sum_ns == fewer["iteration_ns"][1:].sum()
     assert device.interval_ns_total == fewer["interval_ns"].sum()
     assert device.last_iteration_start_ns == fewer["start_ns"][-1]
@@ -73,8 +75,8 @@ def test_several_loops_in_turn(trace: deepprof.Trace) -> None:
     session.settle(rows, loops(3, 5))
     device = shown(session)
     assert [(loop.number, loop.period, loop.iterations) for loop in device.loops] == [(3, 103, 3), (5, 105, 3)]
-    assert device.loop == device.loops[1]
-    assert device.iterations_total == 6
+    assert (device.loop, device.evidence) == (5, device.loops[1].evidence)
+    assert device.iterations == 6
 
 
 def test_none_at_all(trace: deepprof.Trace) -> None:
@@ -82,7 +84,7 @@ def test_none_at_all(trace: deepprof.Trace) -> None:
     feed(session, batches_of(trace, 1000))
     session.settle(rows_of(trace).clear(), [])
     device = shown(session)
-    assert (device.iterations_total, device.loops, device.loop, device.median_iteration_ns) == (0, (), None, 0)
+    assert (device.iterations, device.loops, device.period, device.median_iteration_ns) == (0, (), 0, 0)
     assert device.events_total == trace.device_events.height
 
 
@@ -96,11 +98,11 @@ def test_it_survives_saving(trace: deepprof.Trace) -> None:
 def test_the_daemon_shows_what_was_settled_also_after_a_crash(tmp_path: Path, trace: deepprof.Trace) -> None:
     async def body(daemon: Inside, rank: DaemonRank) -> None:
         await daemon.engine.order(lambda: daemon.engine.worker.settle(rank, rows_of(trace).head(7), loops(0)))
-        assert [device.iterations_total for device in rank.view.devices] == [7]
+        assert [device.iterations for device in rank.view.devices] == [7]
 
     async def after(daemon: Inside, rank: DaemonRank) -> None:
         assert rank.settled
-        assert [device.iterations_total for device in rank.view.devices] == [7]
+        assert [device.iterations for device in rank.view.devices] == [7]
 
     asyncio.run(first_run(tmp_path, trace, body))
     asyncio.run(next_run(tmp_path, after))

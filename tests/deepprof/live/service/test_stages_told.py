@@ -11,10 +11,11 @@ import polars as pl
 import pytest
 
 import deepprof
-from deepprof.live.client.values import RankState, StageFigures, build
 from deepprof.live.service.examination import ExaminationResult, find_stages
 from deepprof.live.service.examiner.examined import LatestExamination
-from deepprof.live.service.messages import rank_of
+from deepprof.live.service.query import rank_of
+from deepprof.live.wire.declarations import build
+from deepprof.live.wire.figures import RankState, StageFigures
 from deepprof.simulation import simulate, write
 from tests.deepprof.live.service.inside import inside
 from tests.deepprof.live.service.traces import gpu_only_trace

@@ -35,7 +35,7 @@ from deepprof.live.client.connection import connect  # noqa: E402
 from deepprof.live.client.endpoint import find_endpoint  # noqa: E402
 from deepprof.live.client.errors import DaemonError  # noqa: E402
 from deepprof.live.client.stream import IngestStream  # noqa: E402
-from deepprof.live.client.values import RankState  # noqa: E402
+from deepprof.live.wire.figures import RankState  # noqa: E402
 from deepprof.simulation import simulate, write  # noqa: E402
 from tests.deepprof.live.agent.agents import Job, iterations  # noqa: E402
 from tests.deepprof.live.service.daemons import running  # noqa: E402

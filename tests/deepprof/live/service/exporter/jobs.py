@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from deepprof.live.client.values import Account
 from deepprof.live.service.exporter import DaemonSnapshot
 from deepprof.live.service.views import BUCKETS_S, DeviceView, LoopView, RankView
+from deepprof.live.wire.figures import Account
 
 START_NS = 1_700_000_000_000_000_000
 S = 1_000_000_000
@@ -23,9 +23,9 @@ def make_device(iterations: int, *, device: int = 0, duration_ns: int = 120_000_
         device=device,
         stream=7,
         state="locked" if iterations else "learning",
-        loop=loop,
+        **(loop.shown() if loop else {}),
         loops=(loop,) if loop else (),
-        iterations_total=iterations,
+        iterations=iterations,
         last_events=1600 if iterations else 0,
         duration_counts=tuple(counts),
         duration_sum_ns=passed_ns,
@@ -53,7 +53,7 @@ def make_rank(job: str, rank: int, now_ns: int, *devices: DeviceView, **other: o
         connected=True,
         first_seen_unix_ns=START_NS,
         last_record_unix_ns=now_ns,
-        last_iteration_unix_ns=now_ns if any(device.iterations_total for device in devices) else 0,
+        last_iteration_unix_ns=now_ns if any(device.iterations for device in devices) else 0,
         account=Account(received=events, accepted=events),
         lag_ns=3_000_000,
         queued_nbytes=1024,

@@ -14,13 +14,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from deepprof.collectors.errors import UsageError
-from deepprof.live.client.values import Account, ContextFigures, LeadingFigures, StageFigures
 from deepprof.live.service.config.loading import load_config
 from deepprof.live.service.exporter import DaemonSnapshot
 from deepprof.live.service.exporter.exposition import SERIES_DROPPED, Exposition, measure_process
 from deepprof.live.service.exporter.families import DAEMON, DEVICE, JOB, RANK
 from deepprof.live.service.model_flops import read_all, read_model_flops
-from deepprof.live.service.views import BUCKETS_S, CollectorView, DeviceView, RankView
+from deepprof.live.service.views import BUCKETS_S, DeviceView, RankView
+from deepprof.live.wire.figures import Account, CollectorStatus, ContextFigures, LeadingFigures, StageFigures
 from tests.deepprof.live.service.exporter.jobs import START_NS, S, make_device, make_rank, make_snapshot
 
 Key = tuple[str, tuple[tuple[str, str], ...]]
@@ -56,12 +56,12 @@ ON = {**OWN, "device": "1"}
 
 @pytest.fixture(scope="module")
 def text() -> str:
-    device = make_device(10, device=1, growth_total=2, resets_total=1, foreign_total=9, incomplete_total=1)
+    device = make_device(10, device=1, growth_total=2, resets=1, foreign_kernels=9, incomplete_total=1)
     account = Account(received=20, accepted=9, invalid=1, duplicate=2, dropped={"late": 5, "full": 3}, gaps=4, lost=70)
     rank = make_rank(
         "a", 3, START_NS + 5 * S, device, account=account, findings={"copy-bound": "warning"}, clock_offset_ns=-S
     )
-    told = CollectorView(level="duty", duty_ratio=0.25, overhead_ratio=0.02, spool_nbytes=512, level_changes=7)
+    told = CollectorStatus(level="duty", duty_ratio=0.25, overhead_ratio=0.02, spool_nbytes=512, level_changes=7)
     stages = (StageFigures("data loading", 0, 1_000_000), StageFigures("forward", 2_000_000, 500_000, 3_000_000, 0.9))
     rank = replace(rank, status=told, stages=stages)
     return draw(make_snapshot(rank, now_ns=START_NS + 5 * S, refused_messages_total=6))
@@ -141,7 +141,7 @@ def test_one_level_holds(text: str) -> None:
 
 @pytest.mark.parametrize("changes", [{"status": None}, {"connected": False}, {"ended": True}])
 def test_a_collector_of_which_nothing_is_known_now_has_no_series(changes: dict[str, object]) -> None:
-    rank = replace(make_rank("a", 3, START_NS, status=CollectorView()), **changes)  # type: ignore[arg-type]
+    rank = replace(make_rank("a", 3, START_NS, status=CollectorStatus()), **changes)  # type: ignore[arg-type]
     assert not [name for name, _ in read(draw(make_snapshot(rank))) if "_collector_" in name]
 
 
@@ -205,7 +205,7 @@ def test_an_empty_daemon_has_no_jobs() -> None:
 def test_ranks_without_devices_or_iterations_are_read(devices: tuple[DeviceView, ...]) -> None:
     text = draw(make_snapshot(make_rank("a", 0, START_NS, *devices)))
     found = {name for name, _ in read(text)}
-    assert ("deepprof_last_iteration_timestamp_seconds" in found) == any(one.iterations_total for one in devices)
+    assert ("deepprof_last_iteration_timestamp_seconds" in found) == any(one.iterations for one in devices)
     assert sum(1 for name, _ in read(text) if name == "deepprof_iterations_total") == len(devices)
 
 

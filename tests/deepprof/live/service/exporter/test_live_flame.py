@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pytest
 
-from deepprof.live.client.values import LeadingFigures
 from deepprof.live.service.exporter import Exporter, ExporterSettings
 from deepprof.live.service.exporter.live_flame import (
     LATEST_NS,
@@ -20,6 +19,7 @@ from deepprof.live.service.exporter.live_flame import (
     draw_live_flame,
     list_flames,
 )
+from deepprof.live.wire.figures import LeadingFigures
 from deepprof.metrics.contexts.history import ContextsOfRank
 from tests.browsing import Visit, browser, visit
 from tests.deepprof.live.service.exporter.jobs import START_NS, make_device, make_rank, make_snapshot

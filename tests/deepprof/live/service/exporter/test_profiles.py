@@ -13,11 +13,11 @@ import polars as pl
 import pytest
 import yaml
 
-from deepprof.live.client.values import LeadingFigures
 from deepprof.live.service.exporter import Exporter, ExporterSettings, profiles
 from deepprof.live.service.exporter.exporter import PROFILES
 from deepprof.live.service.exporter.profiles import LAG_NS, ProfileRequest, write_profile
 from deepprof.live.service.folder import StoreError
+from deepprof.live.wire.figures import LeadingFigures
 from deepprof.metrics.contexts.history import ContextsOfRank
 from deepprof.render import pprof
 from tests.deepprof.live.service.exporter.jobs import START_NS, S, make_device, make_rank, make_snapshot

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepprof.live.client.values import (
+from deepprof.live.client.watch_view import LiveScene, draw_scene
+from deepprof.live.wire.figures import (
     Account,
     CollectorStatus,
     ContextFigures,
@@ -16,7 +17,6 @@ from deepprof.live.client.values import (
     RankState,
     StageFigures,
 )
-from deepprof.render.live import LiveScene, draw_scene
 
 NOW_NS = 1_700_000_000_000_000_000
 S = 1_000_000_000

@@ -1,20 +1,26 @@
-"""What runs now: jobs that a daemon watches, with their ranks, as lines for a terminal."""
+"""What a daemon watches, polled again and again, as lines for a terminal: jobs with their ranks, what is kept, senders.
+
+It also shows when the daemon is away. Columns of single figures are declared with them (`wire.figures`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
+from deepprof.live.client.daemon import Daemon
+from deepprof.live.client.endpoint import Endpoint
+from deepprof.live.client.errors import DaemonError
+from deepprof.live.wire.declarations import find_figures
+from deepprof.live.wire.figures import Account, DeviceState, JobState, RankState, SenderState, StageFigures
 from deepprof.plurals import counted
 from deepprof.render.anatomy import describe_doubt
 from deepprof.render.live_table import INDENT, Line, LiveColumn, cut, draw_table
 from deepprof.render.plain import printable
-from deepprof.render.units import ABSENT, format_duration, format_ratio
+from deepprof.render.units import ABSENT, format_bytes, format_duration, format_ratio
 
-if TYPE_CHECKING:
-    from deepprof.live.client.values import Account, DeviceState, JobState, RankState, StageFigures
-
+JOBS = 8  # number of first jobs whose ranks are queried
 AROUND = 8  # lines of a job beside its rows
 MIN_ROWS = 3  # rows of a job, however low the screen
 SILENT_NS = 300 * 10**9  # without a record, as in the alert CollectorSilent
@@ -30,6 +36,7 @@ THROTTLED = ("duty", "off")
 NAME_COLUMNS = 40  # of a job's name in a table, and of a line of code
 MOST_CONTEXTS = 3  # lines of code of a job
 JOINT = " · "
+UNKNOWN_SENDER = "(not known)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +78,52 @@ class _LiveRow:
         status = self.rank.status
         told = status is not None and self.rank.connected and not self.rank.ended
         return status.level if status is not None and told and status.level in THROTTLED else ""
+
+
+def look(daemon: Daemon, job: str = "") -> LiveScene:
+    """Return the state of all jobs of the daemon, or of one, with the ranks of the first `JOBS` jobs."""
+    state = daemon.look(job)
+    jobs = _sort_jobs(each for each in state.jobs if not job or each.job == job)
+    found = {each.job: _find_ranks(daemon, each.job, asked=bool(job)) for each in jobs[:JOBS]}
+    ranks = {name: each for name, each in found.items() if each is not None}
+    here = [each for each in jobs if found.get(each.job, ()) is not None]
+    return LiveScene(str(daemon.endpoint.address), here, ranks, state.now_unix_ns)
+
+
+def _find_ranks(daemon: Daemon, job: str, *, asked: bool) -> tuple[RankState, ...] | None:
+    """Return the ranks of a job; None for a job removed since it was listed, which raises if it was `asked` for."""
+    try:
+        return daemon.ranks(job)
+    except DaemonError as error:
+        if asked or not error.absent:
+            raise
+        return None
+
+
+def _sort_jobs(jobs: Iterable[JobState]) -> list[JobState]:
+    """Return the jobs in the order in which they are shown: those with a rank connected first, then the newest."""
+    return sorted(jobs, key=lambda job: (not job.connected, -job.first_seen_unix_ns, job.job))
+
+
+def look_on(endpoint: Endpoint, job: str, wait: Callable[[], object]) -> Generator[LiveScene, None, None]:
+    """Yield scenes without an end, with `wait` called in between; while the daemon is away, the last one with a notice.
+
+    Raises `DaemonError` where the daemon refuses, or cannot be reached at first.
+    """
+    scene = None
+    while True:
+        try:
+            with Daemon(endpoint) as daemon:
+                while True:
+                    scene = look(daemon, job)
+                    yield scene
+                    wait()
+        except DaemonError as error:
+            if scene is None or not error.passing:
+                raise
+            scene = replace(scene, notice=f"{error.problem}; trying again")
+            yield scene
+            wait()
 
 
 def draw_scene(scene: LiveScene, width: int, height: int | None = None) -> list[Line]:
@@ -131,17 +184,17 @@ def _draw_jobs(scene: LiveScene, jobs: Sequence[JobState], width: int) -> Iterat
     """Yield a table of jobs."""
     columns: tuple[LiveColumn[JobState], ...] = (
         LiveColumn("job", 0, lambda job: cut(job.job, NAME_COLUMNS), left=True),
-        LiveColumn("state", 0, lambda job: find_state(job, scene.now_unix_ns), left=True),
+        LiveColumn("state", 0, lambda job: _find_state(job, scene.now_unix_ns), left=True),
         LiveColumn("connected", 3, lambda job: f"{job.connected:,} of {job.ranks:,}"),
         LiveColumn("iterations", 2, lambda job: _show_iterations(job, (scene.ranks or {}).get(job.job))),
-        LiveColumn("heard", 4, lambda job: show_since(job.last_record_unix_ns, scene.now_unix_ns)),
+        LiveColumn("heard", 4, lambda job: _show_since(job.last_record_unix_ns, scene.now_unix_ns)),
         LiveColumn("not seen", 5, lambda job: f"{_count_losses(job.account):,}"),
         LiveColumn("findings", 1, _show_findings, left=True),
     )
     yield from draw_table(jobs, columns, width, lambda job: _style_job(job, scene.now_unix_ns))
 
 
-def find_state(job: JobState, now_unix_ns: int) -> str:
+def _find_state(job: JobState, now_unix_ns: int) -> str:
     """Return the state of a job that matters most."""
     if job.connected:
         return "silent" if _is_silent(job.last_record_unix_ns, now_unix_ns) else "running"
@@ -155,7 +208,7 @@ def _is_silent(last_record_unix_ns: int, now_unix_ns: int) -> bool:
 
 def _style_job(job: JobState, now_unix_ns: int) -> str:
     """Return the style of a job's line."""
-    return "yellow" if job.active_findings else STYLES.get(find_state(job, now_unix_ns), "")
+    return "yellow" if job.active_findings else STYLES.get(_find_state(job, now_unix_ns), "")
 
 
 def _count_iterations(ranks: Sequence[RankState]) -> tuple[int, int]:
@@ -271,9 +324,25 @@ def _draw_rows(rows: Sequence[_LiveRow], width: int) -> Iterator[Line]:
     )
 
 
-def _show_time(value_of: Callable[[DeviceState], int]) -> Callable[[_LiveRow], str]:
-    """Return a function that shows a time of a device, `ABSENT` where none is known."""
-    return lambda row: format_duration(value_of(row.device)) if row.device and value_of(row.device) else ABSENT
+def _list_columns(
+    kind: type, find: Callable[[_LiveRow], RankState | DeviceState | None]
+) -> Iterator[LiveColumn[_LiveRow]]:
+    """Yield the columns that the figures of a value declare."""
+    for name, each in find_figures(kind).items():
+        if each.column is not None:
+            yield LiveColumn(*each.column, partial(_show_figure, find, name))
+
+
+def _show_figure(find: Callable[[_LiveRow], RankState | DeviceState | None], name: str, row: _LiveRow) -> str:
+    """Return a figure of a row in its unit, `ABSENT` where none is known."""
+    value = getattr(find(row), name, None)
+    if value is None or isinstance(value, str):
+        return value or ABSENT
+    if name.endswith("_ns"):
+        return format_duration(value or None)
+    if name.endswith("nbytes"):
+        return format_bytes(value)
+    return format_ratio(value) if name.endswith("_ratio") else f"{value:,}"
 
 
 def _show_share(row: _LiveRow) -> str:
@@ -283,7 +352,7 @@ def _show_share(row: _LiveRow) -> str:
     return format_ratio(device.last_interval_ns / device.last_iteration_ns) if device and known else ABSENT
 
 
-def show_since(unix_ns: int, now_unix_ns: int) -> str:
+def _show_since(unix_ns: int, now_unix_ns: int) -> str:
     """Return how long ago the last record came."""
     return format_duration(max(now_unix_ns - unix_ns, 0)) if unix_ns else ABSENT
 
@@ -298,11 +367,66 @@ COLUMNS: tuple[LiveColumn[_LiveRow], ...] = (
     LiveColumn("device", 1, lambda row: str(row.device.device) if row.device else ABSENT),
     LiveColumn("state", 0, lambda row: row.state),
     LiveColumn("level", 0, lambda row: row.level or "full"),
-    LiveColumn("iterations", 2, lambda row: f"{row.device.iterations:,}" if row.device else ABSENT),
-    LiveColumn("last", 3, _show_time(lambda device: device.last_iteration_ns)),
-    LiveColumn("median", 5, _show_time(lambda device: device.median_iteration_ns)),
+    *_list_columns(DeviceState, lambda row: row.device),
     LiveColumn("interval", 4, _show_share),
-    LiveColumn("heard", 6, lambda row: show_since(row.rank.last_record_unix_ns, row.now_unix_ns)),
+    LiveColumn("heard", 6, lambda row: _show_since(row.rank.last_record_unix_ns, row.now_unix_ns)),
     LiveColumn("not seen", 7, lambda row: f"{_count_losses(row.rank.account):,}"),
-    LiveColumn("host", 8, lambda row: row.rank.host or ABSENT),
+    *_list_columns(RankState, lambda row: row.rank),
 )
+
+
+def draw_jobs_held(jobs: Sequence[JobState], now_unix_ns: int, width: int) -> Iterator[Line]:
+    """Yield a table of jobs, none of its lines wider than `width` columns where names allow."""
+    columns: tuple[LiveColumn[JobState], ...] = (
+        LiveColumn("job", 0, lambda job: cut(job.job, NAME_COLUMNS), left=True),
+        LiveColumn("state", 2, lambda job: _find_state(job, now_unix_ns), left=True),
+        LiveColumn("sender", 1, lambda job: job.sender or UNKNOWN_SENDER, left=True),
+        LiveColumn("connected", 5, lambda job: f"{job.connected:,} of {job.ranks:,}"),
+        LiveColumn("iterations", 4, lambda job: f"{job.iterations:,}"),
+        LiveColumn("kept", 0, lambda job: format_bytes(job.kept_nbytes or None)),
+        LiveColumn("heard", 3, lambda job: _show_since(job.last_record_unix_ns, now_unix_ns)),
+    )
+    yield from draw_table(jobs, columns, width, lambda job: "" if job.connected else "dim")
+
+
+def draw_senders(senders: Sequence[SenderState], width: int) -> Iterator[Line]:
+    """Yield a table of senders: what each has, and its limits."""
+    columns: tuple[LiveColumn[SenderState], ...] = (
+        LiveColumn("sender", 0, lambda each: each.sender or UNKNOWN_SENDER, left=True),
+        LiveColumn("jobs", 4, lambda each: f"{each.jobs:,}"),
+        LiveColumn("ranks", 0, lambda each: _of(f"{each.ranks:,}", each.share.ranks and f"{each.share.ranks:,}")),
+        LiveColumn("connected", 5, lambda each: f"{each.connected:,}"),
+        LiveColumn("records", 3, lambda each: f"{each.records:,}"),
+        LiveColumn("per second", 8, lambda each: _at_most(each.share.records_per_s)),
+        LiveColumn("held back", 6, lambda each: format_duration(each.paced_ns or None)),
+        LiveColumn("waiting", 7, lambda each: format_bytes(each.waiting_nbytes)),
+        LiveColumn("kept", 1, _show_kept),
+        LiveColumn("refused", 2, lambda each: _show_refused(each.refused), left=True),
+        LiveColumn("may write", 9, lambda each: cut(", ".join(each.share.jobs), NAME_COLUMNS), left=True),
+    )
+    yield from draw_table(senders, columns, width, lambda each: "yellow" if each.refused else "")
+
+
+def _show_kept(sender: SenderState) -> str:
+    """Return how much is kept of a sender, and its limit."""
+    most = sender.share.kept_nbytes
+    return _of(format_bytes(sender.kept_nbytes or None), format_bytes(most) if most else "")
+
+
+def _of(held: str, most: str | int) -> str:
+    """Return what is held, with the limit where there is one."""
+    return f"{held} of {most}" if most else held
+
+
+def _at_most(number: int) -> str:
+    """Return a limit."""
+    return f"{number:,}" if number else ABSENT
+
+
+def _show_refused(refused: Mapping[str, int]) -> str:
+    """Return the most frequent reason for refusals with its count, and how many other reasons there are."""
+    if not refused:
+        return ABSENT
+    reason = max(refused, key=lambda each: refused[each])
+    more = len(refused) - 1
+    return f"{refused[reason]:,} {reason}{f' +{more}' if more else ''}"
