@@ -10,7 +10,7 @@ import numpy.typing as npt
 Int64s = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Enclosure:
     """How slices in the order of `order_slices` lie within each other, arrays of one row per slice.
 

@@ -22,7 +22,7 @@ MARKED_STEP, DRAWN_STEP = "step[", "step#"  # XLA's names for steps that the pro
 INNER = ("nccl:", "gloo:", "rccl:", "ucc:")  # collectives come many times per iteration and mark nothing
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class HostSide:
     """The host's side of a trace.
 

@@ -15,7 +15,7 @@ from deepprof.metrics.spans import Spans, union
 Int64s = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Intervals:
     """The complete iterations after warm-up that are followed by an interval, at least two of them."""
 

@@ -27,7 +27,7 @@ ALIKE = 1.05  # times the longest, or less than the shortest: an iteration at th
 FEW_LEFT, SLOW_OF_FEW = 3, 2.0  # with so few it must be slower: three iterations are the commonest capture
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Bounds:
     """When iterations start, when their last kernels end, and until when they run, arrays of one length.
 
@@ -40,7 +40,7 @@ class _Bounds:
     adjacent: npt.NDArray[np.bool_]  # another iteration follows directly
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Activity:
     """The work on all streams of a device, without waits: events, and copies from the host, both sorted by start."""
 
@@ -118,7 +118,7 @@ def measure_again(trace: Trace, sequence: Sequence, table: pl.DataFrame) -> pl.D
     return again.cast(dict(ITERATIONS))  # type: ignore[arg-type]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class IterationColumns:
     """The columns of `ITERATIONS` except index and warm-up, as arrays of one length.
 

@@ -194,7 +194,7 @@ def describe(place: Place) -> str:
     return f"{NOTE}{place[1]}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _MovedOperators:
     """Rows of a trace after some have become device events; `remaining` marks the host rows that have not."""
 

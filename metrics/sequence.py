@@ -17,7 +17,7 @@ Int64s = npt.NDArray[np.int64]
 UNRECORDED = 255  # the number of a copy's direction where none was recorded: above those of all directions
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Sequence:
     """The kernels (and graph launches) of one stream in the order in which they started; arrays of one length n.
 

@@ -60,7 +60,7 @@ def elapsed(spans: Spans, times: Int64s) -> Int64s:
     return np.where(index > 0, before[index - 1] + inside, 0)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Painted:
     """Time cut into segments [bounds[i], bounds[i + 1]) of one colour each; `bounds` has one element more.
 

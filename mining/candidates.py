@@ -26,7 +26,7 @@ EDITED = 0.1  # edits per symbol: a candidate with more is not tried as a part o
 RARE_PLACES = 0.3  # of a template: if most passes lack more of its places, that is no noise, and the template is wrong
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Candidate:
     """A template and how well it fits.
 

@@ -15,7 +15,7 @@ DRAWN_STEP = "step"  # the name, without its number, of the steps that XLA's pro
 UPDATE = "Optimizer.step#"  # how the name of PyTorch's own range around one update of the weights begins
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Family:
     """Host ranges of one name: `positions[j]` is the first symbol launched after the j-th of them began (or ended).
 
@@ -57,7 +57,7 @@ def short(name: str) -> str:
     return name if len(name) <= 40 else name[:39].rstrip() + "…"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Evidence:
     """Optional arrays of length n along the symbols, and host ranges; all of it may be missing.
 

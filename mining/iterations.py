@@ -30,7 +30,7 @@ LATE, FOREIGN = 0.1, 0.5  # of the period: the longest end that may come late, a
 WHOLE = 0.99  # of the period: the last iteration may lack the kernels that prepare the next
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Iterations:
     """Arrays of one row per iteration: symbols [first, end), `matched` of them as in the template.
 

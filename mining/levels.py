@@ -24,7 +24,7 @@ MIN_COVERAGE = 0.3
 SAME_LEVEL = 1.03
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class RepeatLevel:
     """A distance at which k-grams come back.
 
@@ -38,7 +38,7 @@ class RepeatLevel:
     anchors: Int64s
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _ClassStats:
     """Per class of equal k-grams: occurrence count, median gap, share of regular gaps, coverage of the sequence."""
 

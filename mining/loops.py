@@ -135,7 +135,7 @@ def find_loop(
     return problem.named(mined)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _MiningProblem:
     """Checked input for mining; `values` are the symbols' original values where they were renumbered."""
 

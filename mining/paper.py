@@ -73,7 +73,7 @@ def find_pattern(tree: SuffixTree, count: int) -> Pattern | None:
         epsilon *= 2
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Candidates:
     """Patterns that satisfy criterion 3 and occur `count` times at most, the longest first."""
 

@@ -99,7 +99,7 @@ class _EndLine(msgspec.Struct, tag_field="kind", tag="end"):
 _Line = _StartLine | _LaunchLine | _MemoryLine | _ProblemLine | _EndLine
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Lines:
     """What was read of a recording."""
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 NARROW = {pl.Null(), pl.Int8(), pl.Int16(), pl.Int32(), pl.UInt8(), pl.UInt16(), pl.UInt32()}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Records:
     """The frames that an importer has read, with those of the columns of each table in `trace` that the format has.
 

@@ -16,7 +16,7 @@ TEXT_NBYTES = 2**28  # of all stacks of a trace
 ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _NumberedStacks:
     """`of_chain` has the `stack_id` of each `chain`, null for one that is too long; `stacks` is STACKS."""
 

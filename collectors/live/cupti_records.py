@@ -25,7 +25,7 @@ SMALL = 2**32 - 1
 LATEST_NS = 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Decoded:
     """EVENT records on CUPTI's clock; `invalid` counts records without sane times, `skipped` those of other kinds."""
 

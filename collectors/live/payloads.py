@@ -35,7 +35,7 @@ def pack(kind: Kind, *parts: bytes | memoryview) -> list[bytes | memoryview]:
     return [head, *parts]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _PacketPart:
     """Records of one span of time; later parts begin at `until_ns` (CLOCK_MONOTONIC) or later. None: the last part."""
 

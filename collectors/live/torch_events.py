@@ -49,7 +49,7 @@ DETAIL = re.compile(r'"(bytes|context|graph id|graph node id)": (\d{1,19})\b')
 SMALL = 2**32 - 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ProfilerCycle:
     """EVENT, RANGE and MEMORY_CHANGE records on the Unix clock; `skipped` counts Kineto's events of other kinds."""
 

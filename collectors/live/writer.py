@@ -68,7 +68,7 @@ def _no_counts() -> Counts:
     return np.zeros(len(RECORD_KINDS), np.int64)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class RecordBatch:
     """Records sent or refused together: EVENT on the device clock, RANGE and MEMORY_CHANGE on CLOCK_MONOTONIC.
 

@@ -86,7 +86,7 @@ def _write_numbers(numbers: Numbers) -> str:
     return f"{'' if first is None else first}:{'' if last is None else last}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _ReadRank:
     """One rank of a job: the `trace` whose rows are selected, and its number in the analysis of the whole, if any."""
 

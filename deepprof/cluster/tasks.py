@@ -93,7 +93,7 @@ class RankCorrection:
     stand_in: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class OpenedTraces:
     """The traces behind one path, which stay with the worker that opened it."""
 

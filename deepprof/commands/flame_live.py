@@ -32,7 +32,7 @@ OF_FILES = {  # options, and what they are without
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _SentFlame:
     """The contexts (`SENT`) of a rank of a job, and the time that they are of, in Unix ns; None: nothing was sent."""
 

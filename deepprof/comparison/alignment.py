@@ -24,7 +24,7 @@ FEW_COMMON_NAMES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class KernelSymbols:
     """A sequence of kernels: `exact` ids of names, and `coarse` ids that variants of a kernel share."""
 

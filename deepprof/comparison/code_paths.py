@@ -23,7 +23,7 @@ CODE = ("python", "module", "operator", "range", "scope")
 KEY = ("kind", "name", "file")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class CodePaths:
     """Paths by number, parents before children; 0 is around all.
 

@@ -149,7 +149,7 @@ def _surely_differ(a: Floats, b: Floats) -> bool:
     return interval[0] > 0 or interval[1] < 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _RunCode:
     """A run's contexts, the line of code of each, and a context of each path."""
 

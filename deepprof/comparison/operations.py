@@ -23,7 +23,7 @@ ANOTHER = 0.5  # share of aligned kernels: with less, most are new, and rows wou
 MAX_REPLACED_KERNELS = 12  # kernels in the row of a replacement; a longer one is identified by its first kernels
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _RunIteration:
     """One run's iteration in the ids that both runs share; `durations_ns` per kernel."""
 

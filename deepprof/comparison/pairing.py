@@ -23,7 +23,7 @@ ALIKE = 0.5  # share of common kernels: with less it is not the same loop, and t
 Devices = dict[int, list[Loop]]  # of one rank: the loops of each device
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class RunLoop:
     """A loop, the trace that it was found in, and the calling contexts of that where its host recorded code."""
 

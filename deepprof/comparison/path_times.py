@@ -23,7 +23,7 @@ DEVICE, HOST = "device", "host"
 ON_DEVICE, ON_HOST = ("device_ns",), ("host_ns", "waiting_ns")  # of the host without the waits
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class PathTimes:
     """Times by path and iteration, with all within, in rows sorted by path; `iterations` is how many there are.
 

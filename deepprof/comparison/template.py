@@ -15,7 +15,7 @@ MAX_TEMPLATE_ITERATIONS = 64  # iterations: more would not change a median, and 
 CELLS = 1 << 22  # kernels of all these iterations together
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class UsualIteration:
     """The kernels of a usual iteration; `name_ids` are the trace's, `durations_ns` medians; arrays of one length."""
 

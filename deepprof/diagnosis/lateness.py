@@ -25,7 +25,7 @@ CLEAR = 4  # times the noise of the measurement
 LUCK = 0.05  # the chance that any of so many ranks is late as often in one step, if all are alike
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Lateness:
     """How much later one rank comes than the others, by iteration; `typical_ns` is how far the others are apart.
 

@@ -27,7 +27,7 @@ def _write_saved(headroom_ns: float) -> str:
     return f"Only {format_ms(headroom_ns)}" if headroom_ns >= 1_000 else "Nothing"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class WorkClaim:
     """A claim of `rule`: that some `kernels` of a device, rows of `Work.kernels`, take longer than they need to.
 

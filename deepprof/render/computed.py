@@ -87,7 +87,7 @@ def _describe_rows(table: pl.DataFrame) -> list[LoopWorkRow]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ComputedTime:
     """A table `WORK`, and what of its time is exposed communication, or in launches of whole graphs."""
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 SCHEMA = "deepprof.model/1"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ModelReport:
     """What is known of a model: its file, its graph, the cost of each operator (`COSTS`), in all, and `fused`."""
 

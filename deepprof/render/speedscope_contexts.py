@@ -61,7 +61,7 @@ class _ContextProfiles:
     merged: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _ContextStacks:
     """All contexts of a job by row: the row around each (-1: none), how many are, its place in the tree, its frame.
 

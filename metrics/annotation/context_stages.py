@@ -22,7 +22,7 @@ STATES = (*STAGES, "loss module", "none")  # of a context: a stage, loss whateve
 _NUMBERS = {state: number for number, state in enumerate(STATES)}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class JudgedStages:
     """For each context, or slice, the number of its stage in `STAGES`, -1 where nothing speaks, and how sure it is.
 

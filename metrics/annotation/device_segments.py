@@ -27,7 +27,7 @@ OF_HOST = tuple(
 UNKNOWN_PART = PART_NAMES.index("idle_unknown_ns")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class DeviceSegments:
     """Segments [`start`, `end`) of a device's time in the iterations of a loop, sorted and without overlap.
 

@@ -55,7 +55,7 @@ SMALL_BODY, MANY_REPEATS = 16, 8  # kernels of a loop over parameters, and how o
 MOSTLY_SEEN = 0.6  # of the kernels of a loop that are known from forward passes of others
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class TraceStages:
     """For each device event the number of its stage in `STAGES`, -1 for unknown, and how it is known (`EVIDENCE`).
 

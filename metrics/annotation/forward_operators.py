@@ -22,7 +22,7 @@ PLAIN = r"^aten::_*|_+$"  # add_ does in place what add does
 INCIDENTAL = ("to", "to_copy", "detach", "alias", "lift_fresh")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ForwardOperators:
     """Rows of slices that are operators of forward passes, in stretches that follow each other in time on one thread.
 

@@ -12,7 +12,7 @@ from deepprof.metrics.contexts.slices import HostSlices
 Int64s = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _ThreadSegments:
     """Segments [`start`, `end`) of one thread, sorted and without overlap; `row` is the innermost open slice."""
 

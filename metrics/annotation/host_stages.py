@@ -24,7 +24,7 @@ THREADS = 4  # that are read: those that launch most, the main one of the loop f
 LONGEST = 2  # times as long as on the device: an iteration's time on the host counts up to there
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class StageSegments:
     """Time cut into segments [`bounds[i]`, `bounds[i + 1]`), each of one stage; `row` is the open slice, or -1."""
 

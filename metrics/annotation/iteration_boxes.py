@@ -38,7 +38,7 @@ _BOXED = (
 _SIZE = 1 << 40  # ids of one kind
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Pieces:
     """Pieces of time, sorted, each with the path to it: `keys` has a column per level, -1 where there is none."""
 

@@ -69,7 +69,7 @@ def _find_made(
     return np.where(known, found[inner], -1)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _ModelTokens:
     """Operators by number: the `tokens` of a trace and the `sequence` of a dry run.
 

@@ -43,7 +43,7 @@ LONGEST_NAME = 40  # characters of a kernel's name in that of a block
 FEWEST_REPEATS, SMALLEST_BLOCK = 3, 4  # of blocks that count as layers: how often, and of how many kernels
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class TraceLayers:
     """The layers of one rank as a tree, and the layer of each device event and of each slice of the host.
 
@@ -197,7 +197,7 @@ def _read_blocks(trace: Trace, loops: Sequence[Loop], stages: TraceStages) -> Tr
     return found if len(nodes.names) > 1 else None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _BlockEvents:
     """A block of a loop: the `event` rows of its kernels, and in which of its `repeats` each lies, from 0 on."""
 

@@ -24,7 +24,7 @@ Bools = npt.NDArray[np.bool_]
 REGROUPINGS = 6  # rounds that look for runs; then levels are only cut, so that no input makes a level a box deep
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _SiblingBoxes:
     """All boxes that have a parent, siblings side by side; `title` is a number, `row` that of the box."""
 
@@ -41,7 +41,7 @@ class _SiblingBoxes:
         return self.end - self.start
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _BoxStretches:
     """Stretches of siblings: the place of the `first`, how many, the box around them, and how long it is."""
 

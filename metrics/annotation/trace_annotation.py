@@ -16,7 +16,7 @@ from deepprof.metrics.contexts.tree import ContextTree
 from deepprof.metrics.loop import Loop
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class TraceAnnotation:
     """The stages and layers of one trace; `tree` and `layers` are None where the trace shows none."""
 

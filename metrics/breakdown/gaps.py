@@ -32,7 +32,7 @@ ON_IDLE = 0.8  # of the time from a launch to its begin: the device was idle, so
 HANDOFF_NS = 50_000  # from the end of work on one stream to the begin of work on another that waited for it
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Endings:
     """Every gap [start, end) of a device, with the event that ends it: its launch, and where the last work ran.
 
@@ -55,7 +55,7 @@ class Endings:
     between_ns: int = BETWEEN_NS
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Gaps:
     """The idle time that is classified without the host's records; the rest of the gaps is the host's."""
 

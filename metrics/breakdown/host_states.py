@@ -38,7 +38,7 @@ BEGIN_CAPTURE, END_CAPTURE = "BeginCapture", "EndCapture"
 HELD_NS = 100_000  # an asynchronous copy returns after 5 to 20 µs; a longer one waits, as from pageable memory
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class HostStates:
     """Spans in which the launching threads do something other than launch, and when their calls begin (sorted).
 

@@ -45,7 +45,7 @@ WITHIN_CALLS = ("idle_first_use_ns", "idle_blocked_ns")  # even a call that laun
 WHOLE_GRAPH = 1_000  # kernels that a graph counts as: any large number
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Timeline:
     """The span of one device, from its first event to its last, as segments [bounds[i], bounds[i + 1]).
 

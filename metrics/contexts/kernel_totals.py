@@ -42,7 +42,7 @@ NUMBERS = tuple(name for name in KERNEL_TOTALS if name not in {"name_id", "activ
 SHAPES = ("grid", "block", "registers", "shared_nbytes")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _LaunchPlace:
     """The context from which a kernel was launched most: its frames, from the outermost on, with the schema `FRAMES`.
 

@@ -20,7 +20,7 @@ NOT_IN_TRACE = "its launch call is not in the trace"
 REASONS = (NOT_RECORDED, NOT_LINKED, NOT_IN_TRACE)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class LaunchSites:
     """For each device event the row of the slice that launched it, or -1 and the number of the reason in `REASONS`.
 

@@ -60,7 +60,7 @@ def measure_contexts(trace: Trace, tree: ContextTree, timelines: Iterable[Timeli
     return pl.DataFrame(np.hstack([whole, own]), schema=list(MEASURES)).cast(dict(MEASURES))  # type: ignore[arg-type]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Amounts:
     """What contexts took, by one of `COLUMNS`: the context, how much, and when it began, a row each time."""
 

@@ -16,7 +16,7 @@ Numbers = TypeVar("Numbers", npt.NDArray[np.int64], npt.NDArray[np.float64])
 DEEPEST = 1_000  # levels, as Python allows; what lies deeper belongs to the context there
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _NumberedPaths:
     """Contexts by number, parents before children, and the `context` of each slice.
 

@@ -43,7 +43,7 @@ IN_LOOPS = TableSchema.of(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _TakenInWindows:
     """What contexts took in windows of time, a row for each window and context that has anything.
 

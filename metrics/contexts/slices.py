@@ -20,7 +20,7 @@ OUTER_FIRST = ("range", "python", "operator", "runtime")
 RANKS = np.array([OUTER_FIRST.index(kind) if kind in OUTER_FIRST else -1 for kind in KINDS])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class HostSlices:
     """The slices of a trace's host in the order of `order_slices`, a row each: parents stand before their children.
 

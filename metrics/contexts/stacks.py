@@ -23,7 +23,7 @@ LEFT_OUT = "(outer frames)"
 NAMELESS = "[Unknown]"  # what a recorder could not resolve says nothing
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class FrameLists:
     """Stacks, or chains: the frames of list `n` are `frame[begin[n]:begin[n + 1]]`, the outermost first.
 

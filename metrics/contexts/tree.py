@@ -44,7 +44,7 @@ CONTEXTS = TableSchema.side_by_side(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ContextTree:
     """The calling contexts of one trace.
 

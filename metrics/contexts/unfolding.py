@@ -14,7 +14,7 @@ Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ContextNodes:
     """Contexts by number: the one around each (-1: none), its frame, and whether a backward pass begins there."""
 
@@ -27,7 +27,7 @@ class ContextNodes:
         return ContextNodes(*(np.concatenate(pair) for pair in pairs))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _ChainedFrames:
     """Frames with a chain of frames in front: a number from `first` on is that of a row of `frame` and `chain`.
 

@@ -14,7 +14,7 @@ from deepprof.metrics.contexts.paths import add_up, read_places
 Int64s = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class FlameTree:
     """Frames in each other with a value each; parents stand before their children, the first is around all.
 

@@ -49,7 +49,7 @@ def _tabulate(kernels: pl.DataFrame, row: Int64s, label: Int64s, alike: Int64s) 
     return found.cast({"alike": pl.Int64}).sort("event")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _StreamKernels:
     """Kernels stream by stream in the order of time, an element each.
 

@@ -16,7 +16,7 @@ from deepprof.metrics.cost.roofs import DevicePeaks, add_roofs
 COUNTED = "counted"  # bytes that the processor counted; FLOP are predicted all the same
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ModelRun:
     """A model that ran on a backend with inputs of one shape.
 

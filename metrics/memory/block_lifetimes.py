@@ -27,7 +27,7 @@ BLOCKS = TableSchema.of(
 PLACE = ("process", "device", "address")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class MemoryBlocks:
     """The blocks of one trace in the order of their allocations (`BLOCKS`), those from before the recording first.
 

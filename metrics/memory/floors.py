@@ -24,7 +24,7 @@ MOST_OF_PROCESS = 1 << 50  # more than any process has: sums of it do not overfl
 HOST_MEMORY = -1  # the device number of memory events that belong to no device
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _MemoryFloors:
     """The least memory in use during complete iterations after warm-up, in order.
 

@@ -40,7 +40,7 @@ HELD = TableSchema.of(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _PeakMemory:
     """The peak of the memory in use on one device: `held` has the schema `HELD`, those with most memory first.
 

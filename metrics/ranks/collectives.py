@@ -45,7 +45,7 @@ MIN_PASSES = 2  # passes: a sequence that occurs once is no pattern, except in a
 MAX_COLLECTIVES = 100_000  # collectives per iteration, more than any program has
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Passes:
     """The collectives of one loop: `names` lists those of a pass, `rows` has the schema `PASSES`.
 

@@ -58,7 +58,7 @@ TOGETHER_ON_CPU = 0.05  # the same if threads wait for collectives: busy cores w
 MOST_RANKS = 1 << 20  # more than any job has; a file that states more is wrong
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class RankGroup:
     """Ranks that run the same program, as (rank, device).
 
@@ -82,7 +82,7 @@ class RankGroup:
         return one_line(self, counted(len(self.places), "rank"), f"matched by {self.matching}" if self.matching else "")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class RankComparison:
     """`ranks` has the schema `metrics.ranks.ranks_table.RANKS`, `skews` (one row per group and position) `GROUP_SKEWS`.
 

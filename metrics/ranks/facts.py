@@ -22,7 +22,7 @@ from deepprof.metrics.streams import is_collective
 KERNEL_TIMES = pl.Schema({"name": pl.String(), "count": pl.UInt32(), "mean_ns": pl.Float64()})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class PlaceFacts:
     """The longest loop of a rank's device: its collectives, when it computes during them, and its kernels' times.
 

@@ -37,7 +37,7 @@ WAITS = pl.Schema(
 SKEWS = pl.Schema({"position": pl.Int64(), "name": pl.String(), "skew_ns": pl.Int64(), "member": pl.Int64()})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ComparedRank:
     """One rank in a comparison: its collectives, their match with the reference if known, when it computes in them."""
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 STREAM_ROLES = pl.Schema({"device": pl.UInt16(), "stream": pl.Int64(), "role": pl.String()})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
 class SelectedTrace(Trace):
     """A part of a trace, with what the analysis of the whole found.
 

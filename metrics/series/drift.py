@@ -25,7 +25,7 @@ STEADY = 0.5  # tau: a trend goes one way, mere variation does not
 SEPARATED = 0.9  # least share of the pairs in which the later iteration is the slower one
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Drift:
     """Iterations that become slower from `before_ns` to `after_ns`, medians of the early and the late ones.
 

@@ -48,7 +48,7 @@ COMPILE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class IntervalGrowth:
     """The paper's growth: large intervals between iterations that become larger.
 

@@ -31,7 +31,7 @@ MIN_PROFILER_SHARE = 0.5  # least share of the profiler's work in the additional
 REGULAR = 2 / 3  # least share of a cycle's places that are slow
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Outliers:
     """The slow rows of `Loop.usual`, among `iterations` rows of `total_ns` together.
 

@@ -42,7 +42,7 @@ LOSSES = TableSchema.of(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class QueuedTime:
     """When kernels, and when copies, of a process wait for what others use.
 

@@ -20,7 +20,7 @@ Float64s = npt.NDArray[np.float64]
 MIN_RUNS_ALONE = 3  # runs of one event that show how long it takes alone
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Repeated:
     """Events that recur in every iteration, matched by `key`, in arrays of one length.
 
@@ -73,7 +73,7 @@ def _make_repeated(rows: pl.DataFrame, keys: list[str], counted_ns: Int64s) -> R
     return Repeated(start, end, iteration, numbers, counted_ns)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _OverlapTimes:
     """Repeated events beside other processes' work: how long both ran, and how much longer than alone each took."""
 

@@ -19,7 +19,7 @@ BETWEEN_NS = 20_000  # pause between two kernels of one process in which the dev
 ON_LINK = ("HtoD", "DtoH", "PtoP")  # copies by a separate engine; copies within the device are like kernels
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class DeviceWork:
     """When one process has kernels on a device, and when it has copies into and out of the device."""
 
@@ -57,7 +57,7 @@ def is_on_link() -> pl.Expr:
     return (pl.col("activity") == "memcpy") & outward
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class OtherWork:
     """When other processes have kernels, copies, or either on the device."""
 

@@ -19,7 +19,7 @@ Int64s = npt.NDArray[np.int64]
 CELLS = 1 << 22  # kernels read: of more, iterations spread evenly are enough for a median
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class MedianIteration:
     """The kernels of the main stream in their order, arrays of one row per kernel.
 

@@ -16,7 +16,7 @@ UInt32s: TypeAlias = npt.NDArray[np.uint32]
 NONE: UInt32s = np.empty(0, np.uint32)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class JoinedVariants:
     """Maps each of `variants`, ascending, to its entry of `symbols`; all other symbols stay as they are.
 

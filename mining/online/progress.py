@@ -22,7 +22,7 @@ Kind: TypeAlias = Literal["lock", "review", "drift", "lost", "gap"]
 NO_LOOP = -1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class IterationBatch:
     """Iterations, arrays of one row each: symbols [first, end) of the stream, `matched` of them as in the template.
 

@@ -97,7 +97,7 @@ def _positions(name: str, values: npt.NDArray[Any]) -> Int64s:
     return array.astype(np.int64)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class RecentEvidence:
     """The evidence on the last `size` symbols: rings along the stream, and the ranges that reach into these symbols.
 

@@ -42,7 +42,7 @@ MAX_COUNT = 2**31  # largest count, except for positions
 UNCHANGED = ("window", "ended", "schedule", "state", "watch", "loops", "last_gap", "counts")  # saved as they are
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _SavedLoop:
     """A `LockedLoop`; `mined` is None while the template is the mined one."""
 
@@ -82,7 +82,7 @@ class _SavedLoop:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _SavedTracker:
     """A `TemplateTracker` and its segmenter."""
 
@@ -126,7 +126,7 @@ class _SavedTracker:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _SavedDrift:
     """A `DriftWatch`: three numbers for each recent iteration."""
 
@@ -139,7 +139,7 @@ class _SavedDrift:
         return DriftWatch([EditedIteration(*row) for row in self.recent.reshape(-1, 3).tolist()], self.run, self.due)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _SavedSignal:
     """A ring of the evidence."""
 
@@ -157,7 +157,7 @@ class _SavedSignal:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _SavedEvidence:
     """A `RecentEvidence`, whose size is that of the miner's ring."""
 
@@ -180,7 +180,7 @@ class _SavedEvidence:
         return RecentEvidence(size, rings, families, self.optimizer, self.start)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _SavedMiner:
     """A `LoopTracker` with everything that it needs to continue."""
 

@@ -53,7 +53,7 @@ def join_rows(one: Iterations, other: Iterations) -> Iterations:
     )
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class IterationSegmenter:
     """Turns passes into iterations as `to_iterations` does, but incrementally.
 

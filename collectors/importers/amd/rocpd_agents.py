@@ -46,7 +46,7 @@ def _name_node(part: RocpdPart) -> str:
     return next((name for series in names for name in series if name), part.ending)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _RocpdProcesses:
     """The processes of one part: `table` maps `key`, the id in the rows, to `table_pid` and to the number `process`."""
 

@@ -56,7 +56,7 @@ SPACE = re.compile(rb"[ \t\r\n]*+")
 TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+("?)|[{}\[\],]', re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class EventBatch:
     """Events in the order of the document. `consumed` counts the bytes used, `status` is why the batch ended there.
 

@@ -33,7 +33,7 @@ class KinetoClock:
     kind: Literal["unix", "session"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class KinetoHeader:
     """The header fields, each None or empty if the document has none or an invalid one.
 

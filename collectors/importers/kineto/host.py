@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 RAW = {"process": "pid", "thread": "tid"}  # columns that have another name in the file
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class HostTables:
     """HOST_EVENTS, and the STACKS and OPERANDS of its rows."""
 

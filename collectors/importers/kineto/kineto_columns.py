@@ -23,7 +23,7 @@ COPY_KINDS = (  # a copy's name contains its direction, in one of two spellings
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class KinetoColumns:
     """The raw columns, which making the tables consumes, the clock, and the traits of names (`name_traits`)."""
 

@@ -48,7 +48,7 @@ NO_STREAM = 2**32 - 1  # CUPTI's value for "no stream"
 SCOPE = 2**40  # correlation ids are 32 bits wide, and each process counts its own
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class NsysTables:
     """A database, its texts by id, and the names, counts and STACKS of the rows read from it so far.
 

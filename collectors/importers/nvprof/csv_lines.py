@@ -16,7 +16,7 @@ GROUPED = r"^[+-]?\d{1,3}(?:,\d{3})+(?:\.\d*)?$"  # "1,234.5"
 Bytes = npt.NDArray[np.uint8]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class NvprofCsvLines:
     """Lines split at their separators: `fields` has a String column per column of the header, in the same order.
 

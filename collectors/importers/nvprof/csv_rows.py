@@ -52,7 +52,7 @@ class NvprofCsvHeader:
         return TIME_UNITS[self.units[column]]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class NvprofCsvProcess:
     """The rows that have been read of one process, as loose frames."""
 

@@ -28,7 +28,7 @@ COMPLETED_AT_ONCE = (
 MICROSECOND = 1_000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class AllocatorHistory:
     """`memory` and `segments`: a row for each change, with device, addr, nbytes (signed), stream, stack and time_ns.
 

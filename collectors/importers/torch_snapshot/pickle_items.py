@@ -49,7 +49,7 @@ ItemColumns = Mapping[str, npt.NDArray[Any]]
 Int64s = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class PickledItems:
     """What lies in dictionaries (ITEM) and in lists (FILL), column by column, in the order in which it was stored.
 

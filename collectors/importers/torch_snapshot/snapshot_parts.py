@@ -16,7 +16,7 @@ FAILED = "oom"  # the action of a request for which there was no room
 STATES_IN_USE = ("active_allocated", "active_pending_free", "active_awaiting_free")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class SnapshotTables:
     """The parts of a snapshot; null where it does not say a value.
 

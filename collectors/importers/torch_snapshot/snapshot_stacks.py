@@ -19,7 +19,7 @@ MIXERS = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F))  # odd n
 UInt64s = npt.NDArray[np.uint64]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class StackGroups:
     """Lists of equal frames are one group: `chains` has the `frame` at each `depth` (0 is innermost) of group `chain`.
 

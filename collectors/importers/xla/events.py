@@ -56,7 +56,7 @@ EVENTS = {
 }
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Profile:
     """Lines, which are rows of a timeline, and the events on them.
 

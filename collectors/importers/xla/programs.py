@@ -84,7 +84,7 @@ def _number(content: bytearray, message: Span, number: int) -> int:
     return next((read_number(content, body, message[1])[0] for body in bodies), 0)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ProgramTables:
     """The operations of compiled programs that ran: the tables `Trace.stacks` and `Trace.instructions`."""
 

@@ -48,7 +48,7 @@ def count_rows(rows: Rows) -> Counts:
     return +Counter(known | {UNKNOWN_KIND: sum(numbers[len(ACTIVITIES) :])})
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class ProcessAccount:
     """The account of one process's records in this agent.
 

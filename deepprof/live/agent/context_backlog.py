@@ -37,7 +37,7 @@ class _ContextPiece(NamedTuple):
     following: int
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class ContextBacklog:
     """What a process has told of its calling contexts, and sums that wait for the time on devices."""
 

@@ -21,7 +21,7 @@ _KNOWN = np.dtype([("correlation", "<u4"), ("context", "<u4"), ("came_ns", "<i8"
 _EVENT = np.dtype([("correlation", "<u4"), ("ns", "<i8"), ("came_ns", "<i8")])
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class ContextDeviceTimes:
     """Device events and launches that wait for each other, and what contexts have launched since it was taken.
 

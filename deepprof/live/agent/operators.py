@@ -39,7 +39,7 @@ UNDECIDED_NS = 2_000_000_000  # how long they wait; a loop without a backward pa
 WAITING_ROWS = 65_536  # rows that wait for a long operator's end, as many as a message may have
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class OperatorSplit:
     """Rows to send on, sorted by start; no later row starts before `until_ns`. `notice` is for people, or empty.
 

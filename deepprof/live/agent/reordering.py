@@ -26,7 +26,7 @@ def ends_of(rows: Rows) -> npt.NDArray[np.int64]:
     return rows["end_ns"] if "end_ns" in (rows.dtype.names or ()) else starts_of(rows)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class ReorderBuffer:
     """Holds records back until no record can come that began before them.
 

@@ -63,7 +63,7 @@ class ReportFile:
     changed_ns: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _ReportShipment:
     """The content of a report: ranks of the job `job`, and files beside it with the same content."""
 

@@ -89,7 +89,7 @@ def replay(  # noqa: PLR0913 - what is sent, how, and who is told
     return ReplayTotals(len(sent), **totals, seconds=clock.now_s() - began)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class ReplayRun:
     """The sending of all ranks to one daemon."""
 

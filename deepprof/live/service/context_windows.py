@@ -117,7 +117,7 @@ def merge_hours(windows: Iterable[ContextWindow]) -> Iterator[ContextWindow]:
         yield merge_windows(parts, hour, HOUR_NS)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class MergedWindows:
     """Windows of several ranks and times, merged to at most `most_nodes` contexts and `most_rows` sums of windows.
 

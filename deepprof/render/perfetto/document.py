@@ -37,7 +37,7 @@ class PerfettoResult:
     dropped: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class PlacedLayer:
     """A layer as it is in the file: its process, and the track id of every row."""
 

@@ -11,7 +11,7 @@ import polars as pl
 SLICES = pl.Schema({"track": pl.UInt32(), "start_ns": pl.Int64(), "end_ns": pl.Int64(), "name_id": pl.UInt32()})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class SliceLayer:
     """Slices of one process.
 

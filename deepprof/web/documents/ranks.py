@@ -62,7 +62,7 @@ class RanksDocument(msgspec.Struct, frozen=True, kw_only=True):
     left_out_rows: int = 0  # ranks
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _RankCells:
     """What each place needed itself in the latest iterations, and how long it waited.
 

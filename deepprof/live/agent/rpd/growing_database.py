@@ -78,7 +78,7 @@ def read_stamp(path: Path) -> FileStamp | None:
     return FileStamp(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _KeyRange:
     """Keys of one writer: up to `last` all were read except late ones; `recent` are those read lately."""
 

@@ -40,7 +40,7 @@ Rows = Mapping[str, pl.DataFrame]
 LookUp = Callable[["Keys"], Rows]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class HeldRows:
     """The rows of a file that were read and not given out, and the state that must stay the same over its pieces.
 
@@ -164,7 +164,7 @@ def _text_keys(given: Rows, columns_wanted: Sequence[str], of: pl.Series | None 
     return np.unique(np.concatenate([np.empty(0, np.int64), *keys]))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _HeldTables:
     """Held rows, with the interface by which `rpd_tables` reads a database."""
 

@@ -28,7 +28,7 @@ MINUTES = (
 )
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _SavedTree:
     """A tree as it is stored."""
 

@@ -22,7 +22,7 @@ MOST_TREE_ROWS = 1 << 17  # of one batch in all minutes, 10 MB: each has the who
 PART_ROWS = 1 << 14  # that wait to be merged
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _OpenMinute:
     """The trees of a minute so far; names are the rank's ids. `folded` is how often contexts began that they lack."""
 

@@ -19,7 +19,7 @@ from deepprof.mining.online import IterationBatch
 WIDTH = 6  # first, end, matched, edits, complete, loop
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class LatestIteration:
     """The miner's last iteration, as a row of `WIDTH` numbers, and the number of iterations given out before it.
 

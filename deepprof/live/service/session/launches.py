@@ -50,7 +50,7 @@ def _nothing() -> Int64s:
     return np.empty(0, np.int64)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Launches:
     """The latest `most` calls with a correlation, and sums over all calls so far.
 

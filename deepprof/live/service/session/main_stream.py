@@ -65,7 +65,7 @@ def _no_times() -> Int64s:
     return np.empty(0, np.int64)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class MainStream:
     """Follows one stream.
 

@@ -21,7 +21,7 @@ MARKS = {OPTIMIZER_MARK: OPTIMIZER, COLLECTIVE_MARK: COLLECTIVE, WAIT_MARK: WAIT
 MOST_BLOCKS = 64
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class SessionNames:
     """Texts by id, and their marks. `blocks` are the texts packed so far: names are only added, and saved often."""
 
@@ -102,7 +102,7 @@ UNSEEN, LEFT_OUT = -2, -1
 RESERVED = 4  # one in so many places for families is only for step markers and the framework's loop ranges
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class RangeFamilies:
     """The families of ranges that are followed, at most `most`; `_of` is a name id's family, found at its first use."""
 

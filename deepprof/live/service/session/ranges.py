@@ -21,7 +21,7 @@ READY = {"start": np.int64, "begin": np.int64, "end": np.int64, "family": np.int
 NOT_YET = -1
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class RangeQueue:
     """Ranges whose places are not all known (`waiting`), and those that are `ready` to be given to the miner.
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from deepprof.live.wire.records import CheckedRecords
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _CpuFallback:
     """Host rows in the order of arrival; `over` once a device was seen, or there are more rows than `most`."""
 

@@ -29,7 +29,7 @@ def _no_counts() -> Int64s:
     return np.zeros(len(BUCKETS_S) + 1, np.int64)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class IterationTally:
     """Sums over a device's events and iterations.
 
