@@ -16,11 +16,9 @@ from typing import Any
 import polars as pl
 
 import deepprof
-from deepprof.analysis.tables import ANALYSIS_JOINS, ANALYSIS_TABLES, INNER_TABLES
 from deepprof.collectors.store.table_files import NAMES
 from deepprof.collectors.table_schema import ROW, TableJoin, TableSchema
 from deepprof.collectors.trace import GIVEN_TABLES, TABLES, TRACE_JOINS
-from deepprof.comparison.change_tables import COMPARISON_TABLES
 from deepprof.live.service.exporter.exposition import SERIES_DROPPED
 from deepprof.live.service.exporter.families import (
     DAEMON,
@@ -33,6 +31,8 @@ from deepprof.live.service.exporter.families import (
     MetricFamily,
 )
 from deepprof.live.wire.declarations import Labels
+from deepprof.results.analysis_tables import ANALYSIS_JOINS, ANALYSIS_TABLES, INNER_TABLES
+from deepprof.results.comparison_result import COMPARISON_TABLES
 
 __all__ = ["METRICS_PAGE", "PAGE", "render", "render_metrics", "write_join"]
 
@@ -168,7 +168,8 @@ def describe_class(name: str, kind: type) -> str:
 
 def list_members(kind: type) -> Iterator[str]:
     """Yield a line on each public property and method, in the order of the code."""
-    for name, member in vars(kind).items():
+    ours = [each for each in reversed(kind.__mro__) if each.__module__.startswith("deepprof.")]
+    for name, member in ((name, member) for each in ours for name, member in vars(each).items()):
         if name.startswith("_"):
             continue
         if isinstance(member, property | cached_property):

@@ -10,9 +10,9 @@ import pytest
 
 import deepprof
 from deepprof import simulation
-from deepprof.analysis.tables import ANALYSIS_JOINS, ANALYSIS_TABLES, INNER_TABLES
 from deepprof.collectors.table_schema import ROW, TableJoin, TableSchema
 from deepprof.collectors.trace import GIVEN_TABLES, TABLES, TRACE_JOINS
+from deepprof.results.analysis_tables import ANALYSIS_JOINS, ANALYSIS_TABLES, INNER_TABLES
 from docs.api import METRICS_PAGE, PAGE, render, render_metrics, write_join
 
 SCHEMAS = {f"trace.{name}": schema for name, schema in (TABLES | GIVEN_TABLES).items()} | {

@@ -22,7 +22,7 @@ from deepprof.collectors.importers.generic.columns import Mapped, parse_columns
 from deepprof.collectors.names.demangle import with_readable_names
 from deepprof.collectors.trace import LAUNCH_SHAPES, OPERANDS, Trace, empty_table
 
-__all__ = ["BUILTINS", "GROUP", "Importer", "find_traces", "importers", "list_formats", "read"]
+__all__ = ["BUILTINS", "GROUP", "Importer", "importers", "list_formats", "read"]
 
 GROUP = "deepprof.importers"
 BUILTINS = (
@@ -167,18 +167,6 @@ def read(
 def _without_shapes(trace: Trace) -> Trace:
     """Return the trace without operands and launch shapes, which some importers always read."""
     return replace(trace, operands=empty_table(OPERANDS), launch_shapes=empty_table(LAUNCH_SHAPES))
-
-
-def find_traces(path: str | os.PathLike[str]) -> list[Path]:
-    """Return the traces in the directory `path` and in its sub-directories, sorted; `path` alone if it is a trace.
-
-    Sub-directories are followed three levels down, which is where TensorBoard keeps profiles. Hidden entries and links
-    to directories are skipped; a link to a file is that file. An archive counts only if it is alone. Raises
-    `TraceError` when the directory cannot be read, has more than 10,000 entries, or holds no trace.
-    """
-    from deepprof.collectors.importers.directories import list_traces
-
-    return list_traces(Path(path)).traces
 
 
 def covers(importer: Importer, path: Path) -> Iterable[Path]:

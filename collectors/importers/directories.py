@@ -47,8 +47,10 @@ class _DirectoryEntries:
 def list_traces(path: Path) -> DirectoryListing:
     """Return the traces in the directory `path` and its sub-directories, and notes on what is not read.
 
-    An archive is read only if it is alone: beside traces it may hold the same traces again, and of several archives the
-    user must name those to read, as each may unpack to 8 GiB. Raises `TraceError` as `importers.find_traces` does.
+    `path` alone if it is a trace. Sub-directories are followed three levels down, which is where TensorBoard keeps
+    profiles. Hidden entries are skipped. An archive is read only if it is alone: beside traces it may hold the same
+    traces again, and of several archives the user must name those to read, as each may unpack to 8 GiB. Raises
+    `TraceError` when the directory cannot be read, has more than 10,000 entries, or holds no trace.
     """
     if importers.recognise(b"", path):
         return DirectoryListing([path])

@@ -1,6 +1,6 @@
 """The pipeline: trace → streams → loops → metrics → findings, rank by rank (`part`), then over ranks (`merging`).
 
-`result` defines `Analysis`, which every renderer, the service and the Python API share, `tables` what is in its tables.
+`merging` defines `Analysis`, which the service and the Python API share; `deepprof.results` what it has.
 """
 
 from __future__ import annotations
@@ -8,17 +8,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from deepprof.analysis.merging import check_job, merge
+from deepprof.analysis.merging import Analysis, check_job, merge
 from deepprof.analysis.pipeline import examine
-from deepprof.analysis.result import Analysis, Recording, TimeSummary
-from deepprof.analysis.tables import BREAKDOWN, METRICS
 from deepprof.collectors.processes import split_all
 from deepprof.collectors.trace import Trace
+from deepprof.diagnosis.diagnosed_job import TimeSummary
 from deepprof.metrics.cost.roofs import DevicePeaks
+from deepprof.metrics.cpu_fallback import stand_ins
 from deepprof.metrics.loop import Agreement, Loop
-from deepprof.metrics.operators import is_stand_in, stand_ins
+from deepprof.metrics.operators import is_stand_in
 from deepprof.metrics.options import AnalysisOptions
 from deepprof.metrics.sharing.shared_places import find_shared, list_devices, read_shared
+from deepprof.results.analysis_result import Recording
+from deepprof.results.analysis_tables import BREAKDOWN, METRICS
 
 __all__ = ["BREAKDOWN", "METRICS", "Agreement", "Analysis", "Loop", "Recording", "TimeSummary", "analyze"]
 

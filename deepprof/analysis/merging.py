@@ -9,11 +9,11 @@ from itertools import chain
 import polars as pl
 
 from deepprof.analysis.part import RankPart
-from deepprof.analysis.result import Analysis, add_up
 from deepprof.collectors.errors import UsageError
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.causes import rank
 from deepprof.diagnosis.device_means import group_loops, read_device
+from deepprof.diagnosis.diagnosed_job import add_up
 from deepprof.diagnosis.engine import diagnose_ranks
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.ledger import settle
@@ -23,6 +23,22 @@ from deepprof.metrics.loop import Loop
 from deepprof.metrics.options import AnalysisOptions
 from deepprof.metrics.ranks.comparison import RankComparison, compare_ranks
 from deepprof.metrics.sharing.devices import measure_device
+from deepprof.results.analysis_result import AnalysisResult
+
+
+class Analysis(AnalysisResult):
+    """Everything DeepProf knows about one job: what renderers, the service and the Python API share.
+
+    `no_loop_reason` states why there is no loop at all, `missing` why some main streams have none while others do.
+    `traces`, `timelines` and what needs them are empty where other machines examined the ranks (`deepprof.cluster`).
+    The schemas of its tables are in `deepprof.results.analysis_tables`.
+    """
+
+    def to_json(self) -> str:
+        """Return the report `deepprof.report/1`, with all findings."""
+        from deepprof.render.json import encode
+
+        return encode(self, limit=None)
 
 
 def check_job(numbers: Sequence[int | None], question: AnalysisOptions) -> None:

@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
-from deepprof.analysis.result import Recording, TimeSummary, WorkWithoutLoop, add_up, describe_recording
-from deepprof.analysis.tables import BREAKDOWN, PLACED_STREAMS, PLACED_WORK
 from deepprof.collectors.trace import Trace, empty_table
+from deepprof.diagnosis.diagnosed_job import TimeSummary, WorkWithoutLoop, add_up
 from deepprof.diagnosis.finding import Finding
 from deepprof.metrics.annotation.trace_annotation import TraceAnnotation
 from deepprof.metrics.breakdown.costs import host_of, mean_parts
@@ -31,6 +30,8 @@ from deepprof.metrics.sharing.shares import ShareOfDevice
 from deepprof.metrics.spans import union
 from deepprof.metrics.top import top_of_recording
 from deepprof.metrics.trace_loops import FoundLoops
+from deepprof.results.analysis_result import Recording, describe_recording
+from deepprof.results.analysis_tables import BREAKDOWN, PLACED_STREAMS, PLACED_WORK
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from deepprof.analysis import analyze, separate
-from deepprof.analysis.result import Analysis
+from deepprof.analysis import Analysis, analyze, separate
 from deepprof.collectors.errors import UsageError
 from deepprof.collectors.kept_rows import NOT_SELECTED, RowMarks, keep_rows
 from deepprof.collectors.trace import Trace

@@ -29,7 +29,7 @@ from deepprof.job.alignment import ClockCorrection, ClockOffset, collective_ends
 from deepprof.job.part import Between, RankBegin, find_begin, read_part
 from deepprof.job.ranks import NumberedTrace, put_number
 from deepprof.job.sources import TraceSource, TraceSources
-from deepprof.metrics.operators import stand_in
+from deepprof.metrics.cpu_fallback import stand_in
 from deepprof.metrics.options import AnalysisOptions
 from deepprof.metrics.sharing.shared_places import list_devices
 from deepprof.metrics.sharing.work import DeviceWork, read_work

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from deepprof.analysis import Analysis
-    from deepprof.comparison.result import Comparison, LoopPair
+    from deepprof.results.comparison_result import Comparison, LoopPair
 
 FAILED = 1
 REGRESSION = re.compile(r"regression=(?:(\d{1,4}(?:\.\d{1,6})?)%|(0\.\d{1,8}))", re.ASCII)

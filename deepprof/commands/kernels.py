@@ -45,8 +45,8 @@ class ListKernels:
 
             traces = read_job(args.paths, jobs=args.jobs, watch=watch, columns=args.columns)
         with progress("analysing"):
+            from deepprof.metrics.cpu_fallback import stand_ins
             from deepprof.metrics.kernels.totals import sum_kernels
-            from deepprof.metrics.operators import stand_ins
 
             kernels = sum_kernels(stand_ins(traces), traces)
         deliver(_write(kernels, len(traces), args), args)

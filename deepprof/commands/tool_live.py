@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from deepprof.collectors.trace import Trace
-    from deepprof.live.client.daemon import Daemon
-    from deepprof.live.client.job_records import JobRecords
+    from deepprof.live.client.daemon import Daemon, JobRecords
     from deepprof.render.tool_report import ToolRecords
     from deepprof.tools import Report, Tool, ToolRun
 

@@ -3,36 +3,36 @@
 Loops are paired by rank and device, and their times and parts compared; for the pair that got slowest, the kernels of
 both iterations are aligned. Everything rests on `Loop.usual`: complete iterations after warm-up.
 
-`pairing` chooses the loops, `times` and `parts` compare their times, `stage_changes` and `layer_changes` what
-iterations are made of (`change_tables`), `work_changes` what the device computes; `template`, `rotation`, `alignment`
-and `operations` go kernel by kernel; `code_paths`, `path_times` and `contexts` find the code that changed; `totals` and
-`headline` sum up.
+`pairing` chooses the loops, `loop_changes` compares their times and what the device computes, `stage_changes` and
+`layer_changes` what iterations are made of; `template`, `rotation`, `alignment` and `operations` go kernel by kernel;
+`code_paths`, `path_times` and `contexts` find the code that changed; `headline` sums up.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from deepprof.analysis import Analysis
 from deepprof.comparison.contexts import compare_contexts
 from deepprof.comparison.headline import nothing_to_compare, sum_up
 from deepprof.comparison.layer_changes import compare_layers
+from deepprof.comparison.loop_changes import (
+    compare_copies,
+    compare_counts,
+    compare_kernels,
+    compare_parts,
+    compare_times,
+    compare_work,
+)
 from deepprof.comparison.operations import compare_programs
 from deepprof.comparison.pairing import RunLoop, pair_loops, side_of
-from deepprof.comparison.parts import compare_counts, compare_parts
-from deepprof.comparison.result import Comparison, LoopPair, LoopPlace
 from deepprof.comparison.setting import compare_settings
 from deepprof.comparison.stage_changes import compare_stages
 from deepprof.comparison.template import take_template
-from deepprof.comparison.times import compare_times
-from deepprof.comparison.totals import compare_copies, compare_kernels
-from deepprof.comparison.work_changes import compare_work
+from deepprof.metrics.loop import Loop
 from deepprof.render.json import describe_headline
 from deepprof.render.wording import CPU, GPU, wording_of
-
-if TYPE_CHECKING:
-    from deepprof.analysis import Analysis
-    from deepprof.metrics.loop import Loop
+from deepprof.results.comparison_result import Comparison, LoopPair, LoopPlace
 
 __all__ = ["Comparison", "compare"]
 

@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from deepprof.comparison.result import Kind
+from deepprof.results.comparison_result import Kind
 
 Ids = npt.NDArray[np.int64]
 

@@ -20,9 +20,9 @@ import polars as pl
 from deepprof.comparison.code_paths import CodePaths, match_paths
 from deepprof.comparison.pairing import RunLoop
 from deepprof.comparison.path_times import DEVICE, HOST, PathTimes, read_path_times
-from deepprof.comparison.result import CodeLine, ContextChange, Measure, Status
 from deepprof.metrics.contexts.code_lines import find_lines
 from deepprof.metrics.series.statistics import bootstrap_change
+from deepprof.results.comparison_result import CodeLine, ContextChange, Measure, Status
 
 Int64s = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

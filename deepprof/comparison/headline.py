@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
+from deepprof.comparison.loop_changes import SAME
 from deepprof.comparison.pairing import RunLoop
-from deepprof.comparison.result import Headline, LoopPair, PartChange, ProgramChange
 from deepprof.comparison.stage_changes import find_main_stage
-from deepprof.comparison.times import SAME
 from deepprof.metrics.breakdown.costs import spans_of_parts
 from deepprof.metrics.breakdown.host_states import WAIT
 from deepprof.metrics.breakdown.long_calls import ALLOCATOR
@@ -18,6 +17,7 @@ from deepprof.metrics.series.statistics import bootstrap_change
 from deepprof.plurals import counted
 from deepprof.render.units import format_duration, format_ratio
 from deepprof.render.wording import GPU, Wording
+from deepprof.results.comparison_result import Headline, LoopPair, PartChange, ProgramChange
 
 CALLS = {"idle_sync_ns": WAIT, "idle_allocator_ns": ALLOCATOR}
 COLLECTIVE = ("nccl", "rccl")

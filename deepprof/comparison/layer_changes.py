@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import polars as pl
 
-from deepprof.comparison.result import LayerChange, LayersInBoth
 from deepprof.metrics.annotation.anatomy_tables import Anatomy
 from deepprof.metrics.loop import Loop
 from deepprof.render.anatomy import SOURCES
+from deepprof.results.comparison_result import LayerChange, LayersInBoth
 
 MOST_LAYERS = 1_000  # rows, those that changed most
 OWN = ("own_ns", "forward_ns", "backward_ns")

@@ -11,11 +11,11 @@ import numpy.typing as npt
 import polars as pl
 
 from deepprof.comparison.alignment import TOO_LONG, AlignedSpan, KernelSymbols, align, aligned_ratio, count_kernels
-from deepprof.comparison.result import Kind, OperationChange, ProgramChange
 from deepprof.comparison.rotation import find_rotation
 from deepprof.comparison.template import UsualIteration
 from deepprof.metrics.names import coarse_ids
 from deepprof.render.units import format_ratio
+from deepprof.results.comparison_result import Kind, OperationChange, ProgramChange
 
 Floats = npt.NDArray[np.float64]
 

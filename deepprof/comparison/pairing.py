@@ -15,8 +15,8 @@ from deepprof.metrics.contexts.tree import ContextTree
 from deepprof.metrics.loop import Loop
 
 if TYPE_CHECKING:
-    from deepprof.analysis import Analysis
-    from deepprof.comparison.result import LoopPair
+    from deepprof.results.analysis_result import AnalysisResult
+    from deepprof.results.comparison_result import LoopPair
 
 ALIKE = 0.5  # share of common kernels: with less it is not the same loop, and the one with most time is taken
 
@@ -32,12 +32,12 @@ class RunLoop:
     tree: ContextTree | None = None
 
 
-def side_of(analysis: Analysis, loop: Loop) -> RunLoop:
+def side_of(analysis: AnalysisResult, loop: Loop) -> RunLoop:
     """Return a loop with the trace that it was found in."""
     return RunLoop(loop, analysis.find_trace(loop.rank), analysis.trees.get(loop.rank))
 
 
-def find_sides(a: Analysis, b: Analysis, pair: LoopPair) -> tuple[RunLoop, RunLoop]:
+def find_sides(a: AnalysisResult, b: AnalysisResult, pair: LoopPair) -> tuple[RunLoop, RunLoop]:
     """Return the two loops of a pair of a comparison of these runs: each rank and device has one pair at most."""
     loops, _ = pair_loops(a, b)
     wanted = (pair.a.rank, pair.a.device)
@@ -45,7 +45,7 @@ def find_sides(a: Analysis, b: Analysis, pair: LoopPair) -> tuple[RunLoop, RunLo
     return side_of(a, before), side_of(b, after)
 
 
-def pair_loops(a: Analysis, b: Analysis) -> tuple[list[tuple[Loop, Loop]], tuple[str, ...]]:
+def pair_loops(a: AnalysisResult, b: AnalysisResult) -> tuple[list[tuple[Loop, Loop]], tuple[str, ...]]:
     """Return pairs of loops by rank and device, and why others have no partner.
 
     Of several loops on A's device the one with most time is compared, of B's the one that shares most kernels with it.
@@ -97,7 +97,7 @@ def _partners(ones: Mapping[int, object], others: Mapping[int, object]) -> list[
     return [(number, number) for number in sorted(ones) if number in others]
 
 
-def _explain(run: str, mine: Analysis, other: Analysis, compared: Sequence[Loop]) -> Iterable[str]:
+def _explain(run: str, mine: AnalysisResult, other: AnalysisResult, compared: Sequence[Loop]) -> Iterable[str]:
     """Yield why parts of a run could not be compared, a sentence each; a run without any loop gives its own reason."""
     if mine.no_loop_reason is not None:
         yield f"{run}: no iteration found: {mine.no_loop_reason}"

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from deepprof.comparison.result import Difference
 from deepprof.diagnosis.frameworks import named_framework
+from deepprof.results.comparison_result import Difference
 
 if TYPE_CHECKING:
-    from deepprof.analysis import Analysis
     from deepprof.collectors.trace import Trace
+    from deepprof.results.analysis_result import AnalysisResult
 
 MAX_SETTINGS_NAMED = 4  # models, sizes or versions named
 MAX_SETTING_CHARS = 80  # characters of what a run states
@@ -39,7 +39,7 @@ VERSIONS: Mapping[str, str] = MappingProxyType(
 )
 
 
-def compare_settings(a: Analysis, b: Analysis) -> tuple[Difference, ...]:
+def compare_settings(a: AnalysisResult, b: AnalysisResult) -> tuple[Difference, ...]:
     """Return the settings that both runs state and that differ; none where a run's traces are on other machines."""
     if not (a.traces and b.traces):
         return ()

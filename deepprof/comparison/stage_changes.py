@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from deepprof.comparison.result import Presence, StageChange, StagesInBoth
 from deepprof.metrics.annotation.anatomy_tables import Anatomy
 from deepprof.metrics.annotation.stage_names import STAGES
 from deepprof.metrics.breakdown.costs import divide
@@ -15,6 +14,7 @@ from deepprof.metrics.loop import Loop
 from deepprof.metrics.series.statistics import bootstrap_change
 from deepprof.render.anatomy import UNKNOWN
 from deepprof.render.units import format_confidence
+from deepprof.results.comparison_result import Presence, StageChange, StagesInBoth
 
 COMPARABLE = 0.75  # with less confidence stages are not compared
 MOST_UNKNOWN = 0.5  # of a run's time: with more, what its stages take is not what they take in the other run

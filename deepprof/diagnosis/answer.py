@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import polars as pl
@@ -21,6 +21,7 @@ from deepprof.diagnosis.device_means import (
     group_loops,
     read_device,
 )
+from deepprof.diagnosis.diagnosed_job import DiagnosedJob, WorkWithoutLoop
 from deepprof.diagnosis.engine import declared_rules
 from deepprof.diagnosis.finding import Finding
 from deepprof.metrics.breakdown.earlier_work import EarlierWork
@@ -28,9 +29,6 @@ from deepprof.metrics.breakdown.outside import TimeOutside
 from deepprof.metrics.breakdown.parts import IDLE_PARTS, PART_NAMES
 from deepprof.metrics.breakdown.start import is_start
 from deepprof.metrics.loop import Loop
-
-if TYPE_CHECKING:
-    from deepprof.analysis.result import Analysis, WorkWithoutLoop
 
 Group = Literal["computing", "communicating", "copying", "waiting"]
 Kind = Literal["training loop", "loop", "marked step", "start-up", "benchmark", "recording", "no work"]
@@ -89,14 +87,14 @@ class RecordingAnswer:
         return None if self.loop is None else self.loop.confidence
 
 
-def find_answer(analysis: Analysis) -> RecordingAnswer:
-    """Return the answer of an analysis."""
-    loop = choose_loop(analysis)
+def find_answer(job: DiagnosedJob) -> RecordingAnswer:
+    """Return the answer on a job."""
+    loop = choose_loop(job)
     loop = loop if loop is not None and loop.is_main else None
-    kind, devices = _measure_without_loop(analysis) if loop is None else _measure_loop(analysis, loop)
+    kind, devices = _measure_without_loop(job) if loop is None else _measure_loop(job, loop)
     means = _average([each.parts for each in devices])
-    whole_ns = find_mean_time(devices) or (analysis.summary.span_ns if loop is None else 0.0)
-    loss, outside = _find_loss(analysis, devices, is_loop=loop is not None), None if loop is None else loop.outside
+    whole_ns = find_mean_time(devices) or (job.summary.span_ns if loop is None else 0.0)
+    loss, outside = _find_loss(job, devices, is_loop=loop is not None), None if loop is None else loop.outside
     is_wait_larger = loss is not None and loss.rule == STALLS and _is_shorter(loss, outside)
     loss = None if is_wait_larger else loss
     return RecordingAnswer(
@@ -105,22 +103,22 @@ def find_answer(analysis: Analysis) -> RecordingAnswer:
         parts=(shares := share_parts(means)),
         groups=group_shares(shares),
         loss=loss,
-        loss_ns=None if loss is None else _find_cost(loss, analysis, devices),
-        loss_ratio=None if loss is None else _find_share(loss, analysis, devices),
+        loss_ns=None if loss is None else _find_cost(loss, job, devices),
+        loss_ratio=None if loss is None else _find_share(loss, job, devices),
         loop=loop,
-        step=_find_step(analysis) if kind == "marked step" else None,
+        step=_find_step(job) if kind == "marked step" else None,
         devices=devices,
         outside=outside,
         is_wait_larger=is_wait_larger,
-        rest=_measure_rest(analysis) if kind == "start-up" else {},
-        capture=next((each for each in analysis.findings if _is_capture(each)), None),
-        earlier=next((each.earlier for each in analysis.stretches if each.earlier), None) if loop is None else None,
+        rest=_measure_rest(job) if kind == "start-up" else {},
+        capture=next((each for each in job.findings if _is_capture(each)), None),
+        earlier=next((each.earlier for each in job.stretches if each.earlier), None) if loop is None else None,
     )
 
 
-def _measure_rest(analysis: Analysis) -> dict[str, float]:
+def _measure_rest(job: DiagnosedJob) -> dict[str, float]:
     """Return the parts of the time, in ns, that are not the program's start: their mean of the devices."""
-    rests = [{part: ns - each.start.get(part, 0) for part, ns in each.parts.items()} for each in analysis.stretches]
+    rests = [{part: ns - each.start.get(part, 0) for part, ns in each.parts.items()} for each in job.stretches]
     return _average(rests)
 
 
@@ -132,18 +130,18 @@ def _is_shorter(stalls: Finding, outside: TimeOutside | None) -> bool:
     return outside is not None and _share_of(stalls) * outside.inside_ns < outside.longest_wait_ns
 
 
-def _measure_loop(analysis: Analysis, loop: Loop) -> tuple[Kind, Devices]:
+def _measure_loop(job: DiagnosedJob, loop: Loop) -> tuple[Kind, Devices]:
     """Return what kind of loop it is, and the devices that do the same as its own, with the mean time of each part."""
-    return _name_loop(loop), [read_device(each) for each in _find_alike(analysis, loop)]
+    return _name_loop(loop), [read_device(each) for each in _find_alike(job, loop)]
 
 
-def _find_alike(analysis: Analysis, loop: Loop) -> list[Loop]:
+def _find_alike(job: DiagnosedJob, loop: Loop) -> list[Loop]:
     """Return the loops of the devices that do the same as that of a loop, itself alone where there is none."""
-    groups = group_loops(analysis.ranks, analysis.loops)
+    groups = group_loops(job.ranks, job.loops)
     return next((alike for alike in groups if any(each is loop for each in alike)), [loop])
 
 
-def _find_loss(analysis: Analysis, devices: Devices, *, is_loop: bool) -> Finding | None:
+def _find_loss(job: DiagnosedJob, devices: Devices, *, is_loop: bool) -> Finding | None:
     """Return the finding on the largest avoidable loss: the headline, or a remark that states more.
 
     A single stall, which may be chance, is a remark, as is a rank's late start: they are compared with the headline by
@@ -151,16 +149,16 @@ def _find_loss(analysis: Analysis, devices: Devices, *, is_loop: bool) -> Findin
     recording without iterations: it is not known whether the job always has them, only that this recording did. A first
     use always is one.
     """
-    headline = analysis.headline
+    headline = job.headline
     if headline is not None and headline.headroom_ns_per_iteration == 0:  # all of its time is another one's
         headline = None
-    remarks = [each for each in analysis.findings if each.severity == "info" and _is_loss(each)]
+    remarks = [each for each in job.findings if each.severity == "info" and _is_loss(each)]
     if is_loop:
-        share = 0.0 if headline is None else _find_share(headline, analysis, devices) or 0.0
+        share = 0.0 if headline is None else _find_share(headline, job, devices) or 0.0
         once = [each for each in remarks if each.rule in ONCE and _share_of(each) > ONCE[each.rule]]
         largest = max(once, key=_share_of, default=None)
         return headline if largest is None or _share_of(largest) <= share * (1 - _share_of(largest)) else largest
-    if analysis.loops:  # which take so little of the time that the answer is not about them
+    if job.loops:  # which take so little of the time that the answer is not about them
         headline, remarks = None, [each for each in remarks if each.iterations is None]
     least = LEAST_WITHOUT_LOOP if headline is None else _share_of(headline)
     larger = (each for each in remarks if _share_of(each) >= least and (headline is None or each.rule == FIRST))
@@ -186,11 +184,11 @@ def _share_of(finding: Finding) -> float:
     return float(evidence.get("saved_ratio") or evidence.get("share_ratio") or 0.0)
 
 
-def _find_cost(loss: Finding, analysis: Analysis, devices: Devices) -> float | None:
+def _find_cost(loss: Finding, job: DiagnosedJob, devices: Devices) -> float | None:
     """Return what a loss costs each iteration, a mean over the devices that do the same; None where it is not known."""
     if loss.headroom_ns_per_iteration is None:
         return None
-    return average_costs(analysis.findings, [devices], _cost_of)[id(loss)]
+    return average_costs(job.findings, [devices], _cost_of)[id(loss)]
 
 
 def _cost_of(finding: Finding) -> float:
@@ -200,19 +198,19 @@ def _cost_of(finding: Finding) -> float:
     return _share_of(finding) * float(stated or 0) if known is None else float(known)
 
 
-def _find_share(finding: Finding, analysis: Analysis, devices: Devices) -> float | None:
+def _find_share(finding: Finding, job: DiagnosedJob, devices: Devices) -> float | None:
     """Return the share of a loss in an iteration, or in what it is a loss of; None where it is not known.
 
     Where several devices do the same it is that of their mean loss in their mean time.
     """
     headroom_ns, whole_ns = finding.headroom_ns_per_iteration, find_mean_time(devices)
     if len(devices) > 1 and finding.rule not in ONCE and whole_ns:
-        mean_ns = average_costs(analysis.findings, [devices], _cost_of)[id(finding)]
+        mean_ns = average_costs(job.findings, [devices], _cost_of)[id(finding)]
         if headroom_ns is not None or any(each.has(finding) for each in devices):
             return min(1.0, mean_ns / whole_ns)
     if finding.rule == STALLS or headroom_ns is None:
         return _share_of(finding) or None
-    mean = find_time(finding, analysis)
+    mean = find_time(finding, job)
     return min(1.0, headroom_ns / mean) if mean else _share_of(finding) or None
 
 
@@ -253,18 +251,18 @@ def _list_stages(stages: pl.DataFrame) -> set[str]:
     return set(long["stage"].cast(pl.String))
 
 
-def _measure_without_loop(analysis: Analysis) -> tuple[Kind, Devices]:
+def _measure_without_loop(job: DiagnosedJob) -> tuple[Kind, Devices]:
     """Return what was recorded where no iteration repeats, and the devices with the mean time of each part."""
-    if steps := _list_steps(analysis):
+    if steps := _list_steps(job):
         return "marked step", list(map(read_device, steps))
     measured = {
         (each.rank, each.device): MeasuredDevice(
             (each.rank, each.device, each.stream), sum(each.parts.values()), each.parts
         )
-        for each in analysis.stretches
+        for each in job.stretches
         if each.parts
     }
-    spans = (row for row in analysis.breakdown.rows(named=True) if (row["rank"], row["device"]) not in measured)
+    spans = (row for row in job.breakdown.rows(named=True) if (row["rank"], row["device"]) not in measured)
     unmeasured = ((row["rank"], row["device"], {name: row[name] for name in PART_NAMES}) for row in spans)
     devices = [
         *measured.values(),
@@ -272,21 +270,21 @@ def _measure_without_loop(analysis: Analysis) -> tuple[Kind, Devices]:
     ]
     means = _average([each.parts for each in devices])
     if not sum(means.values()):
-        return "recording" if analysis.summary.span_ns else "no work", []
-    if _is_start(analysis, means, len(devices)):
+        return "recording" if job.summary.span_ns else "no work", []
+    if _is_start(job, means, len(devices)):
         return "start-up", devices
-    few = bool(analysis.stretches) and all(_repeats_few(each) for each in analysis.stretches)
+    few = bool(job.stretches) and all(_repeats_few(each) for each in job.stretches)
     return "benchmark" if few else "recording", devices
 
 
-def _list_steps(analysis: Analysis) -> list[Loop]:
+def _list_steps(job: DiagnosedJob) -> list[Loop]:
     """Return the marked steps, one of each device without a loop."""
-    return [each for each in analysis.steps if each.single == "marked step"]
+    return [each for each in job.steps if each.single == "marked step"]
 
 
-def _find_step(analysis: Analysis) -> Loop | None:
+def _find_step(job: DiagnosedJob) -> Loop | None:
     """Return the marked step that the headline is about, or else the longest; None without one."""
-    return _choose(analysis, _list_steps(analysis))
+    return _choose(job, _list_steps(job))
 
 
 def _average(times: Sequence[Mapping[str, float]]) -> dict[str, float]:
@@ -294,9 +292,9 @@ def _average(times: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {name: sum(each.get(name, 0.0) for each in times) / max(1, len(times)) for name in PART_NAMES}
 
 
-def _is_start(analysis: Analysis, means: Mapping[str, float], devices: int) -> bool:
+def _is_start(job: DiagnosedJob, means: Mapping[str, float], devices: int) -> bool:
     """Return whether much of the time is a program's start: a wait before the first work alone is none."""
-    starting = sum(sum(each.start.values()) for each in analysis.stretches) / devices
+    starting = sum(sum(each.start.values()) for each in job.stretches) / devices
     return is_start(starting, means[FIRST_USE], sum(means.values()))
 
 
@@ -306,14 +304,14 @@ def _repeats_few(stretch: WorkWithoutLoop) -> bool:
     return bool(calls.sum() >= LEAST_CALLS and calls[:FEW_KERNELS].sum() >= MOST_CALLS * calls.sum())
 
 
-def choose_loop(analysis: Analysis) -> Loop | None:
+def choose_loop(job: DiagnosedJob) -> Loop | None:
     """Return the loop that the headline is about, or else the one that takes most of the time."""
-    return _choose(analysis, analysis.loops)
+    return _choose(job, job.loops)
 
 
-def _choose(analysis: Analysis, loops: Sequence[Loop]) -> Loop | None:
+def _choose(job: DiagnosedJob, loops: Sequence[Loop]) -> Loop | None:
     """Return that of the loops, or steps, that the headline is about, or else the one that takes most of the time."""
-    headline = analysis.headline
+    headline = job.headline
     about = _find_meant(headline, loops) if headline is not None and headline.stream is not None else []
     return max(about or loops, key=_time_of, default=None)
 
@@ -342,7 +340,7 @@ def find_mean(loop: Loop) -> float | None:
     return float(usual.mean()) if len(usual) else None  # type: ignore[arg-type]
 
 
-def find_time(finding: Finding, analysis: Analysis) -> float | None:
+def find_time(finding: Finding, job: DiagnosedJob) -> float | None:
     """Return the mean time of the loop, or the time of the step, that a finding is about; None where several fit."""
-    meant = _find_meant(finding, analysis.loops or analysis.steps)
+    meant = _find_meant(finding, job.loops or job.steps)
     return find_mean(meant[0]) if len(meant) == 1 else None

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from deepprof.analysis import Loop
     from deepprof.metrics.annotation.anatomy_tables import Anatomy
+    from deepprof.metrics.loop import Loop
     from deepprof.render.page import TextPage
 
 SHOWN = 5  # layers in text

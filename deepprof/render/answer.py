@@ -19,13 +19,13 @@ from deepprof.render.wording import wording_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from deepprof.analysis import Analysis
     from deepprof.diagnosis.answer import Group, RecordingAnswer
     from deepprof.diagnosis.finding import Finding
     from deepprof.metrics.breakdown.earlier_work import EarlierWork
     from deepprof.metrics.breakdown.outside import TimeOutside
     from deepprof.render.page import TextPage
     from deepprof.render.wording import Wording
+    from deepprof.results.analysis_result import AnalysisResult
 
 SENTENCE = re.compile(r"(?<=[A-Za-z)\]0-9]\.)\s+(?=[A-Z])")
 SHARE = re.compile(r"^[\d.]+ %")
@@ -66,21 +66,21 @@ RECORD_MORE = {
 }
 
 
-def print_answer(analysis: Analysis, page: TextPage) -> None:
+def print_answer(analysis: AnalysisResult, page: TextPage) -> None:
     """Print three lines for a user who reads no further."""
     page.skip()
     for number, line in enumerate(describe_answer(analysis)):
         page.line(line, "bold" if number == 0 else "", hang=2)
 
 
-def summarize_answer(analysis: Analysis) -> str:
+def summarize_answer(analysis: AnalysisResult) -> str:
     """Return what was recorded, the largest parts of its time and the largest loss, without advice."""
     answer = analysis.answer
     loss = "" if answer.loss is None else f" {_describe_loss_itself(answer, answer.loss, analysis)}."
     return f"{_describe_head(answer, analysis)}{loss}"
 
 
-def describe_answer(analysis: Analysis) -> Iterator[str]:
+def describe_answer(analysis: AnalysisResult) -> Iterator[str]:
     """Yield the lines of the answer."""
     answer = analysis.answer
     yield _describe_recorded(answer, analysis)
@@ -91,13 +91,13 @@ def describe_answer(analysis: Analysis) -> Iterator[str]:
         yield sure
 
 
-def _describe_recorded(answer: RecordingAnswer, analysis: Analysis) -> str:
+def _describe_recorded(answer: RecordingAnswer, analysis: AnalysisResult) -> str:
     """Return what was recorded, the largest parts of its time, and what a busy device computes."""
     head = _describe_head(answer, analysis)
     return head if answer.kind == "no work" else " ".join([head, *_describe_work(analysis, answer.loss)])
 
 
-def _describe_head(answer: RecordingAnswer, analysis: Analysis) -> str:
+def _describe_head(answer: RecordingAnswer, analysis: AnalysisResult) -> str:
     """Return what was recorded and the largest parts of its time."""
     words = wording_of(analysis)
     if answer.kind == "no work":
@@ -114,12 +114,12 @@ def _describe_head(answer: RecordingAnswer, analysis: Analysis) -> str:
     return " ".join([head, *missed, *_describe_missing(missing), *more, *_describe_stall(answer)])
 
 
-def _has_foreign_events(analysis: Analysis) -> bool:
+def _has_foreign_events(analysis: AnalysisResult) -> bool:
     """Return whether there are events of devices that are not read."""
     return any(each.accounting.dropped.get("other-device") for each in analysis.recordings)
 
 
-def _describe_ranges(analysis: Analysis) -> Iterator[str]:
+def _describe_ranges(analysis: AnalysisResult) -> Iterator[str]:
     """Yield a sentence on the ranges of the host, where there are any."""
     ranges = next((each.host_ranges for each in analysis.recordings if each.host_ranges), None)
     if ranges is not None:
@@ -128,7 +128,7 @@ def _describe_ranges(analysis: Analysis) -> Iterator[str]:
         yield f"The host recorded {count} in {format_duration(ranges.span_ns)}, most in {ranges.longest} ({calls})."
 
 
-def _sum_missing(analysis: Analysis) -> tuple[int, int] | None:
+def _sum_missing(analysis: AnalysisResult) -> tuple[int, int] | None:
     """Return how many dispatches are not in the files, and of how many; None where hardly any is missing."""
     found = [pair for each in analysis.recordings for pair in find_missing(each.notes)]
     missing, whole = (sum(numbers) for numbers in zip(*found, strict=True)) if found else (0, 0)
@@ -142,7 +142,7 @@ def _describe_missing(missing: tuple[int, int] | None) -> Iterator[str]:
         yield f"But {missing[0]:,} of {missing[1]:,} dispatches ({share}) are not in the file and may run meanwhile."
 
 
-def _find_first_use(analysis: Analysis) -> Iterator[tuple[str, str]]:
+def _find_first_use(analysis: AnalysisResult) -> Iterator[tuple[str, str]]:
     """Yield the part of first uses with its reason in words, where that is another than loading code."""
     found = (FIRST_USES.get(str(finding.evidence.get("first_use"))) for finding in analysis.findings)
     yield from (("idle_first_use_ns", reason) for reason in found if reason)
@@ -257,7 +257,7 @@ def _describe_longest(outside: TimeOutside) -> str:
     return f", {much} of it at once"
 
 
-def _describe_waited(answer: RecordingAnswer, analysis: Analysis) -> Iterator[str]:
+def _describe_waited(answer: RecordingAnswer, analysis: AnalysisResult) -> Iterator[str]:
     """Yield a sentence on the rank that ranks wait for while they seem to communicate, unless it is the loss itself."""
     named = (each for each in analysis.findings if (each.rule, each.caused_by) == ("communication-bound", "straggler"))
     late = next((each for each in analysis.findings if each.rule == "straggler"), None)
@@ -277,7 +277,7 @@ def _describe_stall(answer: RecordingAnswer) -> Iterator[str]:
     yield f"{which} {format_duration(float(times.max() or 0))}, {share} of the time of all."  # type: ignore[arg-type]
 
 
-def _describe_work(analysis: Analysis, loss: Finding | None) -> Iterator[str]:
+def _describe_work(analysis: AnalysisResult, loss: Finding | None) -> Iterator[str]:
     """Yield a sentence of the findings on what a busy device computes that are not the loss, if there are any."""
     about = (None,) * 3 if loss is None else (loss.rank, loss.device, loss.stream)
     on_work = rules_on_work()
@@ -297,7 +297,7 @@ def _describe_work(analysis: Analysis, loss: Finding | None) -> Iterator[str]:
         yield f"{titles[:1].upper()}{titles[1:]}."
 
 
-def _describe_loss(answer: RecordingAnswer, analysis: Analysis) -> str:
+def _describe_loss(answer: RecordingAnswer, analysis: AnalysisResult) -> str:
     """Return the largest avoidable loss and what to do, or that there is none."""
     loss = answer.loss
     if answer.outside is not None and answer.is_wait_larger:
@@ -312,7 +312,7 @@ def _describe_loss(answer: RecordingAnswer, analysis: Analysis) -> str:
     return f"{what}. What to do: {SENTENCE.split(loss.advice)[0]}"
 
 
-def _describe_loss_itself(answer: RecordingAnswer, loss: Finding, analysis: Analysis) -> str:
+def _describe_loss_itself(answer: RecordingAnswer, loss: Finding, analysis: AnalysisResult) -> str:
     """Return what the largest avoidable loss is, and what it costs."""
     return (
         f"The largest avoidable loss: {_within_sentence(_write_title(answer, loss, analysis))}{_describe_cost(answer)}"
@@ -329,7 +329,7 @@ def _describe_cost(answer: RecordingAnswer) -> str:
     return f", up to {format_ratio(share)} of the recording" if share else ""
 
 
-def _write_title(answer: RecordingAnswer, finding: Finding, analysis: Analysis) -> str:
+def _write_title(answer: RecordingAnswer, finding: Finding, analysis: AnalysisResult) -> str:
     """Return a finding's title; its share of the computing time is the mean of the devices that the answer is about."""
     shares = [
         float(each.evidence.get(WORK_SHARE) or 0.0)
@@ -363,7 +363,7 @@ def _is_step(name: str) -> bool:
     return re.search(COUNTED, name) is not None or name.endswith("#*")
 
 
-def _describe_masked(analysis: Analysis) -> str:
+def _describe_masked(analysis: AnalysisResult) -> str:
     """Return a large cost that hides another one, so that removing only one of the two saves nothing; or nothing."""
     large = next((each for each in analysis.findings if "shorter_ns_per_iteration" in each.evidence), None)
     if large is None:
@@ -376,7 +376,7 @@ def _describe_masked(analysis: Analysis) -> str:
     )
 
 
-def _describe_unknown(answer: RecordingAnswer, analysis: Analysis) -> str:
+def _describe_unknown(answer: RecordingAnswer, analysis: AnalysisResult) -> str:
     """Return for what a device waits whose waits have no known cause, and what to record."""
     if answer.earlier is not None:
         return _describe_earlier(answer.earlier)
@@ -399,7 +399,7 @@ def _describe_capture(capture: Finding) -> str:
     return f"No loss can be avoided: {_within_sentence(capture.title)}. What to do: {advice}"
 
 
-def _describe_none(answer: RecordingAnswer, analysis: Analysis) -> str:
+def _describe_none(answer: RecordingAnswer, analysis: AnalysisResult) -> str:
     """Return the line where no loss is named: the cause is not known, or all losses are small."""
     if _sum_missing(analysis):
         return "No loss can be judged: idle time may be work that is not in the file. What to do: record all of it."
@@ -426,7 +426,7 @@ def _describe_longest_wait(outside: TimeOutside) -> str:
     return f"{wait} ({share} of the recording). What to do: {FIND_CAUSE if known else RECORD_CAUSE}"
 
 
-def _describe_certainty(answer: RecordingAnswer, analysis: Analysis) -> str:
+def _describe_certainty(answer: RecordingAnswer, analysis: AnalysisResult) -> str:
     """Return how sure the answer is, and what would make it surer."""
     known = []
     if answer.loop is not None:
@@ -438,7 +438,7 @@ def _describe_certainty(answer: RecordingAnswer, analysis: Analysis) -> str:
     return " ".join(filter(None, [sure, f"For a more certain answer, {more}." if more else ""]))
 
 
-def _advise_recording(answer: RecordingAnswer, analysis: Analysis) -> str:
+def _advise_recording(answer: RecordingAnswer, analysis: AnalysisResult) -> str:
     """Return what to record for a surer answer, empty where nothing is missing."""
     loop = answer.loop
     if loop is None:

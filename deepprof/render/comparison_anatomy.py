@@ -14,9 +14,9 @@ from deepprof.render.units import ABSENT, format_confidence, format_difference, 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from deepprof.comparison.result import LayerChange, LayersInBoth, LoopPair, StageChange
     from deepprof.render.page import TextPage
     from deepprof.render.wording import Wording
+    from deepprof.results.comparison_result import LayerChange, LayersInBoth, LoopPair, StageChange
 
 ON_HOST = ("host A", "host B", "difference")
 IN_PASSES = ("forward", "backward")

@@ -6,30 +6,27 @@ nanoseconds, and the same two runs give the same bytes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import msgspec
 
 from deepprof.render.comparison_work import WorkBlock, describe_work
-from deepprof.render.json import AnswerBlock, readable
+from deepprof.render.json import readable
+from deepprof.results.analysis_result import AnswerBlock
+from deepprof.results.comparison_result import (
+    CodeLine,
+    Comparison,
+    ContextChange,
+    KernelChange,
+    LayersInBoth,
+    LoopPair,
+    LoopPlace,
+    OperationChange,
+    PartChange,
+    ProgramChange,
+    StagesInBoth,
+)
 from deepprof.version import read_version
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from deepprof.comparison.result import (
-        CodeLine,
-        Comparison,
-        ContextChange,
-        KernelChange,
-        LayersInBoth,
-        LoopPair,
-        LoopPlace,
-        OperationChange,
-        PartChange,
-        ProgramChange,
-        StagesInBoth,
-    )
 
 SCHEMA = "deepprof.diff/1"
 MAX_FRAMES = 100  # of a calling context

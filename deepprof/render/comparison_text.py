@@ -24,7 +24,14 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from deepprof.comparison.result import CodeLine, Comparison, ContextChange, KernelChange, LoopPair, OperationChange
+    from deepprof.results.comparison_result import (
+        CodeLine,
+        Comparison,
+        ContextChange,
+        KernelChange,
+        LoopPair,
+        OperationChange,
+    )
 
 OPERATIONS = 10  # rows of kernels
 PATHS = 3

@@ -16,9 +16,9 @@ from deepprof.render.units import format_ratio
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from deepprof.comparison.result import LoopPair, WorkChange, WorkInBoth
     from deepprof.render.page import TextPage
     from deepprof.render.wording import Wording
+    from deepprof.results.comparison_result import LoopPair, WorkChange, WorkInBoth
 
 REPLACED = 0.05  # of the time in the other run: with less a kind is gone, or new
 

@@ -17,9 +17,10 @@ from deepprof.render.units import format_duration, format_ratio
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from deepprof.analysis import Analysis, Loop
+    from deepprof.metrics.loop import Loop
     from deepprof.render.page import TextPage
     from deepprof.render.wording import Wording
+    from deepprof.results.analysis_result import AnalysisResult
 
 SHOWN = 6  # rows in text
 SMALL = 0.005  # of the computing time: smaller rows share a line
@@ -51,7 +52,7 @@ class WorkRow(LoopWorkRow, frozen=True, kw_only=True):
     kernels: int
 
 
-def describe_recorded_work(analysis: Analysis) -> list[WorkRow]:
+def describe_recorded_work(analysis: AnalysisResult) -> list[WorkRow]:
     """Return what each device computes in the whole recording."""
     groups = analysis.work.filter(pl.col("loop").is_null()).partition_by("rank", "device", maintain_order=True)
     places = [group.select("rank", "device").row(0, named=True) for group in groups]
@@ -103,7 +104,7 @@ class ComputedTime:
         return rows.filter(pl.col("time_ns") >= 1).sort("time_ns", *KINDS, descending=[True, False, False, False])
 
 
-def print_recorded_work(analysis: Analysis, page: TextPage, words: Wording) -> None:
+def print_recorded_work(analysis: AnalysisResult, page: TextPage, words: Wording) -> None:
     """Print what all devices compute in the whole recording."""
     sums = analysis.work.filter(pl.col("loop").is_null()).group_by(KINDS).agg(pl.col("time_ns").sum())
     exposed = float(analysis.breakdown["exposed_communication_ns"].sum())

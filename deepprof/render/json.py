@@ -7,13 +7,17 @@ nanoseconds on the trace's own clock. msgspec writes NaN and infinity as null.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
+from deepprof.diagnosis.coverage import UnnamedPart
+from deepprof.diagnosis.finding import MAX_FINDINGS, Finding
 from deepprof.metrics.breakdown.costs import mean_parts
 from deepprof.metrics.breakdown.parts import PART_NAMES
+from deepprof.metrics.loop import Agreement, Loop
 from deepprof.render.anatomy import AnatomyBlock, describe_anatomy
 from deepprof.render.answer import describe_answer, summarize_answer
 from deepprof.render.computed import LoopWorkRow, WorkRow, describe_loop_work, describe_recorded_work
@@ -21,14 +25,8 @@ from deepprof.render.ranks import RankBlock, SkewBlock, describe_ranks, describe
 from deepprof.render.sharing import SharedDeviceBlock, describe_sharing
 from deepprof.render.top import TopWorkBlock, describe_top
 from deepprof.render.utilization import RooflineBlock, describe_roofline, list_utilization
+from deepprof.results.analysis_result import AnalysisResult, AnswerBlock, Recording
 from deepprof.version import read_version
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from deepprof.analysis import Agreement, Analysis, Loop, Recording
-    from deepprof.diagnosis.coverage import UnnamedPart
-from deepprof.diagnosis.finding import MAX_FINDINGS, Finding
 
 SCHEMA = "deepprof.report/1"
 ACTIVITIES = ("kernel", "memcpy", "memset", "graph")
@@ -185,24 +183,6 @@ class _UnnamedBlock(msgspec.Struct, frozen=True, kw_only=True):
     why: str
 
 
-class AnswerBlock(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer in the first lines of the report.
-
-    `kind` is what was recorded, `part` what the device does most of the time, `part_share` its share; `cause` is the
-    rule of the largest avoidable loss, `share` and `confidence` its own. Null: there is none, or it is not known.
-    `text` has the lines, `summary` what was recorded and the loss without advice.
-    """
-
-    kind: str
-    part: str | None
-    part_share: float | None
-    cause: str | None
-    share: float | None
-    confidence: float | None
-    summary: str
-    text: list[str]
-
-
 class _ReportBlock(msgspec.Struct, frozen=True, kw_only=True):
     """The whole report."""
 
@@ -223,13 +203,13 @@ class _ReportBlock(msgspec.Struct, frozen=True, kw_only=True):
     unexamined: list[str]
 
 
-def encode(analysis: Analysis, *, limit: int | None = MAX_FINDINGS) -> str:
+def encode(analysis: AnalysisResult, *, limit: int | None = MAX_FINDINGS) -> str:
     """Return the report as indented JSON that ends with a newline; `limit` is the most findings, None for all."""
     compact = msgspec.json.encode(report(analysis, limit=limit))
     return msgspec.json.format(compact, indent=2).decode() + "\n"
 
 
-def report(analysis: Analysis, *, limit: int | None = MAX_FINDINGS) -> _ReportBlock:
+def report(analysis: AnalysisResult, *, limit: int | None = MAX_FINDINGS) -> _ReportBlock:
     """Return the report as a value; `limit` is the most findings, None for all."""
     return _ReportBlock(
         schema=SCHEMA,
@@ -250,7 +230,7 @@ def report(analysis: Analysis, *, limit: int | None = MAX_FINDINGS) -> _ReportBl
     )
 
 
-def describe_headline(analysis: Analysis) -> AnswerBlock:
+def describe_headline(analysis: AnalysisResult) -> AnswerBlock:
     """Return the answer."""
     answer = analysis.answer
     part, share = next(iter(answer.groups.items()), (None, None))
@@ -266,7 +246,7 @@ def describe_headline(analysis: Analysis) -> AnswerBlock:
     )
 
 
-def _describe_traces(analysis: Analysis) -> _TraceBlock:
+def _describe_traces(analysis: AnalysisResult) -> _TraceBlock:
     """Merge the ranks of one job into one block."""
     recordings, summary = analysis.recordings, analysis.summary
     return _TraceBlock(
@@ -291,7 +271,7 @@ def _round_share(ratio: float | None) -> float | None:
     return None if ratio is None else round(ratio, 6)
 
 
-def list_notes(analysis: Analysis) -> list[str]:
+def list_notes(analysis: AnalysisResult) -> list[str]:
     """Return the notes of the captures, and which main streams have no loop; each once."""
     notes = [note for recording in analysis.recordings for note in recording.notes]
     return list(dict.fromkeys(readable(note) for note in (*notes, *analysis.missing)))

@@ -14,10 +14,11 @@ from deepprof.render.wording import wording_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from deepprof.analysis import Analysis, Loop
     from deepprof.metrics.iteration import LoopMetrics
+    from deepprof.metrics.loop import Loop
     from deepprof.render.page import TextPage
     from deepprof.render.wording import Wording
+    from deepprof.results.analysis_result import AnalysisResult
 
 LOOPS = 8  # shown one by one; a job of 64 ranks has one per rank
 NESTED = 3  # inner loops; JSON has all
@@ -33,7 +34,7 @@ FORMATS: Mapping[str, Callable[[Any], str]] = MappingProxyType(
 GOOD = 0.9  # agreement with the user's own ranges: a lower one is shown without -v, too
 
 
-def print_origin(analysis: Analysis, page: TextPage, *, verbose: bool) -> None:
+def print_origin(analysis: AnalysisResult, page: TextPage, *, verbose: bool) -> None:
     """Print how the iterations were found."""
     if not analysis.loops:
         return
@@ -49,7 +50,7 @@ def print_origin(analysis: Analysis, page: TextPage, *, verbose: bool) -> None:
     page.line(NEXT, "dim", indent=2, hang=2)
 
 
-def _print_evidence(analysis: Analysis, page: TextPage) -> None:
+def _print_evidence(analysis: AnalysisResult, page: TextPage) -> None:
     """Print the evidence and Table III of the first loops."""
     for number, loop in enumerate(analysis.loops[:LOOPS], 1):
         label = f"loop {number}: " if len(analysis.loops) > 1 else ""

@@ -13,9 +13,9 @@ from deepprof.render.units import ABSENT, format_duration
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from deepprof.analysis import Analysis
     from deepprof.metrics.ranks.comparison import RankComparison
     from deepprof.render.page import TextPage
+    from deepprof.results.analysis_result import AnalysisResult
 
 SHOWN = 8  # rows; JSON has all
 GAP = 3  # between columns
@@ -49,19 +49,19 @@ class SkewBlock(msgspec.Struct, frozen=True, kw_only=True):
     latest_device: int
 
 
-def describe_skews(analysis: Analysis) -> list[SkewBlock]:
+def describe_skews(analysis: AnalysisResult) -> list[SkewBlock]:
     """Return a block per collective of the iteration, in its order; none where ranks share none."""
     return [] if analysis.ranks is None else [SkewBlock(**row) for row in analysis.ranks.skews.iter_rows(named=True)]
 
 
-def describe_ranks(analysis: Analysis) -> list[RankBlock]:
+def describe_ranks(analysis: AnalysisResult) -> list[RankBlock]:
     """Return a block per rank, the worst first; none for a job of a single rank and device."""
     if analysis.ranks is None:
         return []
     return [RankBlock(**row) for row in analysis.ranks.ranks.select(RankBlock.__struct_fields__).iter_rows(named=True)]
 
 
-def list_missing(analysis: Analysis) -> list[int] | None:
+def list_missing(analysis: AnalysisResult) -> list[int] | None:
     """Return the ranks that no trace was given of; None where it is not known how many there are."""
     if analysis.ranks is None or analysis.ranks.missing is None:
         return None
@@ -71,7 +71,7 @@ def list_missing(analysis: Analysis) -> list[int] | None:
     return [rank for first, last in runs for rank in range(first, last + 1)]
 
 
-def print_ranks(analysis: Analysis, page: TextPage) -> None:
+def print_ranks(analysis: AnalysisResult, page: TextPage) -> None:
     """Print a row per rank, the worst first, and which ranks are missing; nothing for a single rank and device."""
     found = analysis.ranks
     if found is None:

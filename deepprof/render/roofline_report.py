@@ -24,12 +24,13 @@ if TYPE_CHECKING:
     import polars as pl
     from rich.console import Console
 
-    from deepprof.analysis import Analysis, Loop
-    from deepprof.analysis.result import WorkWithoutLoop
+    from deepprof.diagnosis.diagnosed_job import WorkWithoutLoop
     from deepprof.metrics.cost.roofline_rows import By
     from deepprof.metrics.cost.roofline_tables import LoopRoofline
     from deepprof.metrics.cost.roofs import DevicePeaks
+    from deepprof.metrics.loop import Loop
     from deepprof.render.roofline.picture import RooflinePicture
+    from deepprof.results.analysis_result import AnalysisResult
 
 SCHEMA = "deepprof.roofline.trace/1"
 NOBODY = {"operator": "(no operator)", "layer": "(no layer)", "kernel": "(unnamed)"}
@@ -50,7 +51,7 @@ class RooflineReport:
     roofline: LoopRoofline
 
 
-def list_reports(analysis: Analysis) -> Iterator[RooflineReport]:
+def list_reports(analysis: AnalysisResult) -> Iterator[RooflineReport]:
     """Yield the rooflines of loops, and of what is measured on devices without one."""
     measured: Sequence[Loop | WorkWithoutLoop] = (*analysis.loops, *analysis.stretches)
     for each in measured:

@@ -12,10 +12,10 @@ from deepprof.render.ranks import print_table
 from deepprof.render.units import ABSENT, format_duration, format_ratio
 
 if TYPE_CHECKING:
-    from deepprof.analysis import Analysis
     from deepprof.metrics.sharing.devices import SharedDevice
     from deepprof.metrics.sharing.shares import ShareOfDevice
     from deepprof.render.page import TextPage
+    from deepprof.results.analysis_result import AnalysisResult
 
 SHOWN = 8  # processes of a device; JSON has all
 INDENT = 2
@@ -91,7 +91,7 @@ class SharedDeviceBlock(msgspec.Struct, frozen=True, kw_only=True):
     processes: list[_ProcessBlock]
 
 
-def describe_sharing(analysis: Analysis) -> list[SharedDeviceBlock]:
+def describe_sharing(analysis: AnalysisResult) -> list[SharedDeviceBlock]:
     """Return a block per shared device; none where no two processes share one."""
     return [
         SharedDeviceBlock(
@@ -129,7 +129,7 @@ def _describe_process(share: ShareOfDevice) -> _ProcessBlock:
     )
 
 
-def print_sharing(analysis: Analysis, page: TextPage) -> None:
+def print_sharing(analysis: AnalysisResult, page: TextPage) -> None:
     """Print each shared device with a row per process; nothing where no two processes share one."""
     for shared in analysis.sharing:
         page.skip()

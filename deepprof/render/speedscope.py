@@ -22,10 +22,10 @@ from deepprof.render.speedscope_contexts import SpeedscopeFrames, profile_contex
 if TYPE_CHECKING:
     import polars as pl
 
-    from deepprof.analysis import Analysis
     from deepprof.collectors.trace import Trace
     from deepprof.metrics.loop import Loop
     from deepprof.render.flame import FlameMeasure
+    from deepprof.results.analysis_result import AnalysisResult
 
 SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 
@@ -33,7 +33,7 @@ Frame = tuple[object, str]  # what it represents, and its name
 Stretch = tuple[int, int, list[Frame]]  # a pause and a duration in ns, and the frames that are open in the latter
 
 
-def write_speedscope(analysis: Analysis, file: BinaryIO) -> str:
+def write_speedscope(analysis: AnalysisResult, file: BinaryIO) -> str:
     """Write two profiles per loop, of the median iteration and of the parts of its time, and those of the contexts.
 
     Returns a summary of what was written.
@@ -68,7 +68,7 @@ def _write(file: BinaryIO, name: str, frames: SpeedscopeFrames, profiles: Sequen
     return f"{counted(len(profiles), 'profile')} of {counted(len(frames), 'frame')}{small}"
 
 
-def _profile_loops(analysis: Analysis, frames: SpeedscopeFrames) -> list[dict[str, Any]]:
+def _profile_loops(analysis: AnalysisResult, frames: SpeedscopeFrames) -> list[dict[str, Any]]:
     """Return two profiles for each loop of which the traces have a median iteration."""
     profiles = []
     traces = {trace.rank or 0: trace for trace in analysis.traces}

@@ -11,7 +11,7 @@ import polars as pl
 if TYPE_CHECKING:
     from typing import BinaryIO
 
-    from deepprof.analysis import Analysis
+    from deepprof.results.analysis_result import AnalysisResult
 
 PIECE = 1 << 16  # rows that are text at a time
 
@@ -27,14 +27,14 @@ FINDINGS = pl.Schema(
 )
 
 
-def table_of(analysis: Analysis, what: str) -> pl.DataFrame:
+def table_of(analysis: AnalysisResult, what: str) -> pl.DataFrame:
     """Return the `iterations` of an analysis, its `events`, or a row per finding (`FINDINGS`)."""
     if what == "iterations":
         return analysis.iterations
     return analysis.events if what == "events" else _list_findings(analysis)
 
 
-def _list_findings(analysis: Analysis) -> pl.DataFrame:
+def _list_findings(analysis: AnalysisResult) -> pl.DataFrame:
     """Return a row per finding, in their order."""
     rows = []
     for finding in analysis.findings:

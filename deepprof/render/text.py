@@ -26,9 +26,10 @@ if TYPE_CHECKING:
     import polars as pl
     from rich.console import Console
 
-    from deepprof.analysis import Analysis, Loop
     from deepprof.diagnosis.finding import Finding
+    from deepprof.metrics.loop import Loop
     from deepprof.render.wording import Wording
+    from deepprof.results.analysis_result import AnalysisResult
 
 T = TypeVar("T")
 
@@ -63,7 +64,7 @@ OF_NO_CODE = {"shared-device", "slower-device", "straggler"}  # what is found is
 
 
 def print_report(
-    analysis: Analysis, console: Console, *, limit: int | None = MAX_FINDINGS, verbose: bool = False
+    analysis: AnalysisResult, console: Console, *, limit: int | None = MAX_FINDINGS, verbose: bool = False
 ) -> None:
     """Print the report on `console`, at its width, in ASCII where its encoding has no more; `limit` as in JSON.
 
@@ -85,7 +86,7 @@ def print_report(
     _print_notes([note for note in notes if note.removeprefix("holds no kernel: ") not in told], page, verbose=verbose)
 
 
-def _print_without_loop(analysis: Analysis, reason: str, page: TextPage) -> None:
+def _print_without_loop(analysis: AnalysisResult, reason: str, page: TextPage) -> None:
     """Print why there is no loop, and where the time goes."""
     words = wording_of(analysis)
     answer = analysis.answer
@@ -106,7 +107,7 @@ def _print_without_loop(analysis: Analysis, reason: str, page: TextPage) -> None
     _print_stretch(analysis, page, words)
 
 
-def _print_stretch(analysis: Analysis, page: TextPage, words: Wording) -> None:
+def _print_stretch(analysis: AnalysisResult, page: TextPage, words: Wording) -> None:
     """Print the kernels and copies of the marked step that the answer is about, or else of the longest recording."""
     step = analysis.answer.step
     about = [
@@ -121,7 +122,7 @@ def _print_stretch(analysis: Analysis, page: TextPage, words: Wording) -> None:
         page.line(describe_utilization(longest.roofline, f"the {longest.top.over}"), indent=2, hang=2)
 
 
-def _print_run(analysis: Analysis, page: TextPage) -> None:
+def _print_run(analysis: AnalysisResult, page: TextPage) -> None:
     """Print what was read and how busy the device was."""
     page.line(name_paths(analysis), "bold")
     page.line(" · ".join(describe_run(analysis)))
@@ -132,7 +133,7 @@ def _print_run(analysis: Analysis, page: TextPage) -> None:
     page.line(" · ".join([*(times if summary.span_ns else []), count_events(analysis)]))
 
 
-def name_paths(analysis: Analysis) -> str:
+def name_paths(analysis: AnalysisResult) -> str:
     """Return the paths of the first traces, and how many more there are."""
     names = [recording.path for recording in analysis.recordings]
     more = [f"and {len(names) - PATHS} more"] if len(names) > PATHS else []
@@ -152,7 +153,7 @@ def _print_notes(notes: Iterable[str], page: TextPage, *, verbose: bool = False)
         page.line(f"… and {len(distinct) - len(shown)} more (-v shows them)", "yellow", indent=6)
 
 
-def describe_run(analysis: Analysis) -> list[str]:
+def describe_run(analysis: AnalysisResult) -> list[str]:
     """Return format, ranks and devices in words."""
     recordings = analysis.recordings
     formats = ", ".join(dict.fromkeys(recording.format for recording in recordings))
@@ -166,7 +167,7 @@ def describe_run(analysis: Analysis) -> list[str]:
     return [formats, ranks, on + (f" ({kinds})" if kinds else "")]
 
 
-def count_events(analysis: Analysis) -> str:
+def count_events(analysis: AnalysisResult) -> str:
     """Return the device events by activity."""
     words = {
         "kernel": (wording_of(analysis).work, None),
@@ -178,7 +179,7 @@ def count_events(analysis: Analysis) -> str:
     return ", ".join(counted(*each) for each in counts if each[0]) or "no device events"
 
 
-def _print_loops(analysis: Analysis, page: TextPage) -> None:
+def _print_loops(analysis: AnalysisResult, page: TextPage) -> None:
     """Print the loops, similar ones of other ranks and devices only once, and which main streams have none."""
     groups = _group_alike(analysis.loops, choose_loop(analysis))
     spread, words = _has_places(analysis), wording_of(analysis)
@@ -219,7 +220,7 @@ def _is_alike(loop: Loop, group: Iterable[Loop]) -> bool:
     return near and all((loop.rank, loop.device) != (other.rank, other.device) for other in group)
 
 
-def _has_places(analysis: Analysis) -> bool:
+def _has_places(analysis: AnalysisResult) -> bool:
     """Return whether the job has more than one rank, device or loop, so that each needs its place."""
     return len(analysis.loops) > 1 or analysis.streams.select("rank", "device").n_unique() > 1
 
@@ -261,7 +262,7 @@ def _describe_loop(loop: Loop, words: Wording) -> Iterable[str]:
         yield f"every {cycle.get('every')} iterations {work}" + ("" if kind == "unknown" else f" ({kind})")
 
 
-def _print_findings(analysis: Analysis, page: TextPage, limit: int | None) -> None:
+def _print_findings(analysis: AnalysisResult, page: TextPage, limit: int | None) -> None:
     """Print the findings, the first `limit` of them."""
     page.skip()
     if not analysis.findings:
@@ -289,7 +290,7 @@ def _print_hidden(findings: Sequence[Finding], page: TextPage) -> None:
         page.line(f"{ICONS[finding.severity]} {finding.rule}: {finding.title}", "dim", indent=4, hang=2)
 
 
-def _print_missing_lines(analysis: Analysis, page: TextPage) -> None:
+def _print_missing_lines(analysis: AnalysisResult, page: TextPage) -> None:
     """Print how to record functions, where a headline has no line of code because none were recorded."""
     headline, advice = analysis.headline, analysis.without_lines
     if headline is not None and headline.rule not in OF_NO_CODE and advice and "file" not in (headline.location or {}):
@@ -309,7 +310,7 @@ def _print_symptoms(symptoms: Iterable[Finding], page: TextPage, per: str) -> No
         page.line(f"explains {rule}: {first.title}{share}{more}", "dim", indent=5, hang=2)
 
 
-def _print_repetitions(cause: Finding, analysis: Analysis, page: TextPage) -> None:
+def _print_repetitions(cause: Finding, analysis: AnalysisResult, page: TextPage) -> None:
     """Print on which other main streams the same was found."""
     again, words = [f for f in analysis.findings if f.rule == f.caused_by == cause.rule], wording_of(analysis)
     places = list(dict.fromkeys(_describe_other_place(f, cause, words) for f in again if f.rank is not None))
@@ -334,7 +335,7 @@ def _print_finding(finding: Finding, page: TextPage, number: int, costs: str) ->
     page.line(f"→ {finding.advice}", "green", indent=5, hang=2)
 
 
-def _describe_cost(finding: Finding, analysis: Analysis) -> str:
+def _describe_cost(finding: Finding, analysis: AnalysisResult) -> str:
     """Return headroom, place and confidence in one line."""
     parts = []
     if finding.rule == STALLS and finding.evidence.get("share_ratio"):
@@ -360,7 +361,7 @@ def _describe_share(headroom_ns: int, mean_ns: float | None) -> str:
     return f" ({format_ratio(headroom_ns / mean_ns)})" if mean_ns else ""
 
 
-def _print_unnamed(analysis: Analysis, page: TextPage) -> None:
+def _print_unnamed(analysis: AnalysisResult, page: TextPage) -> None:
     """Print which large parts no finding names, and why, without the one that the answer is about."""
     in_answer = analysis.answer.loss is None and not any(
         "shorter_ns_per_iteration" in f.evidence for f in analysis.findings
@@ -369,7 +370,7 @@ def _print_unnamed(analysis: Analysis, page: TextPage) -> None:
         page.line(f"not explained: {sentence}", indent=2, hang=2)
 
 
-def describe_unnamed(analysis: Analysis) -> Iterator[str]:
+def describe_unnamed(analysis: AnalysisResult) -> Iterator[str]:
     """Yield which large parts no finding names, and why; what several loops share only once."""
     told: dict[tuple[str, str], float] = {}
     for left in analysis.unnamed:

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from deepprof.analysis import Analysis
     from deepprof.metrics.cost.roofline_tables import LoopRoofline
     from deepprof.metrics.top_tables import TopWork
     from deepprof.render.page import TextPage
+    from deepprof.results.analysis_result import AnalysisResult
 
 SHOWN = 5  # rows of a table in text
 INDENT = 4  # as in the table of parts
@@ -89,7 +89,7 @@ class TopWorkBlock(msgspec.Struct, frozen=True, kw_only=True):
     roofline: RooflineBlock | None
 
 
-def describe_top(analysis: Analysis) -> list[TopWorkBlock]:
+def describe_top(analysis: AnalysisResult) -> list[TopWorkBlock]:
     """Return a block per loop, and per device without one."""
     without: dict[tuple[int | None, ...], LoopRoofline | None] = {
         (each.rank, each.device): each.roofline for each in analysis.stretches

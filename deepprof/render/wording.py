@@ -12,7 +12,7 @@ from deepprof.metrics.streams import FEW_KERNELS
 from deepprof.plurals import counted
 
 if TYPE_CHECKING:
-    from deepprof.analysis import Analysis
+    from deepprof.results.analysis_result import AnalysisResult
 
 GPU_PARTS: Mapping[str, str] = MappingProxyType(
     {
@@ -164,7 +164,7 @@ CPU = Wording(
 )
 
 
-def wording_of(analysis: Analysis) -> Wording:
+def wording_of(analysis: AnalysisResult) -> Wording:
     """Return the words for an analysis: of a CPU where no recording saw a device, of copies where devices only copy."""
     if analysis.recordings and all(each.on_cpu for each in analysis.recordings):
         return CPU

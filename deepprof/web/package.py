@@ -25,7 +25,7 @@ from deepprof.web.views import VIEWS, NoDocumentError, ViewSource, Write, choose
 
 if TYPE_CHECKING:
     from deepprof.analysis import Analysis
-    from deepprof.comparison.result import Comparison
+    from deepprof.results.comparison_result import Comparison
 
 SESSION = "session"
 REGION = "region"

@@ -15,7 +15,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from deepprof.collectors.errors import TraceError
-from deepprof.collectors.importers import find_traces
+from deepprof.collectors.importers.directories import list_traces
 from deepprof.collectors.importers.files import read_head
 from deepprof.collectors.importers.nsys import Nsys
 from deepprof.collectors.importers.nsys.directory import NsysDirectory
@@ -178,8 +178,8 @@ def test_a_directory_is_one_trace_with_the_report_beside_it(tmp_path):
     database = small(tmp_path / "report.sqlite")
     folder = export(database, tmp_path / "report_pqtdir")
     assert set(NsysDirectory().covers(folder)) >= {database, tmp_path / "report.nsys-rep"}
-    assert find_traces(tmp_path) == [folder]
-    assert find_traces(folder) == [folder]
+    assert list_traces(tmp_path).traces == [folder]
+    assert list_traces(folder).traces == [folder]
 
 
 def test_links_that_lead_out_are_refused(tmp_path):

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from deepprof.collectors import importers
 from deepprof.collectors.errors import TraceError
+from deepprof.collectors.importers.directories import list_traces
 from deepprof.collectors.importers.files import read_bytes, read_head
 from deepprof.collectors.importers.nvprof import Nvprof
 from deepprof.collectors.importers.nvprof.calls import DRIVER_CALLS, RUNTIME_CALLS
@@ -133,7 +134,7 @@ def test_names_are_spelled_out_by_the_common_door(traces):
 def test_the_table_of_pyprof_is_refused_and_is_no_trace_of_its_directory(traces):
     with pytest.raises(TraceError, match=r"pyprof.*give the database"):
         importers.read(traces / "nvprof-lm" / "lm.csv")
-    assert importers.find_traces(traces / "nvprof-lm") == [traces / "nvprof-lm" / "net.sql"]
+    assert list_traces(traces / "nvprof-lm").traces == [traces / "nvprof-lm" / "net.sql"]
 
 
 def is_small(row):
@@ -231,4 +232,4 @@ def test_missing_files_and_directories_are_one_line(tmp_path):
 def test_summaries_beside_a_trace_are_covered(tmp_path):
     (tmp_path / "trace.csv").write_text(START + kernel())
     (tmp_path / "summary.csv").write_text('"Type","Time(%)","Time","Calls"\n')
-    assert importers.find_traces(tmp_path) == [tmp_path / "trace.csv"]
+    assert list_traces(tmp_path).traces == [tmp_path / "trace.csv"]

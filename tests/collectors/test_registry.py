@@ -8,6 +8,7 @@ import pytest
 from deepprof.collectors import importers
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers import directories
+from deepprof.collectors.importers.directories import list_traces
 from deepprof.collectors.trace import Accounting, Trace
 
 KERNEL = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1.0, "dur": 2.0}
@@ -85,8 +86,8 @@ def test_traces_of_a_directory(tmp_path, trace):
         write(tmp_path / name, trace)
     write(tmp_path / "settings.json", {"debug": True})
     (tmp_path / "broken.json.gz").write_bytes(b"\x1f\x8bnothing")
-    assert importers.find_traces(tmp_path) == sorted(expected)
-    assert importers.find_traces(str(tmp_path / "sub" / "deep")) == [
+    assert list_traces(tmp_path).traces == sorted(expected)
+    assert list_traces(tmp_path / "sub" / "deep").traces == [
         tmp_path / "sub/deep/deeper/deepest/rank9.json",
         tmp_path / "sub/deep/rank0.json",
     ]
@@ -101,27 +102,27 @@ def test_links_to_files_are_followed_and_links_to_directories_are_not(tmp_path, 
     (inside / "folder").symlink_to(outside)
     own = write(inside / "own.json", trace)
     (inside / "alias.json").symlink_to(own)
-    assert importers.find_traces(inside) == [inside / "alias.json", inside / "link.json", own]
+    assert list_traces(inside).traces == [inside / "alias.json", inside / "link.json", own]
 
 
 def test_a_directory_without_traces_says_so(tmp_path):
     (tmp_path / "readme").write_text("nothing here")
     with pytest.raises(TraceError, match="holds no trace"):
-        importers.find_traces(tmp_path)
+        list_traces(tmp_path)
     with pytest.raises(TraceError, match="cannot be listed: No such file"):
-        importers.find_traces(tmp_path / "absent")
+        list_traces(tmp_path / "absent")
     with pytest.raises(TraceError, match="cannot be listed: Not a directory"):
-        importers.find_traces(tmp_path / "readme")
+        list_traces(tmp_path / "readme")
 
 
 def test_a_directory_is_bounded(tmp_path, trace, monkeypatch):
     monkeypatch.setattr(directories, "ENTRIES", 3)
     for index in range(3):
         write(tmp_path / f"{index}.json", trace)
-    assert len(importers.find_traces(tmp_path)) == 3
+    assert len(list_traces(tmp_path).traces) == 3
     write(tmp_path / "3.json", trace)
     with pytest.raises(TraceError, match="more than 3 entries"):
-        importers.find_traces(tmp_path)
+        list_traces(tmp_path)
 
 
 def test_a_message_is_printable_whatever_it_quotes(tmp_path):
@@ -148,9 +149,9 @@ def test_links_in_circles_are_passed_over(tmp_path, trace):
     own = write(tmp_path / "own.json", trace)
     (tmp_path / "a").symlink_to(tmp_path / "b")
     (tmp_path / "b").symlink_to(tmp_path / "a")
-    assert importers.find_traces(tmp_path) == [own]
+    assert list_traces(tmp_path).traces == [own]
     with pytest.raises(TraceError, match="cannot be listed"):
-        importers.find_traces(tmp_path / "a")
+        list_traces(tmp_path / "a")
 
 
 def test_what_an_importer_covers_is_not_read_twice(tmp_path, trace, monkeypatch):
@@ -169,7 +170,7 @@ def test_what_an_importer_covers_is_not_read_twice(tmp_path, trace, monkeypatch)
     monkeypatch.setattr(importers, "each_importer", lambda: (Pairs(),))
     for name in ("one.a", "one.b", "two.b"):
         (tmp_path / name).write_text("x")
-    assert importers.find_traces(tmp_path) == [tmp_path / "one.a", tmp_path / "two.b"]
+    assert list_traces(tmp_path).traces == [tmp_path / "one.a", tmp_path / "two.b"]
 
 
 def test_a_directory_may_be_a_trace(tmp_path, monkeypatch):
@@ -186,7 +187,7 @@ def test_a_directory_may_be_a_trace(tmp_path, monkeypatch):
     monkeypatch.setattr(importers, "each_importer", lambda: (Folder(),))
     (tmp_path / "job" / "part").mkdir(parents=True)
     (tmp_path / "job" / "manifest").touch()
-    assert importers.find_traces(tmp_path) == importers.find_traces(tmp_path / "job") == [tmp_path / "job"]
+    assert list_traces(tmp_path).traces == list_traces(tmp_path / "job").traces == [tmp_path / "job"]
     assert importers.read(tmp_path / "job").path == "job"
 
 

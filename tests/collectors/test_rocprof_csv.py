@@ -12,6 +12,7 @@ from deepprof.collectors import importers
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.amd.rocprof import Rocprof
 from deepprof.collectors.importers.amd.rocprof_csv import table_of
+from deepprof.collectors.importers.directories import list_traces
 from deepprof.collectors.trace import Trace
 from tests.collectors.damage import damaged, read_or_refuse, survives
 from tests.collectors.rocpd_database import Writer, process
@@ -87,7 +88,7 @@ def test_a_real_file_holds_what_the_csv_module_reads(traces, prefix, streams, ca
 
 @pytest.mark.traces
 def test_the_real_directory_is_two_traces(traces):
-    found = importers.find_traces(traces / "rocprofv3-csv-llamacpp")
+    found = list_traces(traces / "rocprofv3-csv-llamacpp").traces
     assert [path.name for path in found] == ["decode_kernel_trace.csv", "prefill_kernel_trace.csv"]
     alone = importers.read(traces / "rocprofv3-csv-llamacpp" / "decode_hip_api_trace.csv")
     assert (alone.device_events.height, alone.host_events.height) == (0, 920)
@@ -120,7 +121,7 @@ def test_the_files_of_a_run_are_one_trace(tmp_path):
     ]
     assert trace.devices.select("device", "name", "multiprocessors").rows() == [(1, "MI300X", 304)]
     assert trace.accounting.read == trace.accounting.kept == 8
-    assert [path.name for path in importers.find_traces(tmp_path)] == [
+    assert [path.name for path in list_traces(tmp_path).traces] == [
         *("8_hip_api_trace.csv", "70_kernel_trace.csv", "170_hip_api_trace.csv")
     ]
     alone = Rocprof().read(tmp_path / "70_memory_copy_trace.csv")
@@ -271,6 +272,6 @@ def test_a_run_in_several_formats_counts_once(tmp_path):
     write(tmp_path / "other" / "70_kernel_trace.csv", kernels(1))
     for at, first in enumerate((*names[:2], None, names[3], names[4])):
         if first is not None:
-            found = importers.find_traces(tmp_path)
+            found = list_traces(tmp_path).traces
             assert [path.relative_to(tmp_path).as_posix() for path in found] == [first, "other/70_kernel_trace.csv"]
         (tmp_path / names[at]).unlink()

@@ -12,6 +12,7 @@ import pytest
 from deepprof.collectors import importers
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.amd.rpd import Rpd
+from deepprof.collectors.importers.directories import list_traces
 from deepprof.collectors.trace import Trace
 from tests.collectors.damage import read_or_refuse, survives
 from tests.collectors.rpd_database import build, call, op
@@ -202,7 +203,7 @@ def test_what_was_made_of_a_file_is_no_second_trace(tmp_path):
     content = '[{"name":"process_name","ph":"M","pid":"2","args":{"name":"GPU2"}}]'
     for name in ("a.json", "b.json"):
         (tmp_path / name).write_text(content)
-    assert [path.name for path in importers.find_traces(tmp_path)] == ["a.rpd", "b.json"]
+    assert [path.name for path in list_traces(tmp_path).traces] == ["a.rpd", "b.json"]
     (tmp_path / "a.json").write_text("{}")
     assert list(Rpd().covers(tmp_path / "a.rpd")) == []
 
@@ -227,7 +228,7 @@ def test_a_compressed_database_is_the_same_trace(tmp_path, monkeypatch):
     plain = build(tmp_path / "a.rpd", STRINGS, rocpd_op=[op(10, KERNEL, GEMM), op(20, COPY)])
     packed = pack(plain)
     assert read(packed).device_events.equals(read(plain).device_events)
-    assert importers.find_traces(tmp_path) == [plain, packed]
+    assert list_traces(tmp_path).traces == [plain, packed]
     assert list((tmp_path / "scratch").iterdir()) == [], "nothing stays behind"
 
 

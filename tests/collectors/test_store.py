@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import deepprof
 from deepprof.collectors.errors import TraceError, UsageError
-from deepprof.collectors.importers import find_traces, importers, read
+from deepprof.collectors.importers import importers, read
 from deepprof.collectors.importers.assembly import Records, assemble
 from deepprof.collectors.importers.directories import DAMAGED, list_traces
 from deepprof.collectors.importers.store import NativeStore
@@ -205,8 +205,8 @@ def test_other_tools_see_plain_types_and_names_to_join(tmp_path):
 
 def test_a_job_is_found_rank_by_rank(tmp_path):
     write_store(tmp_path / "job.deepprof", [make_trace(rank=1), make_full_trace(), make_trace()])
-    assert [path.name for path in find_traces(tmp_path / "job.deepprof")] == ["rank=0", "rank=1", "rank=2"]
-    assert find_ranks(tmp_path / "job.deepprof") == find_traces(tmp_path / "job.deepprof")
+    assert [path.name for path in list_traces(tmp_path / "job.deepprof").traces] == ["rank=0", "rank=1", "rank=2"]
+    assert find_ranks(tmp_path / "job.deepprof") == list_traces(tmp_path / "job.deepprof").traces
     store = open_store(tmp_path / "job.deepprof")
     assert list(store.ranks) == [0, 1, 2]
     assert store.read(1).rank == 3  # as its file says; the job numbers it when it reads
@@ -220,7 +220,7 @@ def test_a_job_of_one_rank_is_a_trace_and_so_is_a_ranks_folder(tmp_path):
     write_store(tmp_path / "job.deepprof", [make_full_trace()])
     whole = read(tmp_path / "job.deepprof")
     assert_same(whole, read(tmp_path / "job.deepprof" / "rank=0"))
-    assert find_traces(tmp_path) == [tmp_path / "job.deepprof"]
+    assert list_traces(tmp_path).traces == [tmp_path / "job.deepprof"]
     assert_same(replace(whole), deepprof.open_store(tmp_path / "job.deepprof").read())
     assert_same(replace(whole), deepprof.open_store(tmp_path / "job.deepprof" / "rank=0").read())
     assert any(isinstance(importer, NativeStore) for importer in importers())

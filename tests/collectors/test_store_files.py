@@ -10,7 +10,8 @@ import polars as pl
 import pytest
 
 from deepprof.collectors.errors import TraceError
-from deepprof.collectors.importers import find_traces, read
+from deepprof.collectors.importers import read
+from deepprof.collectors.importers.directories import list_traces
 from deepprof.collectors.importers.store import NativeStore
 from deepprof.collectors.store import find_ranks, open_store
 from deepprof.collectors.store import parquet_sizes as parquet_pages
@@ -186,7 +187,7 @@ def test_files_beside_the_tables_are_ignored(rank):
     (rank / "more.parquet").write_bytes(b"anything")
     (rank / "deeper").mkdir()
     assert read(rank).rank == 3
-    assert find_traces(rank.parent) == [rank]
+    assert list_traces(rank.parent).traces == [rank]
 
 
 @pytest.mark.parametrize("folder", ["../r", "/etc", "rank=1/../../r", "rank=7", "", "rank=link"])

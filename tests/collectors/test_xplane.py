@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import deepprof
 from deepprof.collectors import importers
 from deepprof.collectors.errors import TraceError
+from deepprof.collectors.importers.directories import list_traces
 from deepprof.collectors.importers.xla import xplane_schema
 from deepprof.collectors.importers.xla.xplane import XPlane
 from deepprof.metrics.evidence import trust_in
@@ -293,7 +294,7 @@ def test_the_viewer_s_copy_is_not_a_second_trace(tmp_path):
         (folder / f"{host}.xplane.pb").write_bytes(space(plane(GPU)))
         (folder / f"{host}.trace.json.gz").write_bytes(gzip.compress(copy))
     (folder / "d.trace.json").write_bytes(copy)
-    found = importers.find_traces(tmp_path)
+    found = list_traces(tmp_path).traces
     assert [path.name for path in found] == ["a.b.xplane.pb", "c.xplane.pb", "d.trace.json"]
 
 

@@ -12,6 +12,7 @@ import pytest
 
 import deepprof
 from deepprof.collectors import importers
+from deepprof.collectors.importers.directories import list_traces
 from deepprof.collectors.importers.files import read_head
 from deepprof.collectors.importers.xla.viewer import XlaJson
 from deepprof.collectors.importers.xla.xplane import XPlane
@@ -111,7 +112,7 @@ def recorded(tmp_path_factory) -> Path:
 
 
 def test_a_run_in_two_formats_gives_the_same_tables(recorded):
-    (path,) = importers.find_traces(recorded)
+    (path,) = list_traces(recorded).traces
     assert path.name.endswith(".xplane.pb")
     (other,) = path.parent.glob("*.trace.json.gz")
     whole, copy = importers.read(path), importers.read(other)

@@ -6,11 +6,11 @@ from typing import Any
 
 import polars as pl
 
-from deepprof.analysis import Agreement, Analysis, Loop, TimeSummary
-from deepprof.analysis.result import describe_recording
-from deepprof.collectors.trace import DEVICES, Accounting, Trace
+from deepprof.analysis import BREAKDOWN, Agreement, Analysis, Loop, TimeSummary
+from deepprof.collectors.trace import DEVICES, Accounting, Trace, empty_table
 from deepprof.diagnosis.finding import Finding
 from deepprof.metrics.iteration import ITERATIONS, LoopMetrics, Spread
+from deepprof.results.analysis_result import describe_recording
 
 BASE_NS = 1_700_000_000_000_000_000
 STREAMS = {
@@ -136,6 +136,7 @@ def build_analysis(**changes: Any) -> Analysis:
         "loops": loops,
         "no_loop_reason": None if loops else "only 2 repetitions were seen; 3 are needed",
         "findings": (build_finding(),),
+        "breakdown": empty_table(BREAKDOWN),
     }
     fields |= changes
     return Analysis(recordings=tuple(map(describe_recording, fields["traces"])), **fields)

@@ -53,7 +53,7 @@ class Module:
         """Return the modules of the product that it imports anywhere; with `for_types` only those for types alone."""
         guarded = (each for each in self.nodes if isinstance(each, ast.If) and _is_for_types(each))
         nodes = [inner for each in guarded for inner in ast.walk(each)] if for_types else self.nodes
-        return {name for node in nodes for name in _list_targets(node) if name in modules} - {self.name}
+        return {name for node in nodes for name in _list_targets(node, modules)} - {self.name}
 
 
 def _is_for_types(node: ast.If) -> bool:
@@ -61,13 +61,13 @@ def _is_for_types(node: ast.If) -> bool:
     return isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
 
 
-def _list_targets(node: ast.AST) -> Iterator[str]:
-    """Yield what an import may name: a module, or a name in one, which may be a module itself."""
+def _list_targets(node: ast.AST, modules: Mapping[str, Module]) -> Iterator[str]:
+    """Yield the modules that an import names; `from package import module` imports `package.module`."""
     if isinstance(node, ast.Import):
-        yield from (alias.name for alias in node.names)
-    elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-        inner = [f"{node.module}.{alias.name}" for alias in node.names]
-        yield from (node.module, *inner)
+        yield from (alias.name for alias in node.names if alias.name in modules)
+    elif isinstance(node, ast.ImportFrom) and node.module and node.module in modules and not node.level:
+        inner = (f"{node.module}.{alias.name}" for alias in node.names)
+        yield from (name if name in modules else node.module for name in inner)
 
 
 def read_modules(root: Path = ROOT) -> dict[str, Module]:

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 import deepprof
 from deepprof import simulation
 from deepprof.analysis import Analysis, analyze
-from deepprof.analysis.tables import EVENTS, EVENTS_IN_ITERATIONS, PLACED_ITERATIONS
 from deepprof.collectors.trace import empty_table
 from deepprof.metrics.attribution import attribute_events
+from deepprof.results.analysis_tables import EVENTS, EVENTS_IN_ITERATIONS, PLACED_ITERATIONS
 from tests.tables import event, make_trace, table
 
 Row = dict[str, Any]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from deepprof.analysis import analyze
-from deepprof.analysis.result import Analysis
+from deepprof.analysis import Analysis, analyze
 from deepprof.metrics.sequence import main_sequence
 from deepprof.metrics.streams import is_mostly_copies
 from tests.deepprof.diagnosis.loops import MAIN, Did, Job, Work

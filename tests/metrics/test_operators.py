@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 import deepprof
 from deepprof.collectors.trace import DEVICES, MEMORY_EVENTS, OPERANDS, Accounting, Trace
-from deepprof.metrics.operators import is_stand_in, stand_in, stand_ins
+from deepprof.metrics.cpu_fallback import stand_in, stand_ins
+from deepprof.metrics.operators import is_stand_in
 from deepprof.metrics.streams import classify_streams
 from tests.tables import Row, event, make_trace, span, table
 

@@ -7,8 +7,7 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from deepprof.analysis import analyze
-from deepprof.analysis.result import Analysis
+from deepprof.analysis import Analysis, analyze
 from deepprof.metrics.breakdown.parts import PART_NAMES
 from deepprof.metrics.breakdown.timeline import lay_out, recorded_bounds
 from deepprof.metrics.evidence import gather_evidence

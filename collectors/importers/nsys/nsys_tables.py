@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from deepprof.collectors.importers.call_stacks import name_frame, number_stacks
 from deepprof.collectors.importers.flags import Tally
 from deepprof.collectors.importers.launch_shapes import SHAPES, product_of, shape_columns
 from deepprof.collectors.importers.nsys import names as nsys_names
-from deepprof.collectors.importers.nsys.call_chains import CHAINS, add_stacks
 from deepprof.collectors.importers.nsys.names import label
 from deepprof.collectors.importers.value_columns import NameTable, positive
 from deepprof.collectors.trace import ANNOTATIONS, DEVICE_EVENTS, HOST_EVENTS
@@ -46,6 +46,10 @@ NVTX_RANGES, NVTX_MARKS, NVTX_DOMAIN = (59, 60, 70, 71), (34, 65), 75  # 65, 70,
 TIME_LIMIT_NS = 2**61  # 73 years: keeps every difference of two times inside int64
 NO_STREAM = 2**32 - 1  # CUPTI's value for "no stream"
 SCOPE = 2**40  # correlation ids are 32 bits wide, and each process counts its own
+# The call stacks of runtime calls and operating system calls, a row for each frame.
+CHAINS = {"CUPTI_ACTIVITY_KIND_RUNTIME": "CUDA_CALLCHAINS", "OSRT_API": "OSRT_CALLCHAINS"}
+FRAME = ("symbol", "module", "unresolved")
+NAMES = ("symbol", "module")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -277,3 +281,43 @@ def scope_correlations(rows: pl.DataFrame, processes: list[int]) -> pl.DataFrame
     offsets = {process: at * SCOPE for at, process in enumerate(processes)}
     offset = pl.col("process").replace_strict(offsets, default=0, return_dtype=pl.UInt64)
     return rows.with_columns(correlation=pl.col("correlation") + offset) if len(processes) > 1 else rows
+
+
+def add_stacks(source: NsysTables, table: str, rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the `rows` of `table` with `stack_id` for their `callchainId`; the stacks are added to `source.stacks`.
+
+    Calls whose stack is too long to be kept are flagged `long-stack`.
+    """
+    frames, texts = _read_frames(source, CHAINS[table])
+    found = number_stacks(frames, texts, sum(stacks.height for stacks in source.stacks))
+    source.stacks.append(found.stacks)
+    of_chain = found.of_chain.rename({"chain": "callchainId"}).with_columns(chained=pl.lit(True))
+    rows = rows.join(of_chain, on="callchainId", how="left", maintain_order="left")
+    if long := int(rows.select((pl.col("chained") & pl.col("stack_id").is_null()).sum()).item() or 0):
+        source.tally.flagged["long-stack"] += long
+    return rows.drop("chained")
+
+
+def _read_frames(source: NsysTables, table: str) -> tuple[pl.DataFrame, pl.Series]:
+    """Return the frames in `table` as `number_stacks` takes them, and their names."""
+    rows = source.database.integers(table, dict.fromkeys(("id", "stackDepth", *FRAME)))
+    rows = rows.with_columns(_read_names(source.database, source.strings, table, rows, name) for name in NAMES)
+    distinct = rows.select(FRAME).unique(maintain_order=True)
+    named = [name_frame(None if unresolved else symbol, module) for symbol, module, unresolved in distinct.iter_rows()]
+    texts = pl.Series("frame", named, dtype=pl.String)
+    numbers = pl.DataFrame({"text": texts.unique(maintain_order=True)}).with_row_index("frame")
+    distinct = distinct.with_columns(text=texts).join(numbers, on="text", how="left", maintain_order="left")
+    rows = rows.join(distinct, on=FRAME, how="left", nulls_equal=True, maintain_order="left")
+    return rows.select("frame", chain="id", depth="stackDepth"), numbers["text"]
+
+
+def _read_names(
+    database: NsysDatabase, strings: dict[int, str], table: str, rows: pl.DataFrame, column: str
+) -> pl.Series:
+    """Return the texts of the ids in a `column` of `rows`, or the texts that a directory's table has in their place."""
+    ids = rows[column]
+    known = {key: strings[key] for key in ids.drop_nulls().unique() if key in strings}
+    texts = ids.replace_strict(known, default=None, return_dtype=pl.String)
+    if not ids.null_count():
+        return texts.alias(column)
+    return texts.zip_with(ids.is_not_null(), database.texts(table, column).cast(pl.String)).alias(column)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
-TORCH = {"torch": ("process", "optimizer_steps", "iteration_sampling", "torch_hook")}
+TORCH = {"torch": ("process", "optimizer_steps", "torch_hook")}
 JAX = dict.fromkeys(("jaxlib._jax", "jaxlib.xla_extension"), ("process", "jax_hook"))  # the latter up to 0.6.0
 HERE = os.path.dirname(os.path.abspath(__file__))
 

@@ -22,9 +22,9 @@ from deepprof.render.perfetto.found import extent_of, finding_layer, found_layer
 from deepprof.render.perfetto.layers import SliceLayer, number
 
 if TYPE_CHECKING:
-    from deepprof.analysis import Analysis
     from deepprof.collectors.trace import Trace
     from deepprof.diagnosis.finding import Finding
+    from deepprof.results.analysis_result import AnalysisResult
 
 __all__ = ["PerfettoResult", "write_perfetto"]
 
@@ -33,7 +33,7 @@ Int64s = npt.NDArray[np.int64]
 THREAD = ["process", "thread"]
 
 
-def write_perfetto(analysis: Analysis, file: BinaryIO, *, flows: bool = False) -> PerfettoResult:
+def write_perfetto(analysis: AnalysisResult, file: BinaryIO, *, flows: bool = False) -> PerfettoResult:
     """Write a job to `file` and return what was written.
 
     Times are microseconds from the first record on, with three decimals; `otherData.zero_ns` is that record's own
@@ -53,7 +53,7 @@ def write_perfetto(analysis: Analysis, file: BinaryIO, *, flows: bool = False) -
     return document.written
 
 
-def _write_device(document: PerfettoDocument, analysis: Analysis, trace: Trace, device: int) -> PlacedLayer:
+def _write_device(document: PerfettoDocument, analysis: AnalysisResult, trace: Trace, device: int) -> PlacedLayer:
     """Write one device, with what was found above what ran, and return its streams."""
     rank = trace.rank or 0
     process = document.add_process(f"rank {rank} {devices_of(trace)[device]}")
@@ -67,12 +67,12 @@ def _write_device(document: PerfettoDocument, analysis: Analysis, trace: Trace, 
     return streams
 
 
-def _annotation_of(analysis: Analysis, trace: Trace) -> TraceAnnotation:
+def _annotation_of(analysis: AnalysisResult, trace: Trace) -> TraceAnnotation:
     """Return what is known of the stages and layers of a trace."""
     return analysis.annotated.get(trace.rank or 0) or annotate(trace, (), None)
 
 
-def _write_host(document: PerfettoDocument, analysis: Analysis, trace: Trace) -> PlacedLayer:
+def _write_host(document: PerfettoDocument, analysis: AnalysisResult, trace: Trace) -> PlacedLayer:
     """Write the host of one rank, with the findings on ranks that used no device, and return its threads."""
     rank = trace.rank or 0
     process = document.add_process(f"rank {rank} host")
@@ -83,7 +83,7 @@ def _write_host(document: PerfettoDocument, analysis: Analysis, trace: Trace) ->
     return threads
 
 
-def _place_of(finding: Finding, analysis: Analysis) -> tuple[int, int | None]:
+def _place_of(finding: Finding, analysis: AnalysisResult) -> tuple[int, int | None]:
     """Return the rank and device that a finding is shown with: its own ones, or the first possible ones."""
     ranks = [trace.rank or 0 for trace in analysis.traces]
     rank = finding.rank if finding.rank in ranks else ranks[0]

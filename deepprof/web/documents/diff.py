@@ -18,7 +18,7 @@ from deepprof.web.documents.texts import tidy
 
 if TYPE_CHECKING:
     from deepprof.comparison import Comparison
-    from deepprof.comparison.result import (
+    from deepprof.results.comparison_result import (
         CodeLine,
         ContextChange,
         CopyChange,

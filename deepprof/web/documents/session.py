@@ -21,7 +21,7 @@ from deepprof.web.documents.texts import tidy
 
 if TYPE_CHECKING:
     from deepprof.analysis import Analysis
-    from deepprof.comparison.result import Comparison
+    from deepprof.results.comparison_result import Comparison
     from deepprof.web.documents.diff import DiffDocument
 
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepprof.collectors.live.hook import iteration_sampling, optimizer_steps, process, torch_hook
+from deepprof.collectors.live.hook import optimizer_steps, process, torch_hook
 
 
 class Library:
@@ -308,7 +308,7 @@ def test_what_a_call_costs_is_measured_on_the_cpu() -> None:
     seen: list[object] = []
     torch: Any = SimpleNamespace(zeros=lambda _, device=None: seen.append(device), neg=lambda value: value)
     operators: Any = SimpleNamespace(enter=lambda: None, leave=lambda: None)
-    assert iteration_sampling._measure_call(torch, operators) >= 0
+    assert torch_hook._measure_call(torch, operators) >= 0
     assert seen == ["cpu"]
 
 

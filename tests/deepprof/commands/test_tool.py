@@ -18,8 +18,8 @@ import pytest
 import deepprof
 from deepprof.commands import main
 from deepprof.commands.tool_live import _Following
+from deepprof.live.client.daemon import JobRecords
 from deepprof.live.client.errors import DaemonError
-from deepprof.live.client.job_records import JobRecords
 from deepprof.tools import Tool, ToolRun, find_tool
 from tests.deepprof.live.service.daemons import Daemon, running, wait_for
 from tests.deepprof.live.service.sending import open_client

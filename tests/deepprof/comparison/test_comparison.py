@@ -19,9 +19,9 @@ from rich.console import Console
 import deepprof
 from deepprof.collectors.trace import DEVICES
 from deepprof.comparison import compare, operations
+from deepprof.comparison.loop_changes import compare_times
 from deepprof.comparison.pairing import pair_loops
 from deepprof.comparison.template import choose_alike, median_where, take_template
-from deepprof.comparison.times import compare_times
 from deepprof.metrics.breakdown.costs import divide
 from deepprof.render.comparison_json import encode
 from deepprof.render.comparison_text import print_comparison

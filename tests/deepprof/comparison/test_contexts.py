@@ -22,11 +22,11 @@ from deepprof.collectors.trace import Accounting
 from deepprof.comparison import code_paths, compare, contexts
 from deepprof.comparison.code_paths import CodePaths, match_paths
 from deepprof.comparison.path_times import PathTimes
-from deepprof.comparison.result import CodeLine, ContextChange
 from deepprof.metrics.contexts.frames import KIND
 from deepprof.metrics.contexts.paths import add_up
 from deepprof.render.comparison_json import encode
 from deepprof.render.comparison_text import print_comparison
+from deepprof.results.comparison_result import CodeLine, ContextChange
 
 GATHER = Call(EMBED, [("aten::index", 20.0)], backward={"aten::index": 45.0})
 PLAIN = (GATHER, *REST)

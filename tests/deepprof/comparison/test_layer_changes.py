@@ -9,7 +9,7 @@ import pytest
 from deepprof.analysis import Loop
 from deepprof.comparison import layer_changes
 from deepprof.comparison.layer_changes import compare_layers
-from deepprof.comparison.result import LayersInBoth
+from deepprof.results.comparison_result import LayersInBoth
 from tests.deepprof.comparison.annotated_loops import Layers, annotate_loop
 
 NET: Layers = {

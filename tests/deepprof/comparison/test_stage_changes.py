@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from deepprof.analysis import Analysis, Loop
 from deepprof.comparison import compare
-from deepprof.comparison.change_tables import LAYER_CHANGES, STAGE_CHANGES
 from deepprof.comparison.stage_changes import compare_stages, find_main_stage
 from deepprof.metrics.annotation.stage_names import STAGES
+from deepprof.results.comparison_result import LAYER_CHANGES, STAGE_CHANGES
 from tests.deepprof.builders import build_analysis
 from tests.deepprof.comparison.annotated_loops import annotate_loop
 from tests.deepprof.comparison.test_contexts import PLAIN, REST, plain, run

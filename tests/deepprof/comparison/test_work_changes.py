@@ -11,9 +11,9 @@ from rich.console import Console
 
 import deepprof
 from deepprof.comparison import compare
-from deepprof.comparison.result import Comparison
 from deepprof.render.comparison_json import encode
 from deepprof.render.comparison_text import print_comparison
+from deepprof.results.comparison_result import Comparison
 from tests.tables import event, make_trace
 
 US, MS = 1_000, 1_000_000

@@ -6,7 +6,7 @@ from statistics import median
 
 import pytest
 
-from deepprof.analysis.result import Analysis
+from deepprof.analysis import Analysis
 from deepprof.diagnosis.coverage import is_about, part_limits
 from deepprof.diagnosis.finding import Finding
 from deepprof.metrics.loop import Loop

@@ -10,7 +10,6 @@ import pytest
 
 import deepprof
 from deepprof.analysis import Analysis
-from deepprof.analysis.tables import BREAKDOWN
 from deepprof.collectors.trace import Accounting
 from deepprof.diagnosis.answer import find_answer, find_group
 from deepprof.diagnosis.finding import Finding
@@ -22,6 +21,7 @@ from deepprof.metrics.ranks.comparison import GROUP_SKEWS, GROUP_WAITS, RankComp
 from deepprof.metrics.ranks.ranks_table import RANKS
 from deepprof.render.answer import describe_answer
 from deepprof.render.wording import CPU, GPU
+from deepprof.results.analysis_tables import BREAKDOWN
 from tests.deepprof.builders import build_analysis, build_finding
 from tests.deepprof.diagnosis.loops import Job, Work
 from tests.loops import MS, make_loop

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deepprof.analysis import analyze
-from deepprof.analysis.result import Analysis
+from deepprof.analysis import Analysis, analyze
 from deepprof.diagnosis.causes import burden, rank
 from deepprof.diagnosis.coverage import find_unnamed, part_limits
 from deepprof.diagnosis.engine import diagnose_loop

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from deepprof.analysis import analyze
-from deepprof.analysis.result import Analysis
+from deepprof.analysis import Analysis, analyze
 from deepprof.diagnosis.rules.host_bound import host_bound
 from deepprof.diagnosis.rules.input_bound import input_bound
 from deepprof.diagnosis.rules.other_thread import other_thread

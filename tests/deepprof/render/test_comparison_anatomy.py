@@ -10,13 +10,21 @@ import pytest
 from rich.console import Console
 
 from deepprof.comparison.layer_changes import compare_layers
-from deepprof.comparison.result import Comparison, Headline, LayersInBoth, LoopPair, LoopPlace, PartChange, StagesInBoth
+from deepprof.comparison.loop_changes import compare_times
 from deepprof.comparison.stage_changes import compare_stages
-from deepprof.comparison.times import compare_times
 from deepprof.diagnosis.on_cpu import DEVICE_WORDS
 from deepprof.render.comparison_json import encode
 from deepprof.render.comparison_text import print_comparison
-from deepprof.render.json import AnswerBlock
+from deepprof.results.analysis_result import AnswerBlock
+from deepprof.results.comparison_result import (
+    Comparison,
+    Headline,
+    LayersInBoth,
+    LoopPair,
+    LoopPlace,
+    PartChange,
+    StagesInBoth,
+)
 from tests.deepprof.comparison.annotated_loops import Layers, annotate_loop
 
 MS = 1_000_000

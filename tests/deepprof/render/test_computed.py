@@ -12,7 +12,6 @@ from rich.cells import cell_len
 from rich.console import Console
 
 import deepprof
-from deepprof.analysis.tables import BREAKDOWN, PLACED_WORK
 from deepprof.metrics.breakdown.costs import mean_parts
 from deepprof.metrics.kernels.computed_work import WORK, WORK_OF_KERNELS, Work
 from deepprof.metrics.kernels.kind_words import CATEGORY_WORDS, PRECISION_WORDS, describe_kind
@@ -22,6 +21,7 @@ from deepprof.render.json import encode
 from deepprof.render.page import TextPage
 from deepprof.render.text import print_report
 from deepprof.render.wording import CPU, GPU, Wording
+from deepprof.results.analysis_tables import BREAKDOWN, PLACED_WORK
 from tests.deepprof.builders import build_analysis, build_loop
 from tests.deepprof.render.reports import read_ranks
 

@@ -11,7 +11,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from deepprof.analysis.result import WorkWithoutLoop
+from deepprof.diagnosis.diagnosed_job import WorkWithoutLoop
 from deepprof.metrics.top_tables import TOP_COPIES, TOP_KERNELS, TopWork
 from deepprof.render.json import encode
 from deepprof.render.page import TextPage

@@ -8,7 +8,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from deepprof.collectors.importers import find_traces, read
+from deepprof.collectors.importers import read
+from deepprof.collectors.importers.directories import list_traces
 from deepprof.metrics.contexts.measures import measure_contexts
 from deepprof.metrics.contexts.paths import spread
 from deepprof.metrics.contexts.tree import ContextTree, build_tree
@@ -78,7 +79,7 @@ def jax_run(tmp_path_factory: pytest.TempPathFactory) -> _JaxRun:
     program = folder / "train.py"
     program.write_text(PROGRAM)
     jax_programs.run(f"import runpy; runpy.run_path({str(program)!r}, run_name='__main__')", folder / "profile")
-    (path,) = find_traces(folder / "profile")
+    (path,) = list_traces(folder / "profile").traces
     trace = read(path, details=True)
     tree = build_tree(trace)
     taken = measure_contexts(trace, tree)

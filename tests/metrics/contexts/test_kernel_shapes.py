@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 
 import deepprof
-from deepprof.analysis.tables import PLACED_SHAPES
 from deepprof.collectors.trace import LAUNCH_SHAPES, Trace
+from deepprof.results.analysis_tables import PLACED_SHAPES
 from tests.tables import Row, event, launch, make_trace, table
 
 GEMM, COPY, CALL = 0, 1, 2

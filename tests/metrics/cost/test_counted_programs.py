@@ -22,7 +22,7 @@ from deepprof.metrics.contexts.slices import read_slices
 from deepprof.metrics.cost.call_links import read_operands
 from deepprof.metrics.cost.signatures import evaluate, number_signatures
 from deepprof.metrics.cost.trace_costs import find_costs
-from deepprof.metrics.operators import stand_in
+from deepprof.metrics.cpu_fallback import stand_in
 
 ROOT = Path(__file__).resolve().parents[3]
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")

@@ -10,7 +10,7 @@ import pytest
 from deepprof.collectors.trace import LAUNCH_SHAPES, OPERANDS, Trace
 from deepprof.metrics.cost.signatures import find_element_type
 from deepprof.metrics.cost.trace_costs import OPERATOR_CALLS, TraceCosts, find_costs
-from deepprof.metrics.operators import stand_in
+from deepprof.metrics.cpu_fallback import stand_in
 from tests.metrics.contexts.test_slices import op
 from tests.metrics.cost.recorded_calls import record
 from tests.tables import Row, event, launch, make_trace, table

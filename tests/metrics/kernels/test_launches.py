@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 
 from deepprof.collectors.trace import EVENT_STACKS, OPERANDS, STACKS, Trace
+from deepprof.metrics.cpu_fallback import stand_in
 from deepprof.metrics.kernels.classify import KernelKinds, find_kernel_kinds
-from deepprof.metrics.operators import stand_in
 from tests.tables import Row, event, launch, make_trace, table
 
 COPY = "void at::native::elementwise_kernel<4, at::native::gpu_kernel_impl<at::native::direct_copy_kernel_cuda(X)> >()"

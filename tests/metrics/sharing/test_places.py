@@ -8,7 +8,7 @@ import pytest
 
 from deepprof.collectors.errors import UsageError
 from deepprof.collectors.trace import Process
-from deepprof.metrics.operators import stand_ins
+from deepprof.metrics.cpu_fallback import stand_ins
 from deepprof.metrics.sharing.shared_places import RankDevices, find_shared, list_devices, read_shared
 from tests.tables import copy, event, launch, make_trace
 

@@ -37,7 +37,7 @@ GAP = "duty-cycle"
 def read_window(path: Path) -> Trace:
     """Return the trace in a window's file; without a device its operators become kernels. Raises `TraceError`."""
     from deepprof.collectors.importers import read
-    from deepprof.metrics.operators import stand_in
+    from deepprof.metrics.cpu_fallback import stand_in
 
     trace = read(path)
     return stand_in(trace) or trace

@@ -24,7 +24,7 @@ from deepprof.live.service.session.main_stream import RankContext
 from deepprof.live.service.session.names import COLLECTIVE_MARK, RangeFamilies, SessionNames
 from deepprof.live.service.session.saving import pack, unpack
 from deepprof.live.service.views import DeviceView
-from deepprof.metrics.operators import stand_in
+from deepprof.metrics.cpu_fallback import stand_in
 from deepprof.mining.online.recent import MAX_NAMES
 
 if TYPE_CHECKING:

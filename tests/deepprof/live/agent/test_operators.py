@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from deepprof.collectors.trace import ANNOTATIONS, HOST_EVENTS
 from deepprof.live.agent.operators import UNDECIDED_NS, UNDECIDED_ROWS, WAITING_ROWS, OperatorKernels, OperatorSplit
 from deepprof.live.agent.threads import MAX_REMEMBERED_THREADS, SILENT_NS
-from deepprof.metrics.operators import is_stand_in, stand_in
+from deepprof.metrics.cpu_fallback import stand_in
+from deepprof.metrics.operators import is_stand_in
 from tests.metrics.test_operators import (
     ADD,
     BACKWARD,

@@ -14,7 +14,8 @@ from deepprof.collectors.trace import Trace
 from deepprof.live.agent.operators import OperatorKernels, OperatorSplit
 from deepprof.live.service.session import RankSession
 from deepprof.live.wire import CheckedRecords
-from deepprof.metrics.operators import is_stand_in, stand_in
+from deepprof.metrics.cpu_fallback import stand_in
+from deepprof.metrics.operators import is_stand_in
 from tests.deepprof.live.service.session.feeding import Outcome
 from tests.loops import agrees_live
 from tests.metrics.test_operators import ADD, BACKWARD, COMPILED, cpu_trace, op

@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import deepprof
+from deepprof.live.client.daemon import JobRecords
 from deepprof.live.client.errors import DaemonError
-from deepprof.live.client.job_records import JobRecords
 from deepprof.live.service.daemon_rank import DaemonRank, QueuedMessage
 from deepprof.live.service.examiner.windows import _is_new, _places_after
 from deepprof.live.service.journal import JournalError
@@ -93,7 +93,7 @@ async def following(daemon: Inside, **more: int) -> AsyncIterator[Follower]:
     clock = daemon.clock
     times = SimpleNamespace(time_ns=clock.unix_ns, monotonic=lambda: clock.monotonic_ns() / 1e9)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("deepprof.live.client.job_records.time", times)
+        patch.setattr("deepprof.live.client.daemon.time", times)
         yield Follower(JobRecords(Asked(daemon, asyncio.get_running_loop()), "j", **more), [])
 
 
@@ -168,7 +168,7 @@ def test_records_wait_for_earlier_ones_that_can_still_come(tmp_path, trace) -> N
 
 
 def test_few_records_wait_where_the_sender_promises_nothing(tmp_path, trace, monkeypatch) -> None:
-    monkeypatch.setattr("deepprof.live.client.job_records.MOST_WAITING", 100)
+    monkeypatch.setattr("deepprof.live.client.daemon.MOST_WAITING", 100)
 
     async def body(daemon: Inside) -> None:
         rank = await daemon.attach(trace, "j", object())

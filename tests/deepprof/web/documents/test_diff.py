@@ -9,7 +9,8 @@ import pytest
 
 import deepprof
 from deepprof.comparison import compare
-from deepprof.comparison.result import (
+from deepprof.metrics.breakdown.parts import PART_NAMES
+from deepprof.results.comparison_result import (
     CodeLine,
     Comparison,
     ContextChange,
@@ -21,7 +22,6 @@ from deepprof.comparison.result import (
     PartChange,
     StagesInBoth,
 )
-from deepprof.metrics.breakdown.parts import PART_NAMES
 from deepprof.web.documents.diff import MOST_BEHIND, DiffDocument, write_diff
 from deepprof.web.documents.schema import CodePlace
 from tests.deepprof.builders import build_analysis

@@ -2,16 +2,39 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Literal
 
+import msgspec
 import polars as pl
 
-from deepprof.analysis.tables import (
-    BREAKDOWN,
+from deepprof.collectors.reprs import one_line, shorten_path
+from deepprof.collectors.trace import Accounting, Trace, empty_table
+from deepprof.diagnosis.answer import RecordingAnswer, find_answer
+from deepprof.diagnosis.coverage import UnnamedPart, find_unnamed
+from deepprof.diagnosis.diagnosed_job import DiagnosedJob, WorkWithoutLoop
+from deepprof.diagnosis.host_ranges import HostRanges, read_host_ranges
+from deepprof.diagnosis.unexamined import explain_missing_lines, find_unexamined
+from deepprof.metrics.annotation.trace_annotation import TraceAnnotation, place_events
+from deepprof.metrics.annotation.typical import box_typical
+from deepprof.metrics.attribution import attribute_events
+from deepprof.metrics.breakdown.timeline import Timeline
+from deepprof.metrics.contexts.kernel_shapes import measure_shapes
+from deepprof.metrics.contexts.measures import measure_contexts
+from deepprof.metrics.contexts.per_iteration import measure_iterations, summarize_iterations
+from deepprof.metrics.contexts.tree import ContextTree, build_tree
+from deepprof.metrics.iteration_table import BUSY
+from deepprof.metrics.kernels.computed_work import find_matrix_unit_ratio
+from deepprof.metrics.loop import Loop
+from deepprof.metrics.names import with_names
+from deepprof.metrics.operators import is_stand_in
+from deepprof.metrics.sharing.devices import SharedDevice
+from deepprof.metrics.states import measure_state_changes, measure_states
+from deepprof.metrics.top_tables import TopWork
+from deepprof.plurals import counted
+from deepprof.results.analysis_tables import (
     CONTEXTS_IN_ITERATIONS,
     CONTEXTS_IN_LOOPS,
     EVENTS,
@@ -30,61 +53,6 @@ from deepprof.analysis.tables import (
     PLACED_STATES,
     PLACED_WORK,
 )
-from deepprof.collectors.reprs import one_line, shorten_path
-from deepprof.collectors.trace import Accounting, Trace, empty_table
-from deepprof.diagnosis.answer import RecordingAnswer, find_answer
-from deepprof.diagnosis.coverage import UnnamedPart, find_unnamed
-from deepprof.diagnosis.finding import Finding
-from deepprof.diagnosis.host_ranges import HostRanges, read_host_ranges
-from deepprof.diagnosis.unexamined import explain_missing_lines, find_unexamined
-from deepprof.metrics.annotation.trace_annotation import TraceAnnotation, place_events
-from deepprof.metrics.annotation.typical import box_typical
-from deepprof.metrics.attribution import attribute_events
-from deepprof.metrics.breakdown.earlier_work import EarlierWork
-from deepprof.metrics.breakdown.timeline import Timeline
-from deepprof.metrics.contexts.kernel_shapes import measure_shapes
-from deepprof.metrics.contexts.measures import measure_contexts
-from deepprof.metrics.contexts.per_iteration import measure_iterations, summarize_iterations
-from deepprof.metrics.contexts.tree import ContextTree, build_tree
-from deepprof.metrics.cost.roofline_tables import LoopRoofline
-from deepprof.metrics.iteration_table import BUSY
-from deepprof.metrics.kernels.computed_work import find_matrix_unit_ratio
-from deepprof.metrics.loop import Loop
-from deepprof.metrics.names import with_names
-from deepprof.metrics.operators import is_stand_in
-from deepprof.metrics.ranks.comparison import RankComparison
-from deepprof.metrics.sharing.devices import SharedDevice
-from deepprof.metrics.states import measure_state_changes, measure_states
-from deepprof.metrics.top_tables import TopWork
-from deepprof.plurals import counted
-
-
-@dataclass(frozen=True, slots=True)
-class TimeSummary:
-    """Device time of all ranks and devices: unions of intervals, `busy_ns + idle_ns == span_ns`.
-
-    The span of one device runs from its first event to its last; several devices add up to device time.
-    """
-
-    span_ns: int
-    busy_ns: int
-    idle_ns: int
-    events: Mapping[str, int]  # kernel, memcpy, memset, graph
-
-    @property
-    def busy_ratio(self) -> float | None:
-        """The share of the span in which the device works, None without a span."""
-        return self.busy_ns / self.span_ns if self.span_ns else None
-
-
-def add_up(summaries: Iterable[TimeSummary]) -> TimeSummary:
-    """Return the sums over several ranks."""
-    span = busy = 0
-    events: Counter[str] = Counter()
-    for each in summaries:
-        span, busy = span + each.span_ns, busy + each.busy_ns
-        events.update(each.events)
-    return TimeSummary(span, busy, span - busy, {activity: events[activity] for activity in BUSY})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,51 +98,36 @@ def describe_recording(trace: Trace) -> Recording:
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class WorkWithoutLoop:
-    """What takes the time of a device without a loop; `stream` is its main stream, None where it has none.
+class AnswerBlock(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer in the first lines of the report.
 
-    `roofline` is that of what is measured as one iteration, None where there is none or no shapes were read. `parts` is
-    where the time of what is measured goes, in ns, empty where that is nothing; `start` is where that of the program's
-    start goes. With `lacks_host` the host was not recorded, or for hardly any of the time. `earlier` is the work from
-    before the recording that the device most likely waits for.
+    `kind` is what was recorded, `part` what the device does most of the time, `part_share` its share; `cause` is the
+    rule of the largest avoidable loss, `share` and `confidence` its own. Null: there is none, or it is not known.
+    `text` has the lines, `summary` what was recorded and the loss without advice.
     """
 
-    rank: int
-    device: int
-    stream: int | None
-    top: TopWork
-    roofline: LoopRoofline | None = None
-    parts: Mapping[str, float] = field(default_factory=dict)
-    start: Mapping[str, int] = field(default_factory=dict)
-    lacks_host: bool = False
-    earlier: EarlierWork | None = None
+    kind: str
+    part: str | None
+    part_share: float | None
+    cause: str | None
+    share: float | None
+    confidence: float | None
+    summary: str
+    text: list[str]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Analysis:
-    """Everything DeepProf knows about one job: what renderers, the service and the Python API share.
-
-    `no_loop_reason` states why there is no loop at all, `missing` why some main streams have none while others do.
-    `traces`, `timelines` and what needs them are empty where other machines examined the ranks (`deepprof.cluster`).
-    The schemas of its tables are in `deepprof.analysis.tables`.
-    """
+class AnalysisResult(DiagnosedJob):
+    """What an analysis found, for renderers; `Analysis`, which describes the fields, adds the ways to write it."""
 
     traces: tuple[Trace, ...]
     recordings: tuple[Recording, ...]  # one per rank
-    summary: TimeSummary
     streams: pl.DataFrame  # PLACED_STREAMS
-    loops: tuple[Loop, ...]
     no_loop_reason: str | None
-    findings: tuple[Finding, ...]
     missing: tuple[str, ...] = ()
     timelines: Mapping[tuple[int, int], Timeline] = field(default_factory=dict)  # by rank and device
-    breakdown: pl.DataFrame = field(default_factory=lambda: empty_table(BREAKDOWN))  # where each device's span goes
     work_of_recordings: tuple[pl.DataFrame, ...] = ()  # PLACED_WORK without loops, by rank
-    ranks: RankComparison | None = None  # for a job of several ranks or devices
     sharing: tuple[SharedDevice, ...] = ()  # devices that several of the ranks have work on
-    stretches: tuple[WorkWithoutLoop, ...] = ()  # one per device without a loop
-    steps: tuple[Loop, ...] = ()  # single marked steps, on devices without a loop
     trees: Mapping[int, ContextTree] = field(default_factory=dict)  # of the ranks whose host recorded code
     annotated: Mapping[int, TraceAnnotation] = field(default_factory=dict)  # stages and layers, by rank
     recorded: Mapping[int, Trace] = field(default_factory=dict)  # before operators became kernels, if read with details
@@ -185,15 +138,6 @@ class Analysis:
         return one_line(
             self, *(counted(len(each), noun) for each, noun in counts), f"headline {head.rule}" if head else ""
         )
-
-    @property
-    def headline(self) -> Finding | None:
-        """The root cause to examine first: the first finding of at least a warning that is not another one's symptom.
-
-        `capture-incomplete` is left out: it concerns the recording, not the job.
-        """
-        told = (f for f in self.findings if f.severity != "info" and f.caused_by is None)
-        return next((finding for finding in told if finding.rule != "capture-incomplete"), None)
 
     @cached_property
     def answer(self) -> RecordingAnswer:
@@ -390,12 +334,6 @@ class Analysis:
             median = loop.metrics.iteration_ns.median if loop.metrics.iteration_ns else None
             rows.append(_located(number, loop) | figures | {"median_iteration_ns": median})
         return pl.DataFrame([{key: row[key] for key in METRICS} for row in rows], schema=METRICS)
-
-    def to_json(self) -> str:
-        """Return the report `deepprof.report/1`, with all findings."""
-        from deepprof.render.json import encode
-
-        return encode(self, limit=None)
 
 
 def _numbered(trace: Trace) -> dict[str, int | None]:
