@@ -15,6 +15,7 @@ from deepprof.metrics.breakdown.outside import TimeOutside
 from deepprof.metrics.breakdown.parts import PARTS
 from deepprof.metrics.breakdown.timeline import Timeline
 from deepprof.metrics.iteration import LoopMetrics
+from deepprof.metrics.top_tables import TopWork
 from deepprof.mining.nesting import NestedBlock
 from deepprof.plurals import counted
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:  # what later stages measure: the loops alone need none of it
     from deepprof.metrics.annotation.anatomy_tables import Anatomy
     from deepprof.metrics.cost.roofline_tables import LoopRoofline
     from deepprof.metrics.kernels.computed_work import Work
-    from deepprof.metrics.top_tables import TopWork
 
 STALL = 3.0  # times the median: such an iteration says nothing about the others
 MOST_STALLS = 0.1  # of the iterations: more of them are how the job runs

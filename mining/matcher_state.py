@@ -8,16 +8,14 @@ most 24 bytes per symbol of the template and 17,000 more, whatever the stream's 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from deepprof.mining.anchors import MatchPlan
 from deepprof.mining.saved_bytes import SavedFormat, read_array
 from deepprof.mining.symbols import MAX_SYMBOL, SymbolArray
-
-if TYPE_CHECKING:
-    from deepprof.mining.anchors import MatchPlan
 
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from deepprof.mining import native
+from deepprof.mining.anchors import MatchPlan
 from deepprof.mining.matcher_state import MatcherPosition
-
-if TYPE_CHECKING:
-    from deepprof.mining.anchors import MatchPlan
-    from deepprof.mining.symbols import SymbolArray
+from deepprof.mining.symbols import SymbolArray
 
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 

@@ -6,17 +6,15 @@ short runs cost Python steps.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import sliding_window_view
 
+from deepprof.mining.anchors import MatchPlan
 from deepprof.mining.matcher_state import MatcherPosition
-
-if TYPE_CHECKING:
-    from deepprof.mining.anchors import MatchPlan
-    from deepprof.mining.symbols import SymbolArray
+from deepprof.mining.symbols import SymbolArray
 
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 UInt64Array: TypeAlias = npt.NDArray[np.uint64]

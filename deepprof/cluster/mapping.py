@@ -13,25 +13,22 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from deepprof.analysis import Analysis
 from deepprof.analysis.merging import check_job, merge
 from deepprof.cluster import tasks
 from deepprof.collectors.errors import TraceError, UsageError
-from deepprof.job import find_files
+from deepprof.collectors.importers.generic.columns import Mapped
+from deepprof.job import Name, find_files
 from deepprof.job.alignment import AlignedRank, ClockOffset, plan_corrections
 from deepprof.job.files import TraceFiles
-from deepprof.job.part import check_between, check_parts, find_zeros
+from deepprof.job.parallel import Watch
+from deepprof.job.part import Between, check_between, check_parts, find_zeros
 from deepprof.job.ranks import assign_ranks
 from deepprof.metrics.options import AnalysisOptions
 from deepprof.metrics.sharing.shared_places import RankDevices, SharedPlaces, SharedWork, find_shared
 
 if TYPE_CHECKING:
     from distributed import Client, Future
-
-    from deepprof.analysis import Analysis
-    from deepprof.collectors.importers.generic.columns import Mapped
-    from deepprof.job import Name
-    from deepprof.job.parallel import Watch
-    from deepprof.job.part import Between
 
 
 def analyze_on(  # noqa: PLR0913  options by name

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 import polars as pl
@@ -21,6 +21,7 @@ from deepprof.analysis.part import RankPart, without_timelines
 from deepprof.analysis.pipeline import examine
 from deepprof.collectors.clocks import TraceClock, read_clock
 from deepprof.collectors.errors import DeepProfError, TraceError, UsageError
+from deepprof.collectors.importers.generic.columns import GenericColumns
 from deepprof.collectors.processes import session_of, split_all, split_processes
 from deepprof.collectors.store.rank import StoredRank
 from deepprof.collectors.trace import TABLES, Trace
@@ -34,9 +35,6 @@ from deepprof.metrics.options import AnalysisOptions
 from deepprof.metrics.sharing.shared_places import list_devices
 from deepprof.metrics.sharing.work import DeviceWork, read_work
 from deepprof.version import read_version
-
-if TYPE_CHECKING:
-    from deepprof.collectors.importers.generic.columns import GenericColumns
 
 Found = TypeVar("Found")
 

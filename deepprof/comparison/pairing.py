@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -13,10 +12,8 @@ from deepprof.collectors.trace import Trace
 from deepprof.comparison.template import take_template
 from deepprof.metrics.contexts.tree import ContextTree
 from deepprof.metrics.loop import Loop
-
-if TYPE_CHECKING:
-    from deepprof.results.analysis_result import AnalysisResult
-    from deepprof.results.comparison_result import LoopPair
+from deepprof.results.analysis_result import AnalysisResult
+from deepprof.results.comparison_result import LoopPair
 
 ALIKE = 0.5  # share of common kernels: with less it is not the same loop, and the one with most time is taken
 

@@ -10,16 +10,14 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 
+from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.frameworks import named_framework
+from deepprof.results.analysis_result import AnalysisResult
 from deepprof.results.comparison_result import Difference
-
-if TYPE_CHECKING:
-    from deepprof.collectors.trace import Trace
-    from deepprof.results.analysis_result import AnalysisResult
 
 MAX_SETTINGS_NAMED = 4  # models, sizes or versions named
 MAX_SETTING_CHARS = 80  # characters of what a run states

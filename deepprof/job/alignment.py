@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import polars as pl
 
 from deepprof.collectors.clocks import TraceClock, read_clock, shift, to_unix, within_limit
 from deepprof.collectors.processes import session_of
-
-if TYPE_CHECKING:
-    from deepprof.collectors.trace import Trace
+from deepprof.collectors.trace import Trace
 
 MIN_MATCHED_COLLECTIVES = 8  # a single late collective moves a median of fewer
 CLEAR = 4  # times the spread: a smaller offset may be only scatter

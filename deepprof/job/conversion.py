@@ -7,20 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from deepprof.collectors.importers.generic.columns import parse_columns
+from deepprof.collectors.importers.generic.columns import GenericColumns, Mapped, parse_columns
 from deepprof.collectors.store import replace_store, write_index
+from deepprof.collectors.store.manifest import RankManifest
 from deepprof.collectors.store.rank import open_rank, write_rank
 from deepprof.job import Name, find_files, read_rank
-from deepprof.job.parallel import choose_jobs, read_in_parallel
+from deepprof.job.parallel import Watch, choose_jobs, read_in_parallel
 from deepprof.job.ranks import assign_ranks
 from deepprof.job.sources import TraceSources
-
-if TYPE_CHECKING:
-    from deepprof.collectors.importers.generic.columns import GenericColumns, Mapped
-    from deepprof.collectors.store.manifest import RankManifest
-    from deepprof.job.parallel import Watch
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from deepprof.collectors.errors import UsageError
 from deepprof.collectors.store.rank import StoredRank
 from deepprof.collectors.time_range import OUT_OF_RANGE, cut
 from deepprof.collectors.times import EARLIEST_UNIX_NS, TIME_LIMIT_NS
+from deepprof.collectors.trace import Trace
 from deepprof.plurals import counted
-
-if TYPE_CHECKING:
-    from deepprof.collectors.trace import Trace
 
 UNITS = (("s", 10**9), ("ms", 10**6), ("µs", 10**3))
 Between = tuple[int | None, int | None]  # ns from the first device event of the job; None: open

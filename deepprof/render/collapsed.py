@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, BinaryIO
+from collections.abc import Iterator
+from typing import BinaryIO
 
 import polars as pl
 
-from deepprof.render.flame import label
+from deepprof.render.flame import FlameMeasure, label
 from deepprof.render.plain import printable
 from deepprof.render.pprof import split_ranks
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from deepprof.render.flame import FlameMeasure
 
 SEPARATOR = ";"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,13 +11,11 @@ from deepprof.render.anatomy import SURE
 from deepprof.render.comparison_rows import HEADER, MARKS, SMALL, cells, print_hidden
 from deepprof.render.rows import GAP, INDENT, MIN_LABEL_CHARS, TextRow, draw_rows, fit_columns
 from deepprof.render.units import ABSENT, format_confidence, format_difference, format_duration
+from deepprof.render.wording import Wording
+from deepprof.results.comparison_result import LayerChange, LayersInBoth, LoopPair, StageChange
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from deepprof.render.page import TextPage
-    from deepprof.render.wording import Wording
-    from deepprof.results.comparison_result import LayerChange, LayersInBoth, LoopPair, StageChange
 
 ON_HOST = ("host A", "host B", "difference")
 IN_PASSES = ("forward", "backward")

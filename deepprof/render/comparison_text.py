@@ -4,6 +4,7 @@ which code and kernels."""
 from __future__ import annotations
 
 import string
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from deepprof.collectors.names.short import shorten
@@ -18,20 +19,18 @@ from deepprof.render.plain import shorten as cut
 from deepprof.render.rows import ARROW, TextRow, draw_rows
 from deepprof.render.units import format_bytes, format_duration, format_ratio
 from deepprof.render.wording import CPU, GPU, Wording
+from deepprof.results.comparison_result import (
+    CodeLine,
+    Comparison,
+    ContextChange,
+    KernelChange,
+    LoopPair,
+    OperationChange,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from rich.console import Console
 
-    from deepprof.results.comparison_result import (
-        CodeLine,
-        Comparison,
-        ContextChange,
-        KernelChange,
-        LoopPair,
-        OperationChange,
-    )
 
 OPERATIONS = 10  # rows of kernels
 PATHS = 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -12,13 +13,11 @@ from deepprof.metrics.kernels.kind_words import CATEGORY_WORDS, NO_TYPE, PRECISI
 from deepprof.render.comparison_rows import HEADER, SMALL, cells
 from deepprof.render.rows import ARROW, TextRow, draw_rows
 from deepprof.render.units import format_ratio
+from deepprof.render.wording import Wording
+from deepprof.results.comparison_result import LoopPair, WorkChange, WorkInBoth
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from deepprof.render.page import TextPage
-    from deepprof.render.wording import Wording
-    from deepprof.results.comparison_result import LoopPair, WorkChange, WorkInBoth
 
 REPLACED = 0.05  # of the time in the other run: with less a kind is gone, or new
 

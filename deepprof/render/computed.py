@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,17 +11,15 @@ import polars as pl
 
 from deepprof.metrics.kernels.computed_work import find_matrix_unit_ratio, round_parts
 from deepprof.metrics.kernels.kind_words import CATEGORY_WORDS, describe_kind
+from deepprof.metrics.loop import Loop
 from deepprof.plurals import counted
 from deepprof.render.rows import GAP, TextRow, draw_rows
 from deepprof.render.units import format_duration, format_ratio
+from deepprof.render.wording import Wording
+from deepprof.results.analysis_result import AnalysisResult
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from deepprof.metrics.loop import Loop
     from deepprof.render.page import TextPage
-    from deepprof.render.wording import Wording
-    from deepprof.results.analysis_result import AnalysisResult
 
 SHOWN = 6  # rows in text
 SMALL = 0.005  # of the computing time: smaller rows share a line

@@ -16,11 +16,11 @@ from deepprof.metrics.breakdown.parts import IDLE_PARTS
 from deepprof.metrics.contexts.backward import ENGINE as EVALUATE
 from deepprof.metrics.contexts.frames import write_line
 from deepprof.metrics.contexts.paths import read_places, spread
+from deepprof.metrics.contexts.views import FlameTree
 from deepprof.render.plain import shorten
 from deepprof.render.units import format_bytes, format_duration, format_ratio
 
 if TYPE_CHECKING:
-    from deepprof.metrics.contexts.views import FlameTree
     from deepprof.render.page import TextPage
 
 LEAST = 0.005  # of the whole: what is smaller is left out, with its number and sum

@@ -8,19 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import polars as pl
 
 from deepprof.metrics.contexts.frames import FRAMES
 from deepprof.render.collapsed import write_collapsed
+from deepprof.render.flame import FlameMeasure
 from deepprof.render.pprof import PprofPeriod, PprofProfile
 from deepprof.render.speedscope import write_speedscope_contexts
 from deepprof.version import read_version
-
-if TYPE_CHECKING:
-    from deepprof.render.flame import FlameMeasure
 
 SCHEMA = "deepprof.flame/1"
 

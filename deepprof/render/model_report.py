@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import polars as pl
 
-from deepprof.metrics.cost.model_costs import sum_costs
+from deepprof.collectors.models.graph import ModelGraph
+from deepprof.metrics.cost.model_costs import Grouping, ModelTotals, sum_costs
 from deepprof.render.tabular import write_table
-
-if TYPE_CHECKING:
-    from deepprof.collectors.models.graph import ModelGraph
-    from deepprof.metrics.cost.model_costs import Grouping, ModelTotals
 
 SCHEMA = "deepprof.model/1"
 

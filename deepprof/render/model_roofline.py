@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from deepprof.metrics.cost.roofs import DevicePeaks
 from deepprof.plurals import counted
 from deepprof.render.plain import shorten
 from deepprof.render.roofline.picture import RooflinePicture, draw_up
@@ -17,7 +18,6 @@ from deepprof.render.units import ABSENT, format_duration, format_ratio
 
 if TYPE_CHECKING:
     from deepprof.metrics.cost.model_roofline import ModelRun
-    from deepprof.metrics.cost.roofs import DevicePeaks
     from deepprof.render.page import TextPage
 
 MOST_LAYERS = 15  # of the text; JSON and CSV have all

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from deepprof.metrics.iteration import LOOP_METRICS
+from deepprof.metrics.iteration import LOOP_METRICS, LoopMetrics
+from deepprof.metrics.loop import Loop
 from deepprof.plurals import counted, verb
 from deepprof.render.units import format_bytes, format_confidence, format_duration, format_ratio
 from deepprof.render.utilization import describe_utilization
-from deepprof.render.wording import wording_of
+from deepprof.render.wording import Wording, wording_of
+from deepprof.results.analysis_result import AnalysisResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from deepprof.metrics.iteration import LoopMetrics
-    from deepprof.metrics.loop import Loop
     from deepprof.render.page import TextPage
-    from deepprof.render.wording import Wording
-    from deepprof.results.analysis_result import AnalysisResult
 
 LOOPS = 8  # shown one by one; a job of 64 ranks has one per rank
 NESTED = 3  # inner loops; JSON has all

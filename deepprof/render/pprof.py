@@ -9,16 +9,13 @@ from __future__ import annotations
 import gzip
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from deepprof.render.flame import MEASURES, label
-
-if TYPE_CHECKING:
-    from deepprof.render.flame import FlameMeasure
+from deepprof.render.flame import MEASURES, FlameMeasure, label
 
 # Numbers of the fields of a Profile that are written; those of the messages within it stand where they are used.
 SAMPLE_TYPE, SAMPLE, LOCATION, FUNCTION, STRING_TABLE = 1, 2, 4, 5, 6

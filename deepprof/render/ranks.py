@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from deepprof.metrics.ranks.comparison import RankComparison
 from deepprof.plurals import counted
 from deepprof.render.plain import shorten
 from deepprof.render.units import ABSENT, format_duration
+from deepprof.results.analysis_result import AnalysisResult
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from deepprof.metrics.ranks.comparison import RankComparison
     from deepprof.render.page import TextPage
-    from deepprof.results.analysis_result import AnalysisResult
 
 SHOWN = 8  # rows; JSON has all
 GAP = 3  # between columns

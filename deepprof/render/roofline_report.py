@@ -9,28 +9,27 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from deepprof.collectors.names.short import shorten
+from deepprof.diagnosis.diagnosed_job import WorkWithoutLoop
 from deepprof.metrics.cost.loop_products import write_shapes
+from deepprof.metrics.cost.roofline_rows import By
+from deepprof.metrics.cost.roofline_tables import LoopRoofline
+from deepprof.metrics.cost.roofs import DevicePeaks
+from deepprof.metrics.loop import Loop
 from deepprof.plurals import counted
-from deepprof.render.roofline.picture import draw_up
+from deepprof.render.roofline.picture import RooflinePicture, draw_up
 from deepprof.render.roofline.rates import format_flops_rate, format_nbytes_rate
 from deepprof.render.roofline.roofline_files import render_roofline
 from deepprof.render.roofline.terminal import draw_roofline
 from deepprof.render.rows import TextRow, draw_rows
 from deepprof.render.units import ABSENT, format_duration, format_ratio
 from deepprof.render.utilization import compare_fastest, describe_roofline, explain_roofs
+from deepprof.results.analysis_result import AnalysisResult
 from deepprof.version import read_version
 
 if TYPE_CHECKING:
     import polars as pl
     from rich.console import Console
 
-    from deepprof.diagnosis.diagnosed_job import WorkWithoutLoop
-    from deepprof.metrics.cost.roofline_rows import By
-    from deepprof.metrics.cost.roofline_tables import LoopRoofline
-    from deepprof.metrics.cost.roofs import DevicePeaks
-    from deepprof.metrics.loop import Loop
-    from deepprof.render.roofline.picture import RooflinePicture
-    from deepprof.results.analysis_result import AnalysisResult
 
 SCHEMA = "deepprof.roofline.trace/1"
 NOBODY = {"operator": "(no operator)", "layer": "(no layer)", "kernel": "(unnamed)"}

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from deepprof.metrics.sharing.devices import SharedDevice
+from deepprof.metrics.sharing.shares import ShareOfDevice
 from deepprof.plurals import counted
 from deepprof.render.plain import shorten
 from deepprof.render.ranks import print_table
 from deepprof.render.units import ABSENT, format_duration, format_ratio
+from deepprof.results.analysis_result import AnalysisResult
 
 if TYPE_CHECKING:
-    from deepprof.metrics.sharing.devices import SharedDevice
-    from deepprof.metrics.sharing.shares import ShareOfDevice
     from deepprof.render.page import TextPage
-    from deepprof.results.analysis_result import AnalysisResult
 
 SHOWN = 8  # processes of a device; JSON has all
 INDENT = 2

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,13 +17,9 @@ import polars as pl
 
 from deepprof.metrics.contexts.frames import FRAMES, number_distinct
 from deepprof.metrics.contexts.paths import add_up, read_places
-from deepprof.render.flame import MEASURES
+from deepprof.render.flame import MEASURES, FlameMeasure
 from deepprof.render.plain import printable, shorten
-from deepprof.render.pprof import frame_of
-
-if TYPE_CHECKING:
-    from deepprof.render.flame import FlameMeasure
-    from deepprof.render.pprof import Frame
+from deepprof.render.pprof import Frame, frame_of
 
 Int64s = npt.NDArray[np.int64]
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from deepprof.diagnosis.answer import STALLS, choose_loop, find_mean, find_time
-from deepprof.diagnosis.finding import MAX_FINDINGS
+from deepprof.diagnosis.finding import MAX_FINDINGS, Finding
 from deepprof.metrics.breakdown.costs import mean_parts
+from deepprof.metrics.loop import Loop
 from deepprof.plurals import counted, verb
 from deepprof.render.anatomy import print_anatomy
 from deepprof.render.answer import describe_location, print_answer
@@ -18,18 +20,13 @@ from deepprof.render.sharing import print_sharing
 from deepprof.render.top import print_top
 from deepprof.render.units import format_confidence, format_duration, format_ratio
 from deepprof.render.utilization import describe_utilization
-from deepprof.render.wording import GPU_PARTS, wording_of
+from deepprof.render.wording import GPU_PARTS, Wording, wording_of
+from deepprof.results.analysis_result import AnalysisResult
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
     import polars as pl
     from rich.console import Console
 
-    from deepprof.diagnosis.finding import Finding
-    from deepprof.metrics.loop import Loop
-    from deepprof.render.wording import Wording
-    from deepprof.results.analysis_result import AnalysisResult
 
 T = TypeVar("T")
 

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from deepprof.metrics.cost.roofline_tables import LoopRoofline
+from deepprof.metrics.top_tables import TopWork
 from deepprof.plurals import counted
 from deepprof.render.rows import TextRow, cut_names, draw_rows, fit_columns
 from deepprof.render.units import ABSENT, format_bytes, format_duration, format_ratio
 from deepprof.render.utilization import RooflineBlock, describe_roofline
+from deepprof.results.analysis_result import AnalysisResult
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
-
     import polars as pl
 
-    from deepprof.metrics.cost.roofline_tables import LoopRoofline
-    from deepprof.metrics.top_tables import TopWork
     from deepprof.render.page import TextPage
-    from deepprof.results.analysis_result import AnalysisResult
 
 SHOWN = 5  # rows of a table in text
 INDENT = 4  # as in the table of parts

@@ -6,13 +6,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from deepprof.metrics.streams import FEW_KERNELS
 from deepprof.plurals import counted
-
-if TYPE_CHECKING:
-    from deepprof.results.analysis_result import AnalysisResult
+from deepprof.results.analysis_result import AnalysisResult
 
 GPU_PARTS: Mapping[str, str] = MappingProxyType(
     {

@@ -5,17 +5,13 @@ All ranks of a job play in lockstep: they run one program, and meet in its colle
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
+from deepprof.simulation.machine import Machine
+from deepprof.simulation.plan import RankPlan
 from deepprof.simulation.steps import Close, GraphReplay, Launch, Open, Reduce, Step
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from deepprof.simulation.machine import Machine
-    from deepprof.simulation.plan import RankPlan
 
 TAIL_SHARE = 0.3  # of the iteration that was running when the capture began
 CUT_SHARE = 0.45  # of the iteration that was running when it ended

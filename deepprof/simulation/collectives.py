@@ -6,16 +6,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from deepprof.simulation.host_problems import draw_loading
-from deepprof.simulation.models import draw_model, sum_ns
-from deepprof.simulation.plan import RankPlan
+from deepprof.simulation.models import SimulatedModel, draw_model, sum_ns
+from deepprof.simulation.plan import RankPlan, SimulationRequest
 from deepprof.simulation.steps import Reduce
 from deepprof.simulation.training import Training, load_prefetched, read_value
 
 if TYPE_CHECKING:
     from random import Random
 
-    from deepprof.simulation.models import SimulatedModel
-    from deepprof.simulation.plan import SimulationRequest
 
 WORLD = 8  # ranks of a job of which only one is simulated
 ELEMENTS_PER_NS = 3  # bfloat16 values that the network transfers

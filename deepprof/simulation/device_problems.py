@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from deepprof.simulation.host_problems import draw_loading
 from deepprof.simulation.models import deepen_model, draw_model, launch_adam, shrink_model
-from deepprof.simulation.plan import RankPlan
+from deepprof.simulation.plan import RankPlan, SimulationRequest
 from deepprof.simulation.steps import MAIN_STREAM, Copy, GraphReplay, Launch, Step
 from deepprof.simulation.training import Training, draw_memory, load_prefetched, read_value
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from deepprof.simulation.plan import SimulationRequest
 
 GRAPH = 3  # the driver's id of the captured graph
 MICRO_BATCHES = 4

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from deepprof.simulation.events import DEVICE, PROCESS, Event
-
-if TYPE_CHECKING:
-    from deepprof.simulation.machine import Machine
+from deepprof.simulation.machine import Machine
 
 BASE_NS = 1_722_348_000_000_000_000
 START_NS = 2_914_553_017_336  # a host that has been up for 48 minutes

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from deepprof.simulation.host_problems import draw_loading
 from deepprof.simulation.models import compile_model, draw_model
-from deepprof.simulation.plan import RankPlan
+from deepprof.simulation.plan import RankPlan, SimulationRequest
 from deepprof.simulation.steps import (
     MAIN_STREAM,
     Allocate,
@@ -20,11 +20,6 @@ from deepprof.simulation.steps import (
     Step,
 )
 from deepprof.simulation.training import Training, load_prefetched, read_value
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from deepprof.simulation.plan import SimulationRequest
 
 MEGABYTE = 1_048_576
 COMPILING = ("_compile.compile_inner (dynamo_timed)", "OutputGraph.call_user_compiler (dynamo_timed)")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from deepprof.simulation.kernels import STATISTICS
-from deepprof.simulation.models import draw_model, launch_adam, shrink_model
-from deepprof.simulation.plan import RankPlan
+from deepprof.simulation.models import SimulatedModel, draw_model, launch_adam, shrink_model
+from deepprof.simulation.plan import RankPlan, SimulationRequest
 from deepprof.simulation.steps import MAIN_STREAM, Call, Close, Launch, Open, Pause, Step
 from deepprof.simulation.training import (
     PREFETCH_STREAM,
@@ -20,8 +20,6 @@ from deepprof.simulation.training import (
 if TYPE_CHECKING:
     from random import Random
 
-    from deepprof.simulation.models import SimulatedModel
-    from deepprof.simulation.plan import SimulationRequest
 
 LAUNCH_NS = 9_500  # of the host, at a pace of 1
 ANSWER_NS = 35_000  # from the end of a kernel that the host waits for to the start of the next one

@@ -3,18 +3,17 @@
 # ruff: noqa: E501  kernel names are as long as their templates make them
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from deepprof.simulation.kernels import ADD, Launch, name_elementwise, name_gemm, name_reduce
-from deepprof.simulation.plan import RankPlan
+from deepprof.simulation.plan import RankPlan, SimulationRequest
 from deepprof.simulation.steps import MAIN_STREAM, Close, Copy, GraphReplay, Open, Pause, Step, Wait
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from random import Random
 
-    from deepprof.simulation.plan import SimulationRequest
 
 GRAPH = 4  # the driver's id of the captured graph
 SPLIT = "void flash::flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<128, 64, 128, 4, false, false, cutlass::bfloat16_t>, false, false, false, true, true, true>(flash::Flash_fwd_params)"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 from deepprof.simulation.kernels import (
     AUTOTUNE,
@@ -19,13 +19,8 @@ from deepprof.simulation.kernels import (
     OPTIMIZER,
     STATISTICS,
 )
-from deepprof.simulation.plan import RankPlan
+from deepprof.simulation.plan import RankPlan, SimulationRequest
 from deepprof.simulation.steps import Close, Copy, Fill, HostOperator, Open, Step, Wait
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from deepprof.simulation.plan import SimulationRequest
 
 PREFETCH_STREAM = 20
 LAYERS = 8

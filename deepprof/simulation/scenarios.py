@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from deepprof.simulation import collectives, device_problems, growth, host_problems, inference, program
-
-if TYPE_CHECKING:
-    from deepprof.simulation.plan import RankPlan, SimulationRequest
+from deepprof.simulation.plan import RankPlan, SimulationRequest
 
 MODULES: tuple[Any, ...] = (collectives, device_problems, growth, host_problems, inference, program)
 

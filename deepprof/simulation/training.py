@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from deepprof.simulation.kernels import AUTOTUNE, STATISTICS
+from deepprof.simulation.models import SimulatedModel
 from deepprof.simulation.steps import (
     MAIN_STREAM,
     Allocate,
@@ -23,10 +25,8 @@ from deepprof.simulation.steps import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
     from random import Random
 
-    from deepprof.simulation.models import SimulatedModel
 
 PREFETCH_STREAM = 20
 STATISTICS_EVERY = 10

@@ -6,14 +6,12 @@ from collections import namedtuple
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 
+from deepprof.collectors.trace import Trace
 from deepprof.metrics.names import with_names
-
-if TYPE_CHECKING:
-    from deepprof.collectors.trace import Trace
 
 BATCH_ROWS = 1 << 17  # of a table at a time
 

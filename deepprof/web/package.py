@@ -5,11 +5,12 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from deepprof.analysis import Analysis
 from deepprof.comparison.pairing import find_sides
+from deepprof.results.comparison_result import Comparison
 from deepprof.web.documents.diff import write_diff
 from deepprof.web.documents.flame import write_flame_of_both
 from deepprof.web.documents.session import (
@@ -22,10 +23,6 @@ from deepprof.web.documents.session import (
 from deepprof.web.region import cut_region
 from deepprof.web.sources import SourceFiles
 from deepprof.web.views import VIEWS, NoDocumentError, ViewSource, Write, choose_loops
-
-if TYPE_CHECKING:
-    from deepprof.analysis import Analysis
-    from deepprof.results.comparison_result import Comparison
 
 SESSION = "session"
 REGION = "region"

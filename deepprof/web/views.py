@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
+from deepprof.analysis import Analysis, Loop
 from deepprof.diagnosis.answer import find_mean
 from deepprof.metrics.contexts.slices import has_code
 from deepprof.metrics.ranks.facts import longest_loops
@@ -25,9 +26,6 @@ from deepprof.web.documents.roofline import write_roofline
 from deepprof.web.documents.session import DocumentEntry, ViewEntry
 from deepprof.web.documents.states import write_states
 from deepprof.web.documents.timeline import write_timeline
-
-if TYPE_CHECKING:
-    from deepprof.analysis import Analysis, Loop
 
 MOST_RANKS = 16  # of which the page has a timeline and calling contexts; the slowest
 MOST_LOOPS = 16

@@ -7,7 +7,8 @@ names without an id are views, which are not read. Not to be confused with rocmP
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from pathlib import Path
 
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.amd import rocpd_tables
@@ -15,12 +16,7 @@ from deepprof.collectors.importers.amd.rocprof_runs import list_same_run
 from deepprof.collectors.importers.amd.rocprof_trace import Loose, RocmTrace, make_trace
 from deepprof.collectors.importers.sqlite.recognition import list_tables
 from deepprof.collectors.importers.sqlite.sqlite_database import SQLITE_MAGIC, open_database
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from deepprof.collectors.trace import Trace
+from deepprof.collectors.trace import Trace
 
 OWN_TABLE = re.compile(r"rocpd_(?:kernel_dispatch|memory_copy|memory_allocate|region|info_process|info_agent)(|_.+)")
 # Each process adds about twenty tables, each of at least one page of 4 KiB.

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from pathlib import Path
 
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.amd import rocprof_csv, rocprof_json
 from deepprof.collectors.importers.amd.rocprof_runs import list_same_run
 from deepprof.collectors.importers.amd.rocprof_trace import Loose, RocmTrace, make_trace
 from deepprof.collectors.importers.files import read_head
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from deepprof.collectors.trace import Trace
+from deepprof.collectors.trace import Trace
 
 ADVICE = "record one with `rocprofv3 --sys-trace` or `--kernel-trace --memory-copy-trace --hip-trace`"
 PERFETTO_SUFFIXES = (".pftrace", ".perfetto-trace")

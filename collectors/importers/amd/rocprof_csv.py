@@ -8,20 +8,16 @@ from __future__ import annotations
 
 import csv
 import io
-from typing import TYPE_CHECKING
+from collections.abc import Set
+from pathlib import Path
 
 import polars as pl
 
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.amd import rocprof_csv_rows as rows
 from deepprof.collectors.importers.amd import rocprof_runs as runs
+from deepprof.collectors.importers.amd.rocprof_trace import Loose
 from deepprof.collectors.importers.files import HEAD_NBYTES, LIMIT_NBYTES, read_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Set
-    from pathlib import Path
-
-    from deepprof.collectors.importers.amd.rocprof_trace import Loose
 
 # The kind of a file's rows and the columns that identify it; the first kind that fits counts.
 TABLES = {

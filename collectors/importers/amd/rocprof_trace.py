@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import polars as pl
 
 from deepprof.collectors.importers.amd import places
+from deepprof.collectors.importers.amd.places import RocmProcessor
 from deepprof.collectors.importers.assembly import Records, assemble
 from deepprof.collectors.importers.flags import Tally
 from deepprof.collectors.importers.launch_shapes import SHAPES
-from deepprof.collectors.trace import STACKS, empty_table
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from deepprof.collectors.importers.amd.places import RocmProcessor
-    from deepprof.collectors.trace import Trace
+from deepprof.collectors.trace import STACKS, Trace, empty_table
 
 # Columns that the record table does not have: `process` counts the processes of the file from 0, `pid` is the system's
 # process id; `agent` is the key of a GPU in `Loose.agents`; `queue` and `stream_id` are the recorder's own values.

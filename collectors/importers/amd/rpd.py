@@ -6,7 +6,8 @@ the operations that it launched. Not to be confused with what rocprofv3 calls ro
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from pathlib import Path
 
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.amd import rpd_tables
@@ -16,12 +17,7 @@ from deepprof.collectors.importers.amd.rpd_json import RpdJson
 from deepprof.collectors.importers.files import read_head
 from deepprof.collectors.importers.sqlite.recognition import list_tables
 from deepprof.collectors.importers.sqlite.sqlite_database import SQLITE_MAGIC, open_database
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from deepprof.collectors.trace import Trace
+from deepprof.collectors.trace import Trace
 
 ADVICE = "record one with `runTracer.sh`, or with rocpd's `rpdTracerControl` around the training loop"
 

@@ -6,7 +6,8 @@ Numbers are texts, times are microseconds, and events have no category: the name
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 import polars as pl
@@ -18,12 +19,7 @@ from deepprof.collectors.importers.amd.rocprof_trace import DEVICE, HOST, Loose,
 from deepprof.collectors.importers.amd.rpd_tables import shape_calls
 from deepprof.collectors.importers.files import read_bytes
 from deepprof.collectors.importers.json_bounds import check_values
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from deepprof.collectors.trace import Trace
+from deepprof.collectors.trace import Trace
 
 TEXT_PID = re.compile(rb'"pid"\s*:\s*"-?\d+"')
 OWN_WORDS = re.compile(rb'"name"\s*:\s*"(?:GPU-?\d+|Hip \d+|Hsa \d+)"')

@@ -10,12 +10,11 @@ import msgspec
 import numpy as np
 
 from deepprof.collectors.importers.kineto.kinds import DEVICE_KINDS, DROPPED_KINDS, HOST_KINDS, KinetoKinds
+from deepprof.collectors.importers.kineto.kineto_schema import KinetoEvent
 from deepprof.collectors.importers.value_columns import NameTable
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-
-    from deepprof.collectors.importers.kineto.kineto_schema import KinetoEvent
 
     Codes = npt.NDArray[np.uint8]
     Ids = npt.NDArray[np.int64]

@@ -6,7 +6,9 @@ The compiled library is optional: without it `open_reader` returns the reader in
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Collection
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,14 +22,11 @@ from deepprof.collectors.importers.kineto.batches import (
     EventReader,
     PlainReader,
 )
+from deepprof.collectors.importers.kineto.kineto_schema import KinetoEvent
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-    from pathlib import Path
-
     import numpy.typing as npt
 
-    from deepprof.collectors.importers.kineto.kineto_schema import KinetoEvent
 
 VERSION = 2
 """The `dp_kineto_version()` this Python code is written for."""

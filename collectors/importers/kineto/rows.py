@@ -15,17 +15,15 @@ import numpy as np
 import polars as pl
 
 from deepprof.collectors.importers.flags import Tally
-from deepprof.collectors.importers.kineto.batches import INTEGERS, JSON_TEXTS, MISSING, ROW
+from deepprof.collectors.importers.kineto.batches import INTEGERS, JSON_TEXTS, MISSING, ROW, EventBatch, EventReader
 from deepprof.collectors.importers.kineto.json_texts import LEFT_OUT, JsonTexts
 from deepprof.collectors.importers.kineto.kinds import DROPPED_KINDS
+from deepprof.collectors.importers.kineto.kineto_schema import KinetoEvent
 from deepprof.collectors.importers.kineto.labels import KINDS, Labels
 from deepprof.collectors.importers.value_columns import integers, numbers, texts, unsigned
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-
-    from deepprof.collectors.importers.kineto.batches import EventBatch, EventReader
-    from deepprof.collectors.importers.kineto.kineto_schema import KinetoEvent
 
     Array = npt.NDArray[Any]
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+from deepprof.collectors.importers.value_columns import NameTable
 
+if TYPE_CHECKING:
     from deepprof.collectors.importers.nsys.nsys_database import NsysDatabase
-    from deepprof.collectors.importers.value_columns import NameTable
 
 API_VERSION = re.compile(r"_v\d{4,5}$")  # cudaMalloc_v3020; the _v2 of cuMemAlloc_v2 is part of the name
 

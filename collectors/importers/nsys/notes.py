@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import polars as pl
 
-from deepprof.collectors.importers.nsys.nsys_tables import DEVICE_TABLES, process_of
+from deepprof.collectors.importers.nsys.nsys_tables import DEVICE_TABLES, NsysTables, process_of
 from deepprof.collectors.trace import DEVICES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from deepprof.collectors.importers.nsys.nsys_database import NsysDatabase
-    from deepprof.collectors.importers.nsys.nsys_tables import NsysTables
 
 SEVERITIES = {3: "error", 2: "warning"}  # 1: information, 4: verbose
 EPOCH_LIMIT_NS = 2**62  # the year 2116; with the limit of times every sum stays inside int64

@@ -6,7 +6,6 @@ import struct
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -14,9 +13,7 @@ from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.flags import Tally
 from deepprof.collectors.importers.nsys.names import COPY_KIND_OF, name_copy, name_sync
 from deepprof.collectors.importers.nvprof.calls import DRIVER_CALLS, RUNTIME_CALLS
-
-if TYPE_CHECKING:
-    from deepprof.collectors.importers.sqlite.sqlite_database import SqliteDatabase
+from deepprof.collectors.importers.sqlite.sqlite_database import SqliteDatabase
 
 ACTIVITY = "CUPTI_ACTIVITY_KIND_"
 KERNELS = ("KERNEL", "CONCURRENT_KERNEL", "CDP_KERNEL")  # serialised, concurrent, launched by other kernels

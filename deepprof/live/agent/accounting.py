@@ -17,11 +17,11 @@ import numpy.typing as npt
 from deepprof.collectors.live.packets import CONTEXT_SUM, EVENT, MEMORY_CHANGE, RECORD_KINDS
 from deepprof.collectors.trace import ACTIVITIES
 from deepprof.live.agent.answers import RecordAccount
+from deepprof.live.agent.reordering import Rows
 from deepprof.live.wire.kinds import UNKNOWN_KIND
 
 if TYPE_CHECKING:
     from deepprof.live.agent.rank_spool import RankSpool
-    from deepprof.live.agent.reordering import Rows
 
 Counts = Counter[str]
 """Records by kind."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -10,17 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from deepprof.collectors.live.packets import CONTEXT_SUM, LAUNCH
+from deepprof.live.agent.clocks import ClockFollower
 from deepprof.live.agent.device_times import PATIENCE_NS, ContextDeviceTimes
 from deepprof.live.agent.hello import ProtocolError
 from deepprof.live.agent.process_contexts import ProcessContexts, SumTimes
+from deepprof.live.agent.reordering import Rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     import polars as pl
-
-    from deepprof.live.agent.clocks import ClockFollower
-    from deepprof.live.agent.reordering import Rows
 
     NameIds = Callable[[npt.NDArray[np.uint32]], npt.NDArray[np.uint32]]
     """The rank's ids of names, for the process's."""

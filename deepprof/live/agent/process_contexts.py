@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,9 +13,7 @@ from deepprof.collectors.context_nodes import CONTEXT_KINDS, MOST_DEPTH, hash_co
 from deepprof.collectors.live.packets import CONTEXT
 from deepprof.collectors.trace import CONTEXT_NODES, CONTEXT_SUMS
 from deepprof.live.agent.hello import ProtocolError
-
-if TYPE_CHECKING:
-    from deepprof.live.agent.reordering import Rows
+from deepprof.live.agent.reordering import Rows
 
 MOST_CONTEXTS = 1 << 20
 LARGEST = 2**45  # of one sum: those of a batch stay below the limit of the wire together

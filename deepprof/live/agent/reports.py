@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -23,18 +23,16 @@ from deepprof.collectors.importers import covers, look_at, read, recognise
 from deepprof.collectors.importers.archives import is_archive
 from deepprof.collectors.importers.files import NSYS_REPORTS
 from deepprof.collectors.processes import split_processes
+from deepprof.collectors.trace import Trace
 from deepprof.files import write_file
 from deepprof.job import read_unaligned
 from deepprof.job.ranks import number_ranks, rank_in_name
 from deepprof.live.agent.job_names import clean_name
+from deepprof.live.agent.notices import NoticeLog
 from deepprof.live.client.endpoint import Endpoint
 from deepprof.live.client.errors import DaemonError
 from deepprof.live.client.replay import ReplayRun, TraceReplay
 from deepprof.live.client.retrying import CLOCK, Clock
-
-if TYPE_CHECKING:
-    from deepprof.collectors.trace import Trace
-    from deepprof.live.agent.notices import NoticeLog
 
 log = logging.getLogger(__name__)
 

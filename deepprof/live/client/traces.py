@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from deepprof.collectors.trace import Trace
 from deepprof.job import number_ranks
 from deepprof.job.alignment import align
 from deepprof.job.part import Between, check_between, read_parts
 from deepprof.live.client.errors import DaemonError
+from deepprof.live.wire.addresses import DaemonAddress
 from deepprof.live.wire.assembly import assemble_all
 from deepprof.live.wire.limits import WIDEST
 from deepprof.v1.query_pb2 import ReadWindowResponse
-
-if TYPE_CHECKING:
-    from deepprof.collectors.trace import Trace
-    from deepprof.live.wire.addresses import DaemonAddress
 
 
 def read_traces(

@@ -9,7 +9,6 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -25,8 +24,8 @@ from deepprof.live.service.access import (
     server_options,
 )
 from deepprof.live.service.admin import AdminServicer
-from deepprof.live.service.clock import DaemonSystemClock
-from deepprof.live.service.config import find_store
+from deepprof.live.service.clock import DaemonClock, DaemonSystemClock
+from deepprof.live.service.config import Config, find_store
 from deepprof.live.service.engine import Engine
 from deepprof.live.service.examiner import Examiner
 from deepprof.live.service.examiner.captures import Captures
@@ -40,10 +39,6 @@ from deepprof.live.service.kept_contexts import read_in_thread
 from deepprof.live.service.query import QueryServicer
 from deepprof.live.service.recovery import recover
 from deepprof.v1 import admin_pb2, admin_pb2_grpc, ingest_pb2, query_pb2, query_pb2_grpc
-
-if TYPE_CHECKING:
-    from deepprof.live.service.clock import DaemonClock
-    from deepprof.live.service.config import Config
 
 
 @dataclass(frozen=True, slots=True)

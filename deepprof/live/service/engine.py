@@ -12,24 +12,23 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from deepprof.live.process.supervision import FirstFailure
 from deepprof.live.service.admission import Admission
+from deepprof.live.service.clock import DaemonClock
+from deepprof.live.service.config import Config
 from deepprof.live.service.daemon_rank import DaemonRank, QueuedMessage
 from deepprof.live.service.fair_lock import FairLock
 from deepprof.live.service.folder import StoreError
+from deepprof.live.service.history import History
+from deepprof.live.service.journal import Journal
 from deepprof.live.service.rank_eviction import LimitReached, RankPriority, choose_spare, find_standing
 from deepprof.live.service.ranks import DaemonRanks
 from deepprof.live.service.refusal import Refusals, RefusedError
 from deepprof.live.service.senders import Senders
-from deepprof.live.service.session import RankSession
+from deepprof.live.service.session import RankSession, SessionEvent
 from deepprof.live.service.stream_leases import StreamLeases
 from deepprof.live.service.worker import SessionWorker
 from deepprof.live.service.writer import JournalWriter, WriteResult
 
 if TYPE_CHECKING:
-    from deepprof.live.service.clock import DaemonClock
-    from deepprof.live.service.config import Config
-    from deepprof.live.service.history import History
-    from deepprof.live.service.journal import Journal
-    from deepprof.live.service.session import SessionEvent
     from deepprof.v1 import records_pb2 as pb
 
 

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from deepprof.live.service.access import find_metrics_address, find_page_hosts
+from deepprof.live.service.clock import DaemonClock
+from deepprof.live.service.config import Config
 from deepprof.live.service.exporter import DaemonSnapshot, Exporter, ExporterSettings
 from deepprof.live.service.exporter.profiles import ContextReader, read_nothing
 from deepprof.live.service.ingest import INVALID
@@ -14,8 +16,6 @@ from deepprof.live.service.model_flops import read_all
 from deepprof.version import read_version
 
 if TYPE_CHECKING:
-    from deepprof.live.service.clock import DaemonClock
-    from deepprof.live.service.config import Config
     from deepprof.live.service.engine import Engine
     from deepprof.live.service.examiner import Examiner
 

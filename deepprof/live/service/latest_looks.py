@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
-if TYPE_CHECKING:
-    from deepprof.live.service.clock import DaemonClock
+from deepprof.live.service.clock import DaemonClock
 
 T = TypeVar("T")
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from deepprof.live.wire.checking import check_batch
+from deepprof.live.wire.limits import WireLimits
+from deepprof.live.wire.records import CheckedRecords
 
 if TYPE_CHECKING:
-    from deepprof.live.wire.limits import WireLimits
-    from deepprof.live.wire.records import CheckedRecords
     from deepprof.v1 import records_pb2 as pb
 
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from google.protobuf.message import DecodeError
 
 from deepprof.live.service.daemon_rank import DaemonRank, QueuedMessage
+from deepprof.live.service.history import StoredSession
 from deepprof.live.service.ingest import find_devices
-from deepprof.live.service.journal import JournalError
+from deepprof.live.service.journal import JournalError, JournalFrame, JournalPlace
 from deepprof.live.service.missing_names import check_after_loss
 from deepprof.live.service.session import RankSession
 from deepprof.live.wire.errors import WireError
@@ -19,8 +20,6 @@ from deepprof.v1 import records_pb2 as pb
 
 if TYPE_CHECKING:
     from deepprof.live.service.engine import Engine
-    from deepprof.live.service.history import StoredSession
-    from deepprof.live.service.journal import JournalFrame, JournalPlace
 
 log = logging.getLogger(__name__)
 

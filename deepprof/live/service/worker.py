@@ -5,29 +5,26 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from deepprof.live.service.clock import DaemonClock
+from deepprof.live.service.context_windows import ContextWindow
+from deepprof.live.service.examination import FoundLoop
 from deepprof.live.service.fair_queue import FairQueue
 from deepprof.live.service.folder import StoreError
-from deepprof.live.service.history import Checkpoint
+from deepprof.live.service.history import Checkpoint, History
+from deepprof.live.service.journal import Journal, JournalPlace
+from deepprof.live.service.session import SessionEvent
 from deepprof.live.wire.kinds import count_kinds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     import polars as pl
 
     from deepprof.live.process.supervision import FirstFailure
-    from deepprof.live.service.clock import DaemonClock
-    from deepprof.live.service.context_windows import ContextWindow
     from deepprof.live.service.daemon_rank import DaemonRank, QueuedMessage
-    from deepprof.live.service.examination import FoundLoop
-    from deepprof.live.service.history import History
-    from deepprof.live.service.journal import Journal, JournalPlace
-    from deepprof.live.service.session import SessionEvent
 
 log = logging.getLogger(__name__)
 

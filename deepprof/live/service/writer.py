@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 
 from deepprof.live.service.fair_queue import FairQueue
 from deepprof.live.service.folder import StoreError
-from deepprof.live.service.journal import JournalFrame
+from deepprof.live.service.journal import Journal, JournalFrame, JournalPlace
 from deepprof.live.service.refusal import RefusedError
 
 if TYPE_CHECKING:
     from deepprof.live.process.supervision import FirstFailure
     from deepprof.live.service.daemon_rank import DaemonRank, QueuedMessage
-    from deepprof.live.service.journal import Journal, JournalPlace
 
 log = logging.getLogger(__name__)
 

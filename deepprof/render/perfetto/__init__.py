@@ -8,23 +8,21 @@ lanes of one table, about 300 bytes an event, and for `document.PIECE` events as
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from deepprof.collectors.trace import Trace
+from deepprof.diagnosis.finding import Finding
 from deepprof.metrics.annotation.trace_annotation import TraceAnnotation, annotate
 from deepprof.render.perfetto.clock import choose_clock
 from deepprof.render.perfetto.devices import annotation_layer, count_memory, count_on_device, devices_of, stream_layer
 from deepprof.render.perfetto.document import PerfettoDocument, PerfettoResult, PlacedLayer
 from deepprof.render.perfetto.found import extent_of, finding_layer, found_layers
 from deepprof.render.perfetto.layers import SliceLayer, number
-
-if TYPE_CHECKING:
-    from deepprof.collectors.trace import Trace
-    from deepprof.diagnosis.finding import Finding
-    from deepprof.results.analysis_result import AnalysisResult
+from deepprof.results.analysis_result import AnalysisResult
 
 __all__ = ["PerfettoResult", "write_perfetto"]
 

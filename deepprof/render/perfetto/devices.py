@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import polars as pl
 
+from deepprof.collectors.trace import Trace
+from deepprof.metrics.loop import Loop
 from deepprof.metrics.operators import is_stand_in
 from deepprof.metrics.streams import ROLES
 from deepprof.render.perfetto.layers import SliceLayer, number, word
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from deepprof.collectors.trace import Trace
-    from deepprof.metrics.loop import Loop
 
 COUNTERS = pl.Schema({"time_ns": pl.Int64(), "name": pl.String(), "value": pl.Float64()})
 

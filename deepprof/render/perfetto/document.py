@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import msgspec
 import numpy as np
@@ -13,12 +13,9 @@ import polars as pl
 
 from deepprof.metrics.enclosure import order_slices
 from deepprof.render.lanes import assign_lanes
-from deepprof.render.perfetto.layers import as_text, word
+from deepprof.render.perfetto.clock import PerfettoClock
+from deepprof.render.perfetto.layers import SliceLayer, as_text, word
 from deepprof.render.perfetto.texts import arrow_text, counter_text, microseconds, slice_text
-
-if TYPE_CHECKING:
-    from deepprof.render.perfetto.clock import PerfettoClock
-    from deepprof.render.perfetto.layers import SliceLayer
 
 Int64s = npt.NDArray[np.int64]
 

@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy as np
 import polars as pl
 
+from deepprof.collectors.trace import Trace
+from deepprof.diagnosis.finding import Finding
 from deepprof.metrics.annotation.boxes import BOXES
 from deepprof.metrics.annotation.device_segments import cut_device
 from deepprof.metrics.annotation.iteration_boxes import box_device
+from deepprof.metrics.annotation.trace_annotation import TraceAnnotation
 from deepprof.metrics.annotation.typical import box_typical
 from deepprof.metrics.breakdown.parts import PART_NAMES, PARTS
+from deepprof.metrics.breakdown.timeline import Timeline
 from deepprof.metrics.contexts.frames import number_distinct
 from deepprof.metrics.iteration import ITERATIONS
+from deepprof.metrics.loop import Loop
 from deepprof.metrics.template.blocks import place_blocks
 from deepprof.plurals import counted
 from deepprof.render.perfetto.layers import SLICES, SliceLayer, number
-
-if TYPE_CHECKING:
-    from deepprof.collectors.trace import Trace
-    from deepprof.diagnosis.finding import Finding
-    from deepprof.metrics.annotation.trace_annotation import TraceAnnotation
-    from deepprof.metrics.breakdown.timeline import Timeline
-    from deepprof.metrics.loop import Loop
 
 UNTIL = pl.col("start_ns") + pl.col("busy_ns") + pl.col("idle_ns")  # of an iteration: the next adjacent one's start
 SHOWN = [name for name in ITERATIONS if name not in {"index", "start_ns", "end_ns"}]

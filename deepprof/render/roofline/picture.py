@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import ceil, floor, inf, isfinite, log10
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import polars as pl
 
-from deepprof.metrics.cost.roofs import MEMORY, find_rate_type
+from deepprof.metrics.cost.roofs import MEMORY, DevicePeaks, find_rate_type
 from deepprof.plurals import counted
 from deepprof.render.roofline.rates import format_flops_rate, format_nbytes_rate
 from deepprof.render.units import format_ratio
-
-if TYPE_CHECKING:
-    from deepprof.metrics.cost.roofs import DevicePeaks
 
 RoofKind = Literal["compute", "memory"]
 MOST_DECADES = 9  # of an axis; what lies beyond is drawn at its border

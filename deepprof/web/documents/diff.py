@@ -4,30 +4,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
 
+from deepprof.comparison import Comparison
 from deepprof.comparison.headline import COLLECTIVE
 from deepprof.metrics.breakdown.parts import COPY_PARTS, IDLE_PARTS
 from deepprof.render.comparison_text import name_context
 from deepprof.render.top import DIRECTIONS
 from deepprof.render.wording import CPU, GPU
+from deepprof.results.comparison_result import (
+    CodeLine,
+    ContextChange,
+    CopyChange,
+    KernelChange,
+    LayerChange,
+    LoopPair,
+    PartChange,
+    StageChange,
+)
 from deepprof.web.documents.schema import CodePlace
 from deepprof.web.documents.texts import tidy
-
-if TYPE_CHECKING:
-    from deepprof.comparison import Comparison
-    from deepprof.results.comparison_result import (
-        CodeLine,
-        ContextChange,
-        CopyChange,
-        KernelChange,
-        LayerChange,
-        LoopPair,
-        PartChange,
-        StageChange,
-    )
 
 MOST_BEHIND = 20  # rows under a step
 MOST_PARTS = 4  # of a path that name a run

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from deepprof.render.origin import list_figures
+from deepprof.render.wording import Wording
 from deepprof.web.documents.schema import Figure
 
 if TYPE_CHECKING:
     from deepprof.analysis import Loop
-    from deepprof.render.wording import Wording
 
 
 def write_table_iii(loop: Loop, words: Wording) -> list[Figure]:

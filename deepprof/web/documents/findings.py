@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from deepprof.diagnosis.answer import find_time
+from deepprof.diagnosis.finding import Finding
 from deepprof.render.answer import describe_location
 from deepprof.render.origin import FORMATS
 from deepprof.render.text import describe_unnamed
@@ -20,7 +21,6 @@ from deepprof.web.documents.texts import tidy
 
 if TYPE_CHECKING:
     from deepprof.analysis import Analysis
-    from deepprof.diagnosis.finding import Finding
 
 
 class FindingEntry(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from deepprof.analysis import Analysis
 from deepprof.collectors.names.short import shorten
 from deepprof.comparison.contexts import read_both
+from deepprof.comparison.pairing import RunLoop
 from deepprof.comparison.path_times import DEVICE, HOST
+from deepprof.diagnosis.finding import Finding
 from deepprof.metrics.contexts.frames import FRAMES
 from deepprof.metrics.contexts.paths import read_places
 from deepprof.metrics.contexts.views import look_up_by
 from deepprof.render.flame import ENGINE, MEASURES, ON_DEVICE, SENT_MEASURES, FlameMeasure
 from deepprof.web.documents.texts import TextTable
-
-if TYPE_CHECKING:
-    from deepprof.analysis import Analysis
-    from deepprof.comparison.pairing import RunLoop
-    from deepprof.diagnosis.finding import Finding
 
 Int64s = npt.NDArray[np.int64]
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 import polars as pl
 
+from deepprof.collectors.trace import Trace
 from deepprof.metrics.memory.floors import HOST_MEMORY
 from deepprof.metrics.memory.use import read_use, sum_up
 from deepprof.render.top import DIRECTIONS
 
 if TYPE_CHECKING:
     from deepprof.analysis import Analysis
-    from deepprof.collectors.trace import Trace
 
 MOST_POINTS = 800  # stretches of a series: about the pixels of a picture's width
 # How the recorder of a format is made to record allocations, empty where it cannot be. Importers of other formats read

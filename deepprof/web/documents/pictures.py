@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 import polars as pl
 
+from deepprof.diagnosis.finding import Finding
 from deepprof.metrics.breakdown.costs import mean_parts
+from deepprof.render.wording import Wording
 
 if TYPE_CHECKING:
     from deepprof.analysis import Analysis, Loop
-    from deepprof.diagnosis.finding import Finding
-    from deepprof.render.wording import Wording
 
 MOST_POINTS = 400  # of a trend: more than the picture has pixels
 MOST_BARS = 8  # parts; the others are one bar

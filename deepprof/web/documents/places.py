@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from deepprof.diagnosis.finding import Finding
 from deepprof.metrics.breakdown.parts import IDLE_PARTS
 from deepprof.render.text import describe_place
+from deepprof.render.wording import Wording
 from deepprof.web.documents.schema import CodePlace, TimePart
 from deepprof.web.documents.texts import tidy
 
 if TYPE_CHECKING:
     from deepprof.analysis import Analysis, Loop
-    from deepprof.diagnosis.finding import Finding
-    from deepprof.render.wording import Wording
 
 
 def name_parts(names: Iterable[str], words: Wording) -> list[TimePart]:

@@ -12,12 +12,11 @@ import numpy.typing as npt
 import polars as pl
 
 from deepprof.metrics.ranks.facts import longest_loops
-from deepprof.render.wording import wording_of
+from deepprof.render.wording import Wording, wording_of
 
 if TYPE_CHECKING:
     from deepprof.analysis import Analysis, Loop
     from deepprof.metrics.ranks.comparison import RankComparison, RankGroup
-    from deepprof.render.wording import Wording
 
 MOST_COLUMNS = 400  # iterations, the latest: a screen has about as many places for them
 MOST_ROWS = 1_024  # ranks, the worst

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 import polars as pl
 
+from deepprof.metrics.cost.roofline_tables import LoopRoofline
 from deepprof.render.roofline.picture import (
     RooflineAxis,
     RooflinePicture,
@@ -21,7 +22,6 @@ from deepprof.web.documents.texts import TextTable, tidy
 
 if TYPE_CHECKING:
     from deepprof.analysis import Analysis
-    from deepprof.metrics.cost.roofline_tables import LoopRoofline
 
 PARTS = 40  # of an axis, for the time along it
 NO_PEAKS = "No peaks of this device are known: deepprof roofline TRACE --peaks compares it with other ones."

@@ -13,6 +13,7 @@ from deepprof.render.json import list_notes
 from deepprof.render.text import count_events, describe_run, name_paths
 from deepprof.render.units import format_duration, format_ratio
 from deepprof.render.wording import wording_of
+from deepprof.results.comparison_result import Comparison
 from deepprof.version import read_version
 from deepprof.web.documents.places import name_loop
 from deepprof.web.documents.schema import Figure
@@ -21,7 +22,6 @@ from deepprof.web.documents.texts import tidy
 
 if TYPE_CHECKING:
     from deepprof.analysis import Analysis
-    from deepprof.results.comparison_result import Comparison
     from deepprof.web.documents.diff import DiffDocument
 
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from deepprof.metrics.iteration import LoopMetrics
 from deepprof.metrics.states import STATE_PARTS, measure_state_changes, measure_states
 from deepprof.render.units import format_duration, format_ratio
-from deepprof.render.wording import wording_of
+from deepprof.render.wording import Wording, wording_of
 from deepprof.web.documents.figures import write_table_iii
 from deepprof.web.documents.schema import Figure
 
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     import polars as pl
 
     from deepprof.analysis import Analysis
-    from deepprof.metrics.iteration import LoopMetrics
-    from deepprof.render.wording import Wording
 
 # The paper's words, as numbers. An interval is far longer than the operation where the device pauses longer between
 # iterations than one takes; one that is a tenth of it is what changing it can save, and worth a look. Copies fill a

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from deepprof.diagnosis.finding import Finding
 from deepprof.metrics.annotation.boxes import BOX_KINDS, BOXES
 from deepprof.metrics.annotation.idle_boxes import find_idle_boxes
 from deepprof.metrics.annotation.sections import place_in_preorder
@@ -24,7 +25,6 @@ from deepprof.web.documents.texts import TextTable
 
 if TYPE_CHECKING:
     from deepprof.analysis import Analysis, Loop
-    from deepprof.diagnosis.finding import Finding
 
 Int64s = npt.NDArray[np.int64]
 

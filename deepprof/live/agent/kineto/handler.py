@@ -8,7 +8,6 @@ import struct
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from deepprof.live.agent.job_names import name_job
 from deepprof.live.agent.kineto.messages import (
@@ -21,11 +20,9 @@ from deepprof.live.agent.kineto.messages import (
 )
 from deepprof.live.agent.kineto.processes import KinetoProcess, KinetoProcesses, TraceWindow
 from deepprof.live.agent.kineto.schedule import WindowSchedule, make_config
-
-if TYPE_CHECKING:
-    from deepprof.live.agent.kineto.window_folder import WindowFolder
-    from deepprof.live.agent.notices import NoticeLog
-    from deepprof.live.client.retrying import Clock
+from deepprof.live.agent.kineto.window_folder import WindowFolder
+from deepprof.live.agent.notices import NoticeLog
+from deepprof.live.client.retrying import Clock
 
 DATAGRAMS = 256  # read at one go: the agent has other work too
 CREDENTIALS = struct.Struct("3i")  # pid, uid, gid, as the kernel reports them

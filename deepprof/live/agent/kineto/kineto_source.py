@@ -10,23 +10,21 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from deepprof.collectors.errors import DeepProfError
+from deepprof.collectors.trace import Trace
 from deepprof.live.agent.identity import CollectorRun
 from deepprof.live.agent.kineto.datagrams import close_datagrams, open_datagrams
 from deepprof.live.agent.kineto.handler import KinetoHandler
 from deepprof.live.agent.kineto.processes import KinetoProcess, KinetoProcesses, TraceWindow
 from deepprof.live.agent.kineto.schedule import WindowSchedule
 from deepprof.live.agent.kineto.window_folder import MOST_NBYTES, WindowFile, WindowFolder
+from deepprof.live.agent.notices import NoticeLog
 from deepprof.live.agent.ranks import ProcessRefusedError
 from deepprof.live.agent.traces import RankReceiver, send_trace
 from deepprof.live.client.retrying import CLOCK, Clock
 from deepprof.live.wire.sent_tables import NOT_SENT
-
-if TYPE_CHECKING:
-    from deepprof.collectors.trace import Trace
-    from deepprof.live.agent.notices import NoticeLog
 
 log = logging.getLogger(__name__)
 

@@ -21,9 +21,9 @@ from deepprof.collectors.importers.amd.rpd_tables import (
     OPS,
     read_tables,
 )
+from deepprof.collectors.trace import Trace
 
 if TYPE_CHECKING:
-    from deepprof.collectors.trace import Trace
     from deepprof.live.agent.rpd.growing_database import Keys
 
 TIMED = (OPS, CALLS)

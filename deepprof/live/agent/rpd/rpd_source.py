@@ -11,21 +11,19 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from deepprof.collectors.errors import TraceError
+from deepprof.collectors.trace import Trace
 from deepprof.live.agent.identity import CollectorRun
 from deepprof.live.agent.job_names import clean_name
+from deepprof.live.agent.notices import NoticeLog
 from deepprof.live.agent.ranks import ProcessRefusedError
 from deepprof.live.agent.rpd.growing_database import DatabaseBusyError, FileStamp, GrowingDatabase, read_stamp
 from deepprof.live.agent.rpd.held_rows import TIMED, HeldRows
 from deepprof.live.agent.traces import EARLIEST, RankReceiver, send_trace
 from deepprof.live.client.retrying import CLOCK, Clock
 from deepprof.live.wire.sent_tables import NOT_SENT
-
-if TYPE_CHECKING:
-    from deepprof.collectors.trace import Trace
-    from deepprof.live.agent.notices import NoticeLog
 
 log = logging.getLogger(__name__)
 

@@ -15,20 +15,20 @@ import msgspec
 import polars as pl
 
 from deepprof.collectors.errors import DeepProfError
+from deepprof.live.service.config import Config
 from deepprof.live.service.examination import END_OF_MESSAGES, LENGTH, ExaminationResult, pack_history
 from deepprof.live.service.examiner.captures import Captures, KeptCapture
 from deepprof.live.service.examiner.examined import LatestExamination
 from deepprof.live.service.examiner.windows import is_whole, later_messages, latest, window_messages
 from deepprof.live.service.folder import StoreError
+from deepprof.live.service.journal import JournalPlace
 from deepprof.live.service.kept_contexts import read_rank
 from deepprof.live.service.refusal import RefusedError
 from deepprof.v1 import query_pb2 as wire
 
 if TYPE_CHECKING:
-    from deepprof.live.service.config import Config
     from deepprof.live.service.daemon_rank import DaemonRank
     from deepprof.live.service.engine import Engine
-    from deepprof.live.service.journal import JournalPlace
     from deepprof.live.service.session import SessionEvent
 
 log = logging.getLogger(__name__)

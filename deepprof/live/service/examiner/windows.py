@@ -7,13 +7,12 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from deepprof.live.service.journal import JournalError
+from deepprof.live.service.journal import Journal, JournalError, JournalFrame, JournalPlace
 from deepprof.v1 import query_pb2 as wire
 from deepprof.v1 import records_pb2 as records
 
 if TYPE_CHECKING:
     from deepprof.live.service.daemon_rank import DaemonRank
-    from deepprof.live.service.journal import Journal, JournalFrame, JournalPlace
 
 Found = tuple["JournalFrame", bool]  # a frame, and whether one right before it could not be read
 DAMAGED = "damaged"  # reason of a gap where the journal's frames cannot be read

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Self
+from typing import Literal, Self
 from urllib.parse import quote, unquote
 
 import msgspec
 import polars as pl
 
+from deepprof.live.service.exporter.profiles import ContextReader
+from deepprof.live.service.exporter.snapshot import DaemonSnapshot
+from deepprof.live.service.views import RankView
 from deepprof.metrics.contexts.history import ContextsOfRank
 from deepprof.web.documents.flame import write_sent_flame
 from deepprof.web.documents.session import DocumentEntry, ViewEntry
 from deepprof.web.views import DIRECTIONS
-
-if TYPE_CHECKING:
-    from deepprof.live.service.exporter.profiles import ContextReader
-    from deepprof.live.service.exporter.snapshot import DaemonSnapshot
-    from deepprof.live.service.views import RankView
 
 LATEST_NS = 3600 * 10**9
 MOST_FLAMES = 64  # ranks that can be chosen, those that were seen last

@@ -11,16 +11,14 @@ from dataclasses import dataclass
 from io import BytesIO
 from time import monotonic
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from deepprof.collectors.errors import UsageError
+from deepprof.live.service.exporter.snapshot import DaemonSnapshot
+from deepprof.metrics.contexts.history import ContextsOfRank
 from deepprof.plurals import counted
 from deepprof.render.flame import SENT_MEASURES, FlameMeasure
 from deepprof.render.pprof import PprofPeriod, PprofProfile
-
-if TYPE_CHECKING:
-    from deepprof.live.service.exporter.snapshot import DaemonSnapshot
-    from deepprof.metrics.contexts.history import ContextsOfRank
 
 MINUTE_NS = 60 * 10**9
 LAG_NS = 2 * MINUTE_NS  # until a minute is known: it is over, and what comes late of it has come

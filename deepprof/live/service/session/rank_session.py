@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import polars as pl
 
 from deepprof.collectors.trace import ANNOTATIONS, Accounting, Trace, empty_table
 from deepprof.live.service.context_windows import MOST_NODES, ContextWindow
+from deepprof.live.service.examination import FoundLoop
 from deepprof.live.service.session.columns import FARTHEST_NS, RANGES, Columns, empty, join, select
 from deepprof.live.service.session.contexts import SessionContexts
 from deepprof.live.service.session.device_session import DeviceSession
@@ -24,12 +25,9 @@ from deepprof.live.service.session.main_stream import RankContext
 from deepprof.live.service.session.names import COLLECTIVE_MARK, RangeFamilies, SessionNames
 from deepprof.live.service.session.saving import pack, unpack
 from deepprof.live.service.views import DeviceView
+from deepprof.live.wire.records import CheckedRecords
 from deepprof.metrics.cpu_fallback import stand_in
 from deepprof.mining.online.recent import MAX_NAMES
-
-if TYPE_CHECKING:
-    from deepprof.live.service.examination import FoundLoop
-    from deepprof.live.wire.records import CheckedRecords
 
 
 @dataclass(slots=True, eq=False)
