@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from deepprof.collectors.trace import Trace
-from deepprof.metrics.cost.roofs import DevicePeaks
 from deepprof.metrics.selection.selected_trace import SelectedTrace
 from deepprof.metrics.sharing.shared_places import SharedWork
+
+if TYPE_CHECKING:
+    from deepprof.metrics.cost.roofs import DevicePeaks
 
 
 @dataclass(frozen=True, slots=True)
