@@ -50,10 +50,10 @@ class _ClassStats:
     coverage: Floats
 
 
-def find_levels(tree: SuffixTree, depths: tuple[int, ...] = DEPTHS) -> list[RepeatLevel]:
+def find_levels(tree: SuffixTree) -> list[RepeatLevel]:
     """Return the levels of all depths, those within 2 % of each other merged, by ascending period."""
     n = len(tree.symbols)
-    found = [level for k in depths if n >= 4 * k for level in _levels_at(tree, k)]
+    found = [level for k in DEPTHS if n >= 4 * k for level in _levels_at(tree, k)]
     merged: list[RepeatLevel] = []
     for level in sorted(found, key=lambda v: v.period):
         if merged and level.period - merged[-1].period <= 0.02 * merged[-1].period + 1:

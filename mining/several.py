@@ -14,7 +14,7 @@ from deepprof.mining.evidence import Evidence
 from deepprof.mining.iterations import Iterations, to_iterations
 from deepprof.mining.loops import MinedLoop, MiningResult, find_posed, make_loop, pose
 from deepprof.mining.matching import match
-from deepprof.mining.search import WINDOWS, WindowSearch, search
+from deepprof.mining.search import WINDOWS, search
 from deepprof.mining.symbols import SymbolArray, Symbols, as_symbols
 
 STRANGE = 0.1  # of the period that is edited, or added or missing up to the next iteration; variants have less
@@ -167,7 +167,7 @@ def _search_stretches(
         evidence = replace(evidence, optimizer=np.append(evidence.optimizer, False))
     for first, end in stretches(free):
         look = search(hidden, evidence, [(first, min(end, first + WINDOWS[1]))])
-        if look.candidate is None or not look.verdict.accepted or _is_detail(look, look.candidate, loops):
+        if look.candidate is None or not look.verdict.accepted or _is_detail(look.candidate, loops):
             continue
         loop = _apart(_without_others(make_loop(look, look.candidate, evidence), int(hidden.max())), free)
         if loop.iterations.complete.sum() >= 3 and loop.iterations.matched.sum() >= WORTH * len(symbols):
@@ -180,7 +180,7 @@ def _without_others(loop: MinedLoop, hidden: int) -> MinedLoop:
     return replace(loop, cycles=tuple(c for c in loop.cycles if hidden not in c.content))
 
 
-def _is_detail(look: WindowSearch, candidate: Candidate, loops: list[MinedLoop]) -> bool:
+def _is_detail(candidate: Candidate, loops: list[MinedLoop]) -> bool:
     """Return whether a repetition is too short to be a loop of its own, or a layer of one found before."""
     template = candidate.template.symbols
     if len(template) < LAYER_SIZES[0]:

@@ -82,11 +82,11 @@ def _multiply(left: Any, right: Any) -> Any:
     return left * right
 
 
-def _axes_of(inputs: Sequence[Any], attributes: Attributes, place: int = 1) -> tuple[int, ...] | None:
+def _axes_of(inputs: Sequence[Any], attributes: Attributes) -> tuple[int, ...] | None:
     """Return the axes of a node: an attribute, or an input in later operator sets."""
     found: Any = attributes.get("axes")
-    if found is None and len(inputs) > place and inputs[place] is not None:
-        found = inputs[place].reshape(-1).tolist()
+    if found is None and len(inputs) > 1 and inputs[1] is not None:
+        found = inputs[1].reshape(-1).tolist()
     return None if found is None else tuple(int(each) for each in found)
 
 

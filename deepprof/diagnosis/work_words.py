@@ -22,7 +22,7 @@ OPERATIONS = (
 )
 
 
-def name_operations(kernels: pl.DataFrame, shown: int = SHOWN) -> str:
+def name_operations(kernels: pl.DataFrame) -> str:
     """Return the names of those that take most time, of rows with `name` and `time_ns`: "mul, add and others"."""
     operation = pl.coalesce(*(pl.col("name").str.extract(f"(?i){pattern}") for pattern in OPERATIONS))
     named = kernels.select(
@@ -30,4 +30,4 @@ def name_operations(kernels: pl.DataFrame, shown: int = SHOWN) -> str:
     )
     rows = named.with_columns(word=pl.col("word").fill_null(pl.col("whole").map_elements(shorten, pl.String)))
     words = rows.group_by("word").agg(pl.col("time_ns").sum()).sort("time_ns", "word", descending=[True, False])["word"]
-    return ", ".join(words[:shown]) + (" and others" if len(words) > shown else "")
+    return ", ".join(words[:SHOWN]) + (" and others" if len(words) > SHOWN else "")

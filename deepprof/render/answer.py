@@ -87,7 +87,7 @@ def describe_answer(analysis: AnalysisResult) -> Iterator[str]:
     if answer.kind == "no work" and answer.loss is None:
         return
     yield _describe_loss(answer, analysis)
-    if sure := _describe_certainty(answer, analysis):
+    if sure := _describe_certainty(answer):
         yield sure
 
 
@@ -426,19 +426,19 @@ def _describe_longest_wait(outside: TimeOutside) -> str:
     return f"{wait} ({share} of the recording). What to do: {FIND_CAUSE if known else RECORD_CAUSE}"
 
 
-def _describe_certainty(answer: RecordingAnswer, analysis: AnalysisResult) -> str:
+def _describe_certainty(answer: RecordingAnswer) -> str:
     """Return how sure the answer is, and what would make it surer."""
     known = []
     if answer.loop is not None:
         known.append(f"{format_confidence(answer.loop.confidence)} in the iterations")
     if answer.loss is not None:
         known.append(f"{format_confidence(answer.loss.confidence)} in the loss")
-    more = _advise_recording(answer, analysis)
+    more = _advise_recording(answer)
     sure = f"Confidence: {', '.join(known)}." if known else ""
     return " ".join(filter(None, [sure, f"For a more certain answer, {more}." if more else ""]))
 
 
-def _advise_recording(answer: RecordingAnswer, analysis: AnalysisResult) -> str:
+def _advise_recording(answer: RecordingAnswer) -> str:
     """Return what to record for a surer answer, empty where nothing is missing."""
     loop = answer.loop
     if loop is None:

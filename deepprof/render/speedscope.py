@@ -78,9 +78,7 @@ def _profile_loops(analysis: AnalysisResult, frames: SpeedscopeFrames) -> list[d
             kind = "CPU" if is_stand_in(traces[loop.rank]) else "GPU"
             place = f"rank {loop.rank} {kind} {loop.device} stream {loop.stream}"
             title = f"{place}: iteration of {counted(len(median.busy_ns), 'kernel')}, median of {median.iterations}"
-            profiles.append(
-                profile(title, _kernel_stretches(loop, traces[loop.rank], median), median.interval_ns, frames)
-            )
+            profiles.append(profile(title, _kernel_stretches(traces[loop.rank], median), median.interval_ns, frames))
             profiles.append(profile(f"{place}: where the time goes", _part_stretches(loop), 0, frames))
     return profiles
 
@@ -116,7 +114,7 @@ def _shared(one: Sequence[object], other: Sequence[object]) -> int:
     return min(len(one), len(other))
 
 
-def _kernel_stretches(loop: Loop, trace: Trace, median: MedianIteration) -> Iterator[Stretch]:
+def _kernel_stretches(trace: Trace, median: MedianIteration) -> Iterator[Stretch]:
     """Yield the kernels, each in the nested loop and the operators around it."""
     known = {int(name): shorten(trace.name(name) or "") for name in set(median.name_ids.tolist())}
     operators = operators_at_launch(trace, median.events)

@@ -16,10 +16,10 @@ class Launch:
     backward: bool = False  # autograd runs it on a thread of its own
 
 
-def name_elementwise(functor: str, width: int = 4, arrays: int = 3) -> str:
+def name_elementwise(functor: str, arrays: int = 3) -> str:
     """Return the name of PyTorch's vectorised element-wise kernel over `functor`."""
     array = f"std::array<char*, {arrays}ul>"
-    return f"void at::native::vectorized_elementwise_kernel<{width}, {functor}, {array} >(int, {functor}, {array})"
+    return f"void at::native::vectorized_elementwise_kernel<4, {functor}, {array} >(int, {functor}, {array})"
 
 
 def name_gemm(tile: str, layout: str, stages: str = "64x3") -> str:
@@ -27,10 +27,10 @@ def name_gemm(tile: str, layout: str, stages: str = "64x3") -> str:
     return f"ampere_bf16_s16816gemm_bf16_{tile}_ldg8_f2f_stages_{stages}_{layout}"
 
 
-def name_reduce(operation: str, threads: int = 512) -> str:
+def name_reduce(operation: str) -> str:
     """Return the name of PyTorch's reduction kernel over `operation`."""
     reduction = f"at::native::ReduceOp<float, {operation}, unsigned int, float, 4, 4>"
-    return f"void at::native::reduce_kernel<{threads}, 1, {reduction} >({reduction})"
+    return f"void at::native::reduce_kernel<512, 1, {reduction} >({reduction})"
 
 
 def name_foreach(functor: str, depth: int, arguments: str) -> str:

@@ -53,7 +53,6 @@ LOSS_FUNCTIONS = (
     r"(?:cross_entropy|nll_loss|mse_loss|l1_loss|bce|binary_cross_entropy|kl_div|ctc_loss|huber_loss|hinge_embedding_loss|"
     r"margin_ranking_loss|multi_margin_loss|multilabel|triplet_margin|cosine_embedding_loss|poisson_nll|gaussian_nll|soft_margin)"
 )
-COLLECTIVE_FUNCTION = r"^(?:all_|reduce|broadcast|gather|scatter|send|recv|isend|irecv|batch_isend)"
 # Functions of frameworks by file and name: their words mean other things (`eval_frame`, `Module.eval`).
 OF_FRAMEWORKS = (
     ("data loading", r"(?:^|/)torch/utils/data/|(?:^|/)tensorflow/python/data/", r""),

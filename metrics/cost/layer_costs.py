@@ -36,14 +36,14 @@ def cost_layers(mapping: ModelMapping) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")
 
 
-def sum_layers(rows: pl.DataFrame, latency_ns: int | None, name: str = "end to end") -> pl.DataFrame:
+def sum_layers(rows: pl.DataFrame, latency_ns: int | None) -> pl.DataFrame:
     """Return one row for a whole model: the sums over its layers and the measured `latency_ns`.
 
     A sum is null where a layer that took time has none. The type of its products is that of most of their FLOP.
     """
     types = rows.group_by("product_dtype").agg(pl.sum("product_flops")).drop_nulls().sort("product_flops")
     kinds = {column: _sum_known(rows, column) for column in ("flops", "product_flops", "nbytes", "tensors_nbytes")}
-    whole = {"batch": rows["batch"].first(), "name": name, "device_ns": latency_ns, "basis": PREDICTED, **kinds}
+    whole = {"batch": rows["batch"].first(), "name": "end to end", "device_ns": latency_ns, "basis": PREDICTED, **kinds}
     whole["product_dtype"] = types["product_dtype"].last() if len(types) else None
     return pl.DataFrame([whole], schema=SCHEMA)
 

@@ -12,6 +12,7 @@ import polars as pl
 
 MOSTLY = 0.5  # of an operator's operations are of products
 MAX_DIMS_CHARS = 4096
+SHAPES_SHOWN = 3
 MATRICES = {"aten::mm": 0, "aten::addmm": 1, "aten::bmm": 0, "aten::baddbmm": 1, "aten::_scaled_mm": 0}
 CONVOLUTIONS = re.compile(r"^aten::(?:\w+_)?conv(?:olution|\d)")
 # The tile of the result in names of kernels: `tilesize128x256x64`, `MT256x128x64`, `_128x64_`.
@@ -81,10 +82,10 @@ def _read_shape(shape: object) -> list[int]:
     return list(shape) if is_shape else []  # type: ignore[call-overload]
 
 
-def write_shapes(dims: str | None, most: int = 3) -> str:
+def write_shapes(dims: str | None) -> str:
     """Return shapes as in `64x3x224x224, 64x3x7x7`; operands without one are left out."""
     shapes = ["x".join(map(str, shape)) for shape in read_shapes(dims) if shape]
-    return ", ".join(shapes[:most]) + (", …" if len(shapes) > most else "")
+    return ", ".join(shapes[:SHAPES_SHOWN]) + (", …" if len(shapes) > SHAPES_SHOWN else "")
 
 
 def find_tile(kernel: str) -> tuple[int, int] | None:

@@ -60,24 +60,6 @@ OPERATOR_CALLS = TableSchema.of(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _CostCoverage:
-    """How much of the kernels' time has a known cost: nanoseconds of kernels, collectives apart.
-
-    Of `known_ns`, `alike_ns` are of kernels whose launch was not recorded and that are like recorded ones.
-    """
-
-    kernel_ns: int
-    known_ns: int
-    alike_ns: int
-    collective_ns: int
-
-    @property
-    def ratio(self) -> float | None:
-        """The share of the kernels' time whose operations and bytes are known; None where no kernel ran."""
-        return self.known_ns / self.kernel_ns if self.kernel_ns else None
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class TraceCosts:
     """The `calls` of operators that launched kernels, with the schema `OPERATOR_CALLS`, in the order of their kernels.
@@ -87,7 +69,6 @@ class TraceCosts:
 
     calls: pl.DataFrame
     of_events: Int64s
-    coverage: _CostCoverage
 
 
 def find_costs(trace: Trace, recorded: Trace | None = None, tree: ContextTree | None = None) -> TraceCosts:
@@ -224,19 +205,7 @@ def _assemble(trace: Trace, slices: HostSlices, placed: pl.DataFrame, calls: pl.
     joined = placed.join(ordered.select("slice", "call"), on="slice", how="left", maintain_order="left")
     of_events = np.full(trace.device_events.height, -1, np.int64)
     of_events[joined["event"].to_numpy()] = joined["call"].cast(I64).fill_null(-1).to_numpy()
-    return TraceCosts(table, of_events, _measure_coverage(trace, joined, table))
-
-
-def _measure_coverage(trace: Trace, placed: pl.DataFrame, calls: pl.DataFrame) -> _CostCoverage:
-    """Return how much of the time of the kernels has a known cost."""
-    known = (calls["flops"].is_not_null() & calls["nbytes"].is_not_null()).to_numpy()
-    recorded, length = calls["host_event"].is_not_null().to_numpy(), placed["length_ns"].to_numpy()
-    call = placed["call"].cast(I64).fill_null(-1).to_numpy()
-    own = ~_are_collectives(trace, placed).to_numpy()
-    covered = own & np.append(known, False)[call]
-    alike = covered & ~np.append(recorded, True)[call]
-    kernel_ns = int(length[own].sum())
-    return _CostCoverage(kernel_ns, int(length[covered].sum()), int(length[alike].sum()), int(length.sum()) - kernel_ns)
+    return TraceCosts(table, of_events)
 
 
 def _are_collectives(trace: Trace, kernels: pl.DataFrame) -> pl.Series:

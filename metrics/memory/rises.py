@@ -35,12 +35,11 @@ Int64s = npt.NDArray[np.int64]
 class _MemoryRise:
     """Memory that iterations do not free: so many bytes per iteration, and over all that were looked at.
 
-    `certainty` is that of a `LevelRise`. `last` is the memory in use at the end, null if no totals were recorded.
+    `certainty` is that of a `LevelRise`.
     """
 
     per_iteration: float
     grown: int
-    last: int | None
     certainty: float
     bounds: tuple[int, int]
 
@@ -72,8 +71,7 @@ def find_memory_growth(
     is_large = _is_large(rise.grown, count - 1, first)
     if not is_large and not (count >= FEWEST_OF_LITTLE and is_much(rise.per_value)):
         return None
-    last = int(floors.nbytes[-1]) if floors.absolute else None
-    return _MemoryRise(*rise[:2], last, rise.certainty, (int(floors.index[0]), int(floors.index[-1])))
+    return _MemoryRise(*rise[:2], rise.certainty, (int(floors.index[0]), int(floors.index[-1])))
 
 
 def find_rise(nbytes: Int64s) -> LevelRise | None:

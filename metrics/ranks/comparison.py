@@ -126,7 +126,7 @@ def compare_ranks(loops: Sequence[Loop], ranks: Sequence[RankFacts]) -> RankComp
     world_size = _state_world_size(ranks)
     return RankComparison(
         ranks=sort_ranks(rows + [describe_bare(each) for each in bare]),
-        skews=pl.concat(_numbered_skews(k, group, skews) for k, (group, skews) in enumerate(found)),
+        skews=pl.concat(_numbered_skews(k, skews) for k, (_, skews) in enumerate(found)),
         groups=groups,
         world_size=world_size,
         missing=None if world_size is None else _find_missing((each.rank for each in ranks), world_size),
@@ -226,7 +226,7 @@ def _with_places(rows: pl.DataFrame, group: Sequence[tuple[int, int]]) -> pl.Dat
     return rows.join(places, on="member", how="left", maintain_order="left")
 
 
-def _numbered_skews(number: int, group: RankGroup, skews: pl.DataFrame) -> pl.DataFrame:
+def _numbered_skews(number: int, skews: pl.DataFrame) -> pl.DataFrame:
     """Return the skews of a group with its number."""
     if skews.is_empty():
         return pl.DataFrame(schema=GROUP_SKEWS)

@@ -127,7 +127,6 @@ def read_json(path: Path, content: bytes | bytearray, *, details: bool) -> Snaps
         blocks=blocks,
         annotations=marks,
         stacks=_group_frames(reader.frame_texts),
-        devices=len(document.device_traces),
         odd=reader.odd,
     )
 

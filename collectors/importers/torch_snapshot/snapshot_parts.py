@@ -31,7 +31,6 @@ class SnapshotTables:
     blocks: pl.DataFrame
     annotations: pl.DataFrame
     stacks: StackGroups
-    devices: int
     odd: int
 
 

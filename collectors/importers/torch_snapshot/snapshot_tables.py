@@ -65,7 +65,6 @@ def read_pickle(path: Path, content: bytes | bytearray, *, details: bool) -> Sna
         blocks=blocks,
         annotations=_frame(items, marks, integers=("device", "time_us"), texts=("name", "stage")),
         stacks=stacks,
-        devices=len(histories),
         odd=odd_entries + odd_blocks + odd_marks,
     )
 
