@@ -11,7 +11,6 @@ import polars as pl
 
 from deepprof import mining
 from deepprof.collectors.trace import Trace
-from deepprof.metrics.copy_loops import keep_both_ways
 from deepprof.metrics.iteration_table import measure_coverage, measure_iterations, measure_steadiness, summarize
 from deepprof.metrics.loop import STALL, Agreement, Loop, OutsideIterations
 from deepprof.metrics.marked import MarkedIterations, find_marked
@@ -21,7 +20,7 @@ from deepprof.mining.evidence import Evidence, Family, short
 from deepprof.mining.iterations import split_at
 from deepprof.mining.nesting import NestedBlock
 from deepprof.mining.paper import PaperLoop, mine_with_counts
-from deepprof.plurals import counted
+from deepprof.plurals import counted, verb
 
 MIN_STREAM_KERNELS = 6  # kernels: a stream with fewer is not searched
 MISSED = 0.1  # of the pattern: how much of an iteration the paper's pattern may miss
@@ -33,6 +32,10 @@ KERNELS, COPIES = ("kernel", "graph"), ("memcpy",)  # activities
 EXPLAINED, DOUBTED = 0.8, 0.5  # of the kernels' time: with less confidence falls, to this part with none
 STEADY = 0.8  # of the iterations that must work about as long as the median one; with fewer confidence falls
 NEAR = 0.01  # of the period: a range begins "at" an iteration when it is this close
+
+BOTH = ("HtoD", "DtoH")
+IN_MOST = 0.8  # of the iterations that must copy both ways
+ONE_WAY = "each copies in one direction only, as a model's weights or a checkpoint are copied layer by layer"
 
 
 def find_loops(trace: Trace, sequence: Sequence, evidence: Evidence) -> tuple[list[Loop], str | None]:
@@ -134,7 +137,7 @@ def mine(trace: Trace, sequence: Sequence, evidence: Evidence) -> mining.MiningR
         return mining.MiningResult((), f"only {counted(kernels, 'kernel')} on the main stream, too few to repeat")
     if sequence.directions is not None:
         found = mining.find_loops(sequence.symbols, evidence, coarse=sequence.directions)
-        return keep_both_ways(found, trace, sequence)
+        return _keep_both_ways(found, trace, sequence)
     coarse = coarse_ids(trace.names).to_numpy()
     return mining.find_loops(sequence.symbols, evidence, coarse=coarse)
 
@@ -287,3 +290,35 @@ def _count_near(ones: npt.NDArray[np.int64], others: npt.NDArray[np.int64], near
     left = np.maximum(right - 1, 0)
     distance = np.minimum(np.abs(others[right] - ones), np.abs(others[left] - ones))
     return int((distance <= near).sum())
+
+
+def _keep_both_ways(found: mining.MiningResult, trace: Trace, sequence: Sequence) -> mining.MiningResult:
+    """Return the loops whose iterations copy from the host and to it, or the reason why none of them is a loop."""
+    if found.loop is None:
+        return found
+    kept = tuple(loop for loop in found.loops if _goes_both_ways(loop, trace, sequence))
+    return mining.MiningResult(kept) if kept else mining.MiningResult((), _refuse(found.loop))
+
+
+def _refuse(loop: mining.MinedLoop) -> str:
+    """Return why a repetition is no loop."""
+    repeated = f"{counted(loop.period, 'kernel')} {verb(loop.period, 'repeats', 'repeat')}"
+    return f"{repeated} {len(loop.iterations.first)} times, but {ONE_WAY}"
+
+
+def _goes_both_ways(loop: mining.MinedLoop, trace: Trace, sequence: Sequence) -> bool:
+    """Return whether copies in both directions begin in most of the iterations, on any stream of the device."""
+    rows = trace.device_events.filter(pl.col("device") == sequence.device, pl.col("activity") == "memcpy")
+    bounds = np.append(sequence.start_ns[loop.iterations.first], _end(loop, sequence))
+    return all(_share_with(bounds, rows.filter(pl.col("copy_kind") == way)) >= IN_MOST for way in BOTH)
+
+
+def _end(loop: mining.MinedLoop, sequence: Sequence) -> int:
+    """Return when the last copy of the last iteration has ended."""
+    return int(sequence.end_ns[int(loop.iterations.end[-1]) - 1])
+
+
+def _share_with(bounds: npt.NDArray[np.int64], copies: pl.DataFrame) -> float:
+    """Return the share of the stretches between `bounds` in which any of the copies begins."""
+    places = np.searchsorted(copies["start_ns"].to_numpy(), bounds)
+    return float((np.diff(places) > 0).mean())

@@ -1,4 +1,4 @@
-"""Which kernels and which copies take the time of a mean iteration, or of a recording without one.
+"""Which kernels and which copies take the time of a mean iteration, of each iteration, or of a recording without one.
 
 The time of a kernel's title (`metrics.kernels.kernel_titles`) is its part of the time in which any kernel runs: where
 several run at once each has an equal part of that time, and collectives only have what nothing hides
@@ -18,7 +18,7 @@ import polars as pl
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.kernels.classify import KernelKinds
-from deepprof.metrics.kernels.computed_work import list_running_kinds
+from deepprof.metrics.kernels.computed_work import list_kernels, list_running_kinds
 from deepprof.metrics.kernels.kernel_titles import title_kernels
 from deepprof.metrics.kernels.readable_names import name_instructions
 from deepprof.metrics.kernels.running import OUTSIDE
@@ -32,6 +32,8 @@ Over = Literal["iterations", "marked step", "recording"]
 COLUMNS = ("start_ns", "end_ns", "device", "activity", "name_id", "copy_kind", "nbytes")
 # Words in a copy's name, as in "Memcpy HtoD (Pageable -> Device)"; the first that it contains counts.
 MEMORIES = ("pageable", "pinned", "managed")
+
+KERNELS_EACH = 8  # names of an iteration
 
 
 def top_of_loop(loop: Loop, trace: Trace, kinds: KernelKinds) -> TopWork | None:
@@ -133,3 +135,46 @@ def _average(sums: pl.DataFrame, count: int, mean_ns: float) -> pl.DataFrame:
     keys = [name for name in ("name", "direction", "memory") if name in sums.columns]
     order = sums.sort("ns", *keys, descending=[True] + [False] * len(keys), nulls_last=True)
     return order.with_columns(**exact)
+
+
+def kernels_of_each(trace: Trace, loop: Loop, kinds: KernelKinds, most: int = KERNELS_EACH) -> pl.DataFrame:
+    """Return `index`, `name`, `calls` and `time_ns` of the `most` kernel names that take most of each iteration.
+
+    `time_ns` is their part of the time, as in `metrics.top`. Iterations are in order, their longest names first.
+    """
+    trace = name_instructions(trace)
+    work = list_kernels(trace, kinds, loop.device, _windows_of(loop))
+    label, names = title_kernels(work, trace, kinds)
+    each = work.with_columns(label=label, index=loop.iterations["index"].gather(work["window"]))
+    summed = each.group_by("index", "label").agg(calls=pl.len(), ns=pl.col("part_ns").sum())
+    first = summed.sort("index", "ns", "label", descending=[False, True, False]).group_by("index", maintain_order=True)
+    rows = first.head(most)
+    title = pl.lit(names.gather(rows["label"])).alias("name")
+    return rows.select("index", title, "calls", time_ns=pl.col("ns").round().cast(pl.Int64))
+
+
+def copies_of_each(trace: Trace, loop: Loop) -> pl.DataFrame:
+    """Return `index`, `direction`, `calls`, `nbytes` and `time_ns` of the copies of each iteration.
+
+    `direction` and `nbytes` are null where they are not recorded.
+    """
+    work = _select_each(trace, loop).filter(pl.col("activity") == "memcpy")
+    nbytes = pl.col("nbytes")
+    rows = work.group_by("index", direction=pl.col("copy_kind").cast(pl.String)).agg(
+        nbytes=pl.when(nbytes.is_not_null().any()).then(nbytes.cast(pl.Int64, strict=False).sum()), **total_calls()
+    )
+    return rows.sort("index", "direction").select("index", "direction", "calls", "nbytes", time_ns="ns")
+
+
+def _select_each(trace: Trace, loop: Loop) -> pl.DataFrame:
+    """Return the device's events that start in an iteration, with its `index` and their duration in `ns`."""
+    begin, until = _windows_of(loop)
+    work = select_work(trace, loop.device, begin, until)
+    row = np.searchsorted(begin, work["start_ns"].to_numpy(), side="right") - 1
+    return work.with_columns(index=loop.iterations["index"].gather(np.maximum(row, 0)))
+
+
+def _windows_of(loop: Loop) -> tuple[Int64s, Int64s]:
+    """Return starts and ends: an iteration runs until the next adjacent one, or to its own end where none follows."""
+    begin = loop.iterations["start_ns"].to_numpy()
+    return begin, begin + (loop.iterations["busy_ns"] + loop.iterations["idle_ns"]).to_numpy()

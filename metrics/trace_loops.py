@@ -1,6 +1,8 @@
 """The loops of a trace: of each device on its main stream, or on another one that computes a good part of the time.
 
 Where a device has no loop, a marked step or all that was recorded is measured in its place.
+
+The last iteration of a short capture is complete where a step marker shows when it ends.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as Counts
 from dataclasses import dataclass, replace
 
+import numpy as np
 import polars as pl
 
 from deepprof.collectors.trace import Trace
@@ -17,9 +20,9 @@ from deepprof.metrics.breakdown.parts_table import with_parts
 from deepprof.metrics.breakdown.start import with_start
 from deepprof.metrics.breakdown.timeline import Timeline, lay_out
 from deepprof.metrics.carried import carry_over
-from deepprof.metrics.closing import close_last
-from deepprof.metrics.evidence import gather_evidence
+from deepprof.metrics.evidence import gather_evidence, trust_in
 from deepprof.metrics.host import HostSide, read_host
+from deepprof.metrics.iteration_table import is_alike, measure_again, summarize
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.mined import MIN_STREAM_KERNELS, find_counted, find_loops, pick_counted
 from deepprof.metrics.operators import WITHOUT_KERNELS
@@ -37,6 +40,8 @@ ONLY_COLLECTIVES = "only collectives ran on the device; no stream computes"
 ABOUT_DEVICES = "(?i)kernel|CUDA (?:events|profiling)|accelerator|device events"  # notes on why there is no kernel
 MOST_NOTES = 2  # the importer's, and what the recorder reports of itself
 WORTH, MOST_STREAMS = 0.2, 3  # streams with this share of the main one's busy time are searched, at most so many
+
+FEW_USUAL = 5  # usual iterations: if there are as many, one more adds nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,3 +249,43 @@ def _next_streams(roles: pl.DataFrame, device: int) -> list[tuple[int, int]]:
         pl.col("busy_ns") >= WORTH * float(main["busy_ns"].sum()),
     )
     return worth.sort("busy_ns", descending=True).select("device", "stream").head(MOST_STREAMS).rows()
+
+
+def close_last(loop: Loop, trace: Trace, sequence: Sequence, host: HostSide) -> Loop:
+    """Return the loop with the time of its last iteration, if few times are known and a step marker shows its end.
+
+    Where the marker gives another time than the others take, it holds the profiler's end, or lacks what the next
+    iteration would have loaded.
+    """
+    table = loop.iterations
+    known = table["iteration_ns"].drop_nulls()
+    if not 1 <= len(known) < FEW_USUAL or not table["complete"][-1] or table["iteration_ns"][-1] is not None:
+        return loop
+    until_ns = _find_end(host, sequence, int(table["start_ns"][-1]))
+    if until_ns is None:
+        return loop
+    start_ns, end_ns = int(table["start_ns"][-1]), int(table["end_ns"][-1])
+    whole_ns = max(until_ns, end_ns) - start_ns
+    return _with_last(loop, trace, sequence, whole_ns) if is_alike(whole_ns, known) else loop
+
+
+def _find_end(host: HostSide, sequence: Sequence, start_ns: int) -> int | None:
+    """Return the end of the step marker in which the iteration starting at `start_ns` was launched, else None."""
+    first = int(np.searchsorted(sequence.start_ns, start_ns))
+    launched_ns = int(sequence.launch_ns[first]) if sequence.linked else start_ns
+    around = (pl.col("start_ns") <= launched_ns) & (pl.col("end_ns") > launched_ns) & ~pl.col("framework")
+    rows = host.ranges.filter((pl.col("side") == "host") & around).sort("start_ns", descending=True)
+    named = rows.select("family", "end_ns").iter_rows()  # the innermost first
+    return next((end for name, end in named if trust_in(name, framework=False) == "step"), None)
+
+
+def _with_last(loop: Loop, trace: Trace, sequence: Sequence, whole_ns: int) -> Loop:
+    """Return the loop whose last iteration takes `whole_ns`."""
+    table = loop.iterations
+    last = table.tail(1).with_columns(
+        iteration_ns=pl.lit(whole_ns, pl.Int64),
+        interval_ns=pl.col("start_ns") + whole_ns - pl.col("end_ns"),
+        idle_ns=whole_ns - pl.col("busy_ns"),
+    )
+    closed = pl.concat([table.head(-1), measure_again(trace, sequence, last)])
+    return replace(loop, iterations=closed, metrics=summarize(closed))

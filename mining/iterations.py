@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -12,15 +12,10 @@ import numpy.typing as npt
 from deepprof.mining.matching import Matches
 from deepprof.mining.symbols import SymbolArray, Symbols, as_symbols
 
-if TYPE_CHECKING:
-    pass
-
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 
 _OUTSIDE = 2**40
-
 """Cost of a cell outside the band: more than any number of edits, far from overflow."""
-
 
 Int64s = npt.NDArray[np.int64]
 

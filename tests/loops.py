@@ -88,7 +88,7 @@ def extend(values: Any, count: int) -> np.ndarray:
 def agrees_live(given: pl.DataFrame, wanted: pl.DataFrame) -> bool:
     """Return whether iterations found live are those of a whole recording, figures included.
 
-    Only the whole knows until when the last iteration lasts, and that only by its marker (`metrics.closing`).
+    Only the whole knows until when the last iteration lasts, and that only by its marker (`metrics.trace_loops`).
     """
     followed = given["interval_ns"].is_not_null()
     if given.height != wanted.height or not given["start_ns"].equals(wanted["start_ns"]):

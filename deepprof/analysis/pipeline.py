@@ -52,7 +52,7 @@ def examine(trace: Trace, options: AnalysisOptions, recorded: Trace | None = Non
     tree = read_contexts(trace, recorded)
     kinds = find_kernel_kinds(trace, recorded, None if tree is None else (tree.slices, tree.sites))
     annotation = annotate(trace, found.loops, tree)
-    found = measure_layers(found, annotation)
+    found = _measure_layers(found, annotation)
     peaks = find_peaks(trace, found, options)
     found = _measure_costs(found, annotation, recorded, peaks)
     found = measure_work(found, trace, kinds)
@@ -82,7 +82,7 @@ def read_contexts(trace: Trace, recorded: Trace) -> ContextTree | None:
     return build_tree(trace, known) if has_code(known) else None
 
 
-def measure_layers(found: FoundLoops, annotation: TraceAnnotation) -> FoundLoops:
+def _measure_layers(found: FoundLoops, annotation: TraceAnnotation) -> FoundLoops:
     """Return the loops with the stages and layers of their iterations."""
     loops = (
         replace(loop, anatomy=read_anatomy(annotation, loop, found.timelines[loop.device])) for loop in found.loops

@@ -18,11 +18,17 @@ from deepprof.collectors.kept_rows import NOT_SELECTED, RowMarks, keep_rows
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.carried import keep_iterations
 from deepprof.metrics.operators import is_stand_in
-from deepprof.metrics.selection.chosen_iterations import find_iterations, find_spans, mark_iterations
-from deepprof.metrics.selection.chosen_layers import list_layers, mark_layer
+from deepprof.metrics.selection.chosen_parts import (
+    count_kernels,
+    find_iterations,
+    find_spans,
+    list_layers,
+    mark_iterations,
+    mark_kernels,
+    mark_layer,
+)
 from deepprof.metrics.selection.marks import combine, mark_nothing
 from deepprof.metrics.selection.named_ranges import list_range_names, mark_ranges
-from deepprof.metrics.selection.numbered_kernels import count_kernels, mark_kernels
 from deepprof.metrics.selection.selected_trace import SelectedTrace
 from deepprof.metrics.spans import Spans
 from deepprof.plurals import counted

@@ -14,8 +14,7 @@ import msgspec
 from deepprof.collectors.names.short import shorten
 from deepprof.metrics.breakdown.parts import BUSY_PARTS, PART_NAMES
 from deepprof.metrics.operators import is_stand_in
-from deepprof.metrics.template.launch_operators import operators_at_launch
-from deepprof.metrics.template.median_iteration import MedianIteration, find_median_iteration
+from deepprof.metrics.template.median_iteration import MedianIteration, find_median_iteration, operators_at_launch
 from deepprof.plurals import counted
 from deepprof.render.speedscope_contexts import SpeedscopeFrames, profile_contexts
 

@@ -2,22 +2,23 @@
 
 A kernel is part of the stage that launched it, however much later it runs; a collective is communication wherever it
 was launched. What is not known so is decided within iterations, from what is known around and from kernels' names.
+
+The stage of a calling context follows from its name, its parents and the passes of autograd.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from deepprof.collectors.trace import Trace
-from deepprof.metrics.annotation.context_stages import NONE, JudgedStages, judge_contexts, judge_slices
 from deepprof.metrics.annotation.device_segments import find_windows
 from deepprof.metrics.annotation.filling import KEPT, fill
-from deepprof.metrics.annotation.kernel_families import FAMILY_NAMES, NO_FAMILY, find_families, weigh_families
 from deepprof.metrics.annotation.stage_names import (
     BACKWARD,
     COMMUNICATION,
@@ -27,8 +28,11 @@ from deepprof.metrics.annotation.stage_names import (
     LOSS,
     OPTIMIZER,
     STAGES,
+    name_stages,
 )
+from deepprof.metrics.contexts.paths import list_levels, measure_depths, read_places, spread
 from deepprof.metrics.contexts.tree import ContextTree
+from deepprof.metrics.host import OPTIMIZER as OPTIMIZER_KERNEL
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.names import are_named
 from deepprof.metrics.sharing.work import WORK
@@ -54,6 +58,53 @@ DOUBTED = 3.0  # what it costs to leave what only the name of an operator says
 SMALL_BODY, MANY_REPEATS = 16, 8  # kernels of a loop over parameters, and how often it runs at least
 MOSTLY_SEEN = 0.6  # of the kernels of a loop that are known from forward passes of others
 
+NONE = -1
+STATES = (*STAGES, "loss module", "none")  # of a context: a stage, loss whatever lies in it, or nothing
+_NUMBERS = {state: number for number, state in enumerate(STATES)}
+
+# The first family whose pattern fits is a kernel's own.
+FAMILIES: Mapping[str, str] = MappingProxyType(
+    {
+        "optimizer": OPTIMIZER_KERNEL,
+        "backward": r"(?i)back_?ward|bwd|updateGradInput|dgrad|wgrad|bgrad|bprop|wrw|cutlassB\b|fmha_bwd"
+        r"|grad_?(?:input|weight|bias|gamma|beta)|gradinput"
+        r"|_bw_|bn_bw|unrolled_backward|sum_and_scatter|dx_kernel|dwdb|_dkdv|_dq\b",
+        "loss": r"(?i)Criterion_updateOutput|nll_?loss|cross_?entropy|mse_loss|bce_|binary_cross_entropy"
+        r"|softmax_xent|ctc_loss|l1_loss",
+        "plain convolution": r"(?i)winograd|fprop",  # also run for the gradients of inputs
+        "forward": r"(?i)forward|[_:]fwd|fwd_|_fw_|bn_fw|collect_statistics|RowwiseMoments|vectorized_layer_norm"
+        r"|cutlassF\b|flash_fwd|fused_dropout|embedding_kernel|indexSelect(?:Large|Small)Index",
+        "plain product": r"(?i)gemm\w*_tn[_\W]|_tn_(?:align|\d)|_tn$|Cijk_Alik_Bljk",
+        "weight product": r"(?i)gemm\w*_nt[_\W]|_nt_(?:align|\d)|_nt$|Cijk_Ailk_Bjlk",
+        "product": r"(?i)gemm|gemv|cutlass|xmma|cijk_|matmul|conv|winograd|attention|fmha|splitk",
+        "update": r"(?i)addcdiv|addcmul|lerp|foreach",
+        "norm": r"(?i)norm|softmax|pool|dropout|gelu|silu|relu|rope|rotary",
+    }
+)
+NO_FAMILY = "other"
+FAMILY_NAMES = (*FAMILIES, NO_FAMILY, "copy in", "copy", "loop over parameters")
+_IMPOSSIBLE = 4.0  # of stages that kernels alone never tell: entered only beside such ones
+_ORDER = ("data loading", "forward", "loss", "backward", "optimizer")
+# How much speaks against each of `_ORDER`, in units of one step from a stage to the one that usually follows.
+_AGAINST: Mapping[str, tuple[float, ...]] = MappingProxyType(
+    {
+        "optimizer": (5, 5, 5, 5, 0),
+        "backward": (4, 4, 3, 0, 4),
+        "loss": (4, 2, 0, 2.5, 5),
+        "forward": (3, 0, 1, 2, 4),
+        "plain convolution": (3, 0, 2, 0.5, 4),
+        "plain product": (3, 0, 2, 0.7, 4),
+        "weight product": (3, 0.7, 2, 0, 4),
+        "product": (3, 0, 2, 0, 4),
+        "update": (3, 2, 2, 2, 0),
+        "norm": (2, 0, 0.7, 0.1, 3),
+        NO_FAMILY: (1, 0, 0.5, 0, 0.5),
+        "copy in": (0, 1.2, 2, 2, 2),
+        "copy": (0.6, 0, 0, 0, 0.2),
+        "loop over parameters": (1, 0.3, 0.5, 0.1, 0),
+    }
+)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TraceStages:
@@ -64,7 +115,7 @@ class TraceStages:
 
     stage: Int8s
     evidence: Int8s
-    of_slices: JudgedStages | None
+    of_slices: _JudgedStages | None
 
 
 def find_stages(trace: Trace, loops: Sequence[Loop], tree: ContextTree | None) -> TraceStages:
@@ -107,7 +158,7 @@ def _label_by_launch(trace: Trace, tree: ContextTree | None) -> TraceStages:
     return TraceStages(stage, evidence, slices)
 
 
-def _of_launches(tree: ContextTree, contexts: JudgedStages, slices: JudgedStages) -> tuple[Int8s, Bools]:
+def _of_launches(tree: ContextTree, contexts: _JudgedStages, slices: _JudgedStages) -> tuple[Int8s, Bools]:
     """Return the stage of the context of each device event, else of the slice that launched it; and what is certain."""
     stage, certain = contexts.stage[tree.of_events], contexts.certain[tree.of_events]
     missing = np.flatnonzero((stage == NONE) & (tree.sites.row >= 0))
@@ -215,7 +266,7 @@ def _are_operators(tree: ContextTree, events: Int64s) -> Bools:
 def _families_of(trace: Trace, main: pl.DataFrame, loop: Loop) -> Int8s:
     """Return the family of each event of a main stream; loops over parameters are one of their own."""
     ids, place = np.unique(main["name_id"].to_numpy(), return_inverse=True)
-    families: Int8s = find_families(trace.names.gather(ids))[place]
+    families: Int8s = _find_families(trace.names.gather(ids))[place]
     copy = (main["activity"] == "memcpy").to_numpy()
     families[copy | (main["activity"] == "memset").to_numpy()] = FAMILY_NAMES.index("copy")
     families[copy & (main["copy_kind"] == "HtoD").fill_null(value=False).to_numpy()] = FAMILY_NAMES.index(COPY_IN)
@@ -261,7 +312,7 @@ def _weigh_kinds(weight: float) -> Floats:
 
     `weight` is that of the families.
     """
-    families, many = weigh_families() * weight, len(STAGES)
+    families, many = _weigh_families() * weight, len(STAGES)
     if weight < 1:
         families[[FAMILY_NAMES.index(name) for name in (NO_FAMILY, LOOP)]] += UNDIFFERENTIATED
         families[FAMILY_NAMES.index(LOOP)] += UNDIFFERENTIATED
@@ -286,3 +337,109 @@ def _label_beside(found: TraceStages, work: pl.DataFrame, rows: Int64s, start: I
     stage = found.stage[rows[at[at >= 0]]]
     found.stage[events] = stage
     found.evidence[events] = np.where(stage == NONE, NOTHING, BETWEEN)
+
+
+@dataclass(frozen=True, slots=True)
+class _JudgedStages:
+    """For each context, or slice, the number of its stage in `STAGES`, -1 where nothing speaks, and how sure it is.
+
+    What a function, a range, a module or autograd says is `certain`; what an operator's name says is not.
+    """
+
+    stage: Int8s
+    certain: Bools
+
+
+def judge_contexts(contexts: pl.DataFrame) -> _JudgedStages:
+    """Return the stage of each context of one rank; `contexts` has the columns of `CONTEXTS` and all rows."""
+    parent, depth = read_places(contexts)
+    named = name_stages(contexts)
+    own = named["stage"].fill_null("none").replace_strict(_NUMBERS, return_dtype=pl.Int8).to_numpy().copy()
+    certain = named["certain"].to_numpy().copy()
+    backward = contexts["backward"].to_numpy()
+    begins = backward & ~backward[parent]
+    own[begins & (own != _NUMBERS["communication"])], certain[begins] = _NUMBERS["backward"], True
+    state = own.copy()
+    for rows in list_levels(depth)[1:]:
+        around = parent[rows]
+        taken = np.where(certain[rows], STRONG[state[around], own[rows]], WEAK[state[around], own[rows]])
+        inherited = taken != own[rows]
+        same = certain[around] & (state[around] == taken)  # what is part of a stage is no less so by its own name
+        certain[rows] = np.where(inherited, certain[around], certain[rows] | same)
+        state[rows] = taken
+    stage = np.where(state == _NUMBERS["loss module"], _NUMBERS["loss"], state)
+    return _JudgedStages(np.where(stage == _NUMBERS["none"], NONE, stage).astype(np.int8), certain)
+
+
+def judge_slices(tree: ContextTree, contexts: _JudgedStages) -> _JudgedStages:
+    """Return the stage of each slice of the host: of its context, or forward in operators that went backward later.
+
+    Equal operators of one context may be of several passes; which of them went backward is known of each.
+    """
+    stage, certain = contexts.stage[tree.of_slices], contexts.certain[tree.of_slices]
+    if not (tree.forward >= 0).any():
+        return _JudgedStages(stage, certain)
+    differentiated = np.zeros(len(stage), np.bool_)
+    differentiated[tree.forward[tree.forward >= 0]] = True
+    differentiated &= (tree.slices.rows["kind"] == "operator").to_numpy()
+    inside = spread(differentiated, np.maximum(tree.slices.parent, 0), measure_depths(tree.slices.parent))
+    new = inside & (stage == NONE)
+    return _JudgedStages(np.where(new, _NUMBERS["forward"], stage).astype(np.int8), certain | new)
+
+
+def _combine(around: str, own: str, *, certain: bool) -> str:
+    """Return what a context is part of that lies in one that is part of `around`, and whose name says `own`.
+
+    Evaluation, saving, loading data and backward passes are whole: what they call is part of them. An optimizer may
+    call the other stages, as its closure.
+    """
+    if own == "none":
+        return around
+    if own == "communication" or around in _OPEN:
+        return own
+    if around in _WHOLE:
+        return own if own in _WHOLE[around] else around
+    return own if certain or (around, own) == ("forward", "loss") else around
+
+
+def _tabulate(*, certain: bool) -> Int8s:
+    """Return `_combine` for all pairs of states, by their numbers."""
+    table = [[_NUMBERS[_combine(around, own, certain=certain)] for own in STATES] for around in STATES]
+    return np.array(table, np.int8)
+
+
+_OPEN = ("none", "other", "communication", "unknown")
+# What stays itself whatever it calls, but for these.
+_WHOLE: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "evaluation": (),
+        "checkpoint": (),
+        "data loading": (),
+        "backward": ("optimizer",),
+        "loss module": ("backward",),
+    }
+)
+STRONG, WEAK = _tabulate(certain=True), _tabulate(certain=False)
+
+
+def _find_families(names: pl.Series) -> Int8s:
+    """Return for each name of a kernel the number of its family in `FAMILY_NAMES`."""
+    name = pl.col("name").fill_null("")
+    chosen = pl.coalesce(
+        *(pl.when(name.str.contains(pattern)).then(pl.lit(family)) for family, pattern in FAMILIES.items()),
+        pl.lit(NO_FAMILY),
+    )
+    numbers = {family: number for number, family in enumerate(FAMILY_NAMES)}
+    found = pl.DataFrame({"name": names.rename("name")}).select(chosen.replace_strict(numbers, return_dtype=pl.Int8()))
+    return found.to_series().to_numpy()
+
+
+def _weigh_families() -> Floats:
+    """Return how much speaks against each stage, an array of `FAMILY_NAMES` × `STAGES`."""
+    costs = np.full((len(FAMILY_NAMES), len(STAGES)), _IMPOSSIBLE, np.float32)
+    places = [STAGES.index(stage) for stage in _ORDER]
+    for number, family in enumerate(FAMILY_NAMES):
+        costs[number, places] = _AGAINST[family]
+    for stage in ("evaluation", "checkpoint", "other"):  # goes on where it was
+        costs[:, STAGES.index(stage)] = 0.5
+    return costs

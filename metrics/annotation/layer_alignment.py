@@ -12,19 +12,22 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from deepprof.metrics.annotation.forward_operators import (
-    INCIDENTAL,
-    ForwardOperators,
-    find_forward_operators,
-    simplify,
-)
 from deepprof.metrics.annotation.runs import GRAM, SequenceFinder
-from deepprof.metrics.contexts.backward import find_forward
+from deepprof.metrics.contexts.backward import NODE, find_forward
+from deepprof.metrics.contexts.paths import find_nearest, measure_depths, spread
 from deepprof.metrics.contexts.slices import HostSlices
+from deepprof.metrics.names import are_named
 
 Int64s = npt.NDArray[np.int64]
 
 UNKNOWN = -1  # of operators that the dry run does not have
+
+Bools = npt.NDArray[np.bool_]
+
+NAMESPACE = "::"  # in every operator's name; a function of the user's own has none
+PLAIN = r"^aten::_*|_+$"  # add_ does in place what add does
+# What autocast, copies of inputs and the like add between operators of the model, and what no kernel hangs on.
+INCIDENTAL = ("to", "to_copy", "detach", "alias", "lift_fresh")
 
 
 def align_layers(slices: HostSlices, names: pl.Series, layers: pl.DataFrame) -> Int64s:
@@ -37,7 +40,7 @@ def align_layers(slices: HostSlices, names: pl.Series, layers: pl.DataFrame) -> 
     found = np.full(len(slices.start), -1, np.int64)
     if layers.is_empty() or found.size == 0:
         return found
-    operators = find_forward_operators(slices, names)
+    operators = _find_forward_operators(slices, names)
     model = _ModelTokens.of(operators, slices.rows["name_id"].gather(operators.rows), names, layers["operator"])
     for part in _split(np.flatnonzero(model.counts & (operators.node < 0)), operators.stretch):
         found[operators.rows[part]] = model.find(model.tokens[part])
@@ -57,7 +60,7 @@ def _split(rows: Int64s, stretch: Int64s) -> list[Int64s]:
 
 
 def _find_made(
-    found: Int64s, slices: HostSlices, operators: ForwardOperators, names: pl.Series, nodes: Int64s
+    found: Int64s, slices: HostSlices, operators: _ForwardOperators, names: pl.Series, nodes: Int64s
 ) -> Int64s:
     """Return for each backward node the match of the forward operator that made it, or of the first in that; or -1."""
     forward = find_forward(slices, names)[nodes]
@@ -86,10 +89,10 @@ class _ModelTokens:
     again: dict[tuple[bytes, int], Int64s]
 
     @classmethod
-    def of(cls, operators: ForwardOperators, name_ids: pl.Series, names: pl.Series, wanted: pl.Series) -> _ModelTokens:
+    def of(cls, operators: _ForwardOperators, name_ids: pl.Series, names: pl.Series, wanted: pl.Series) -> _ModelTokens:
         """Return the tokens of `operators`, whose names have the ids, and of the operators `wanted`."""
         tokens, sequence = _number_names(name_ids, names, wanted)
-        incidental = simplify(wanted).is_in(INCIDENTAL).to_numpy()
+        incidental = _simplify(wanted).is_in(INCIDENTAL).to_numpy()
         passing, kept = np.unique(sequence[incidental]), np.flatnonzero(~incidental)
         counts = (tokens != UNKNOWN) & ~np.isin(tokens, passing)
         return cls(tokens, sequence, kept, passing, counts, SequenceFinder(sequence[kept]), {})
@@ -126,13 +129,13 @@ class _ModelTokens:
 
 def _number_names(name_ids: pl.Series, names: pl.Series, wanted: pl.Series) -> tuple[Int64s, Int64s]:
     """Return numbers for the operators of a trace, by their names, -1 where the dry run has none, and for its own."""
-    distinct = simplify(wanted).unique(maintain_order=True)
+    distinct = _simplify(wanted).unique(maintain_order=True)
     numbers = pl.DataFrame({"name": distinct}).with_row_index("number").cast({"number": pl.Int64})
     used = name_ids.unique()
-    known = pl.DataFrame({"name_id": used, "name": simplify(names.gather(used))})
+    known = pl.DataFrame({"name_id": used, "name": _simplify(names.gather(used))})
     known = known.join(numbers, on="name", how="left").drop("name")
     rows = name_ids.to_frame("name_id").join(known, on="name_id", how="left", maintain_order="left")
-    sequence = simplify(wanted).to_frame("name").join(numbers, on="name", how="left", maintain_order="left")
+    sequence = _simplify(wanted).to_frame("name").join(numbers, on="name", how="left", maintain_order="left")
     return rows["number"].fill_null(UNKNOWN).to_numpy(), sequence["number"].to_numpy()
 
 
@@ -152,3 +155,48 @@ def _describe_between(tokens: Int64s, places: Int64s, stretch: Int64s, passing: 
     frame = pl.DataFrame(neighbours | {"row": rows[known], "token": tokens[rows[known]], "gap": before[known]})
     within = ["gap", "token"]
     return frame.with_columns(order=pl.int_range(pl.len()).over(within), count=pl.len().over(within)).drop("gap")
+
+
+@dataclass(frozen=True, slots=True)
+class _ForwardOperators:
+    """Rows of slices that are operators of forward passes, in stretches that follow each other in time on one thread.
+
+    `stretch` numbers them, ascending; of those that a backward node runs again there is a stretch a node, and `node` is
+    its row, -1 for all others. `outermost` is for each slice the row of such an operator, itself or around it, or -1.
+    """
+
+    rows: Int64s
+    stretch: Int64s
+    node: Int64s
+    outermost: Int64s
+
+
+def _find_forward_operators(slices: HostSlices, names: pl.Series) -> _ForwardOperators:
+    """Return the outermost operators of forward passes, and those that backward nodes run again (checkpoints).
+
+    A function of the user's own (`torch.autograd.Function`) that runs operators is not one itself; they are.
+    """
+    operator = (slices.rows["kind"] == "operator").to_numpy()
+    name_id = slices.rows["name_id"]
+    node = operator & are_named(names, name_id, NODE)
+    around, depth = np.maximum(slices.parent, 0), measure_depths(slices.parent)
+    nearest = np.append(find_nearest(operator, around, depth), -1)[slices.parent]
+    transparent = operator & ~node & ~are_named(names, name_id, NAMESPACE)
+    transparent[np.setdiff1d(np.flatnonzero(transparent), nearest)] = False
+    closed = operator & ~node & ~transparent
+    outermost = closed & ~_lie_in(closed, slices.parent, depth)
+    first = find_nearest(node & ~_lie_in(node, slices.parent, depth), around, depth)
+    rows = np.flatnonzero(outermost)
+    stretch = np.where(first >= 0, slices.threads + first, slices.track)[rows]
+    rows, stretch = (each[np.argsort(stretch, kind="stable")] for each in (rows, stretch))
+    return _ForwardOperators(rows, stretch, first[rows], find_nearest(outermost, around, depth))
+
+
+def _lie_in(found: Bools, parent: Int64s, depth: Int64s) -> Bools:
+    """Return which slices lie in one that was found."""
+    return np.append(spread(found, np.maximum(parent, 0), depth), False)[parent]
+
+
+def _simplify(names: pl.Series) -> pl.Series:
+    """Return names of operators without what in-place and inner variants add."""
+    return names.fill_null("").str.replace_all(PLAIN, "")

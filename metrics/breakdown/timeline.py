@@ -1,4 +1,7 @@
-"""Where the time of one device goes: its span cut into segments, each of exactly one part (`parts`)."""
+"""Where the time of one device goes: its span cut into segments, each of exactly one part (`parts`).
+
+A late launch is due to a wait of the host where the host could have launched earlier without that wait.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +24,11 @@ from deepprof.metrics.breakdown.host_states import (
     with_unrecorded,
 )
 from deepprof.metrics.breakdown.long_calls import LONG_NS
-from deepprof.metrics.breakdown.lost_lead import find_due, find_filled
 from deepprof.metrics.breakdown.parts import BUSY_PARTS, COPY_PARTS, PART_NAMES
 from deepprof.metrics.names import with_names
 from deepprof.metrics.operators import is_stand_in
 from deepprof.metrics.sharing.work import WORK, OtherWork
-from deepprof.metrics.spans import NOTHING, Painted, Spans, covered, intersect, paint, union
+from deepprof.metrics.spans import NOTHING, Painted, Spans, covered, elapsed, intersect, paint, union
 from deepprof.metrics.streams import is_collective, is_mostly_copies
 from deepprof.plurals import counted
 
@@ -43,6 +45,9 @@ BY_HOST = (  # idle time that is shorter where the host is ahead
 )
 WITHIN_CALLS = ("idle_first_use_ns", "idle_blocked_ns")  # even a call that launches
 WHOLE_GRAPH = 1_000  # kernels that a graph counts as: any large number
+
+FILLED_NS = 2_000_000  # a queue is filled when what is launched begins so much later: a short lead is soon lost again
+NEVER = np.int64(1 << 61)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -358,3 +363,44 @@ def _clip(painted: Painted, first: int, last: int) -> Painted:
     """Return the segments from `first` to `last`, both of which are bounds."""
     begin, end = np.searchsorted(painted.bounds, [first, last])
     return Painted(painted.bounds[begin : end + 1], painted.colours[begin:end])
+
+
+def find_due(idle: Spans, starts: Int64s, ends: Int64s, busy: Spans, filled: Int64s) -> Spans:
+    """Return the idle time that is due to waits [start, end), that within them among it; waits are sorted, disjoint.
+
+    `idle` is when the device waits for the host, `busy` when it works: what of a wait lies in it is lead that the host
+    gives up. `filled` is when launches are made that find the queue filled, sorted.
+    """
+    if not idle.total_ns:
+        return Spans(starts, ends)
+    filled_at = np.append(filled, NEVER)[np.searchsorted(filled, ends)]
+    following = np.append(starts[1:], NEVER)
+    limit = np.minimum(filled_at, following)
+    lead = _carry(covered(busy, starts, ends), covered(idle, ends, limit), filled_at >= following)
+    used = _when_elapsed(idle, elapsed(idle, ends) + lead)
+    return union(starts, np.maximum(np.minimum(used, limit), ends))
+
+
+def _carry(given: Int64s, wanted: Int64s, kept: npt.NDArray[np.bool_]) -> Int64s:
+    """Return the lead that can be used after each wait: what it gave up, and what is left where `kept` from the last.
+
+    Lead that is not used until the next wait is still lost then; once the queue is filled again it no longer is.
+    """
+    leads, left = np.zeros(len(given), np.int64), 0
+    for at, (more, use, keeps) in enumerate(zip(given.tolist(), wanted.tolist(), kept.tolist(), strict=True)):
+        leads[at] = left + more
+        left = max(0, left + more - use) if keeps else 0
+    return leads
+
+
+def find_filled(launches: Int64s, starts: Int64s) -> Int64s:
+    """Return when launches are made that find the queue filled, sorted; `starts` is when what is launched begins."""
+    return np.sort(launches[starts - launches > FILLED_NS])
+
+
+def _when_elapsed(spans: Spans, amounts: Int64s) -> Int64s:
+    """Return when that much of the spans has passed, `NEVER` where they are shorter."""
+    passed = np.append(0, np.cumsum(spans.ends - spans.starts))
+    at = np.searchsorted(passed, amounts, side="left")
+    inside = np.clip(at, 1, len(spans.starts)) - 1
+    return np.where(at >= len(passed), NEVER, spans.starts[inside] + amounts - passed[inside])

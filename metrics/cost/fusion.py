@@ -13,9 +13,7 @@ import polars as pl
 
 from deepprof.collectors.models.graph import TYPE_BITS, ModelGraph
 from deepprof.collectors.table_schema import TableSchema
-from deepprof.metrics.cost.onnx.node_costs import cost_by_tensor
-from deepprof.metrics.cost.onnx.node_moves import FREE
-from deepprof.metrics.cost.onnx.node_pointwise import POINTWISE_RULES
+from deepprof.metrics.cost.onnx.node_costs import FREE, POINTWISE_RULES, cost_by_tensor
 from deepprof.metrics.cost.onnx.node_products import PRODUCT_RULES
 from deepprof.metrics.cost.operation_cost import OperationCost
 

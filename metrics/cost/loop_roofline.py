@@ -9,6 +9,8 @@ peak of the type in which each is done (TF32 where the kernel uses it), over the
 the next one's. With one type that is operations / (time × peak). HFU (hardware FLOP utilisation) counts all that ran;
 MFU (model FLOP utilisation) leaves out what activation checkpointing runs again (`recomputation`). Both are None, never
 0, where the cost of more than a tenth of the time of products is not known, or the peak of one of their types.
+
+More than 100 % of a roof shows that the roof does not hold for a call: `above_roof` has the reason.
 """
 
 from __future__ import annotations
@@ -23,14 +25,13 @@ from deepprof.collectors.trace import Trace
 from deepprof.metrics.annotation.device_segments import find_window
 from deepprof.metrics.annotation.layers import TraceLayers
 from deepprof.metrics.contexts.tree import ContextTree
-from deepprof.metrics.cost.above_roof import explain_above
 from deepprof.metrics.cost.loop_device import describe_device
-from deepprof.metrics.cost.precision import find_product_dtypes
 from deepprof.metrics.cost.recomputation import mark_recomputed
 from deepprof.metrics.cost.roofline_tables import CALL_GROUPS, PRODUCTS, USED_IN_ITERATIONS, LoopRoofline
 from deepprof.metrics.cost.roofs import DevicePeaks, add_roofs
 from deepprof.metrics.cost.trace_costs import TraceCosts
 from deepprof.metrics.kernels.kinds import PRODUCTS as PRODUCT_CATEGORIES
+from deepprof.metrics.kernels.kinds import RATE_TYPES, Precision
 from deepprof.metrics.kernels.name_kinds import classify_names
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.names import are_named
@@ -53,6 +54,14 @@ NOT_LINKED = "operators run again in the backward pass, and the launches of many
 NO_DEVICE = "the recording does not name the device"
 NO_PEAKS = "the peaks of {device} are not known"
 NO_TYPE = "the peak of {device} in {dtype} is not known"
+
+CACHED = "the operands came from a cache, or fewer bytes were moved than the shapes state"
+FITTING = "the operands of a call fit in the device's cache of {size:.0f} MiB"
+MISJUDGED = "the peak or the type of the arithmetic is wrong, or less was computed than the shapes state"
+MIB = 1024**2
+
+# What libraries round float32 operands to. Products of several smaller ones that are as exact as float32 count as it.
+ROUNDED: tuple[Precision, ...] = ("tf32", "bf16", "fp16")
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +205,7 @@ def _add_headroom(groups: pl.DataFrame, peaks: DevicePeaks | None) -> pl.DataFra
     """Return groups with the columns of `CALL_GROUPS` that depend on peaks, null where these are not known."""
     bare = groups.select(pl.exclude(*ROOFS, "headroom_ns", "above_roof"))
     each = bare.with_columns(pl.col("device_ns", "kernels", *AMOUNTS) / pl.col("calls"))
-    rated = add_roofs(each, peaks).select(*ROOFS, explain_above(peaks))
+    rated = add_roofs(each, peaks).select(*ROOFS, _explain_above(peaks))
     table = bare.hstack(rated).with_columns(pl.col("ideal_ns") * pl.col("calls"))
     least = 0 if peaks is None else peaks.shortest_kernel_ns
     shortest = pl.max_horizontal("ideal_ns", pl.col("calls") * least)  # each call has one kernel at least
@@ -273,3 +282,29 @@ def _find_fastest_rate(peaks: DevicePeaks | None) -> float | None:
     """Return the rate of products in the fastest type that models are trained in; None where none is known."""
     fastest = None if peaks is None else peaks.find_fastest_type()
     return None if peaks is None or fastest is None else peaks.matrix_flops_per_s[fastest]
+
+
+def _explain_above(peaks: DevicePeaks | None) -> pl.Expr:
+    """Return why a row is above its roof, null where it is not.
+
+    The rows are single calls, with `nbytes` and what `roofs.add_roofs` adds. One tensor that is an operand twice is
+    counted twice: recorded shapes do not state which operands are the same memory.
+    """
+    size = None if peaks is None else peaks.cache_nbytes
+    fitting = pl.lit(None, pl.String) if size is None else pl.lit(FITTING.format(size=size / MIB))
+    fits = pl.col("nbytes") <= (-1 if size is None else size)
+    why = pl.when(pl.col("compute_ns") >= pl.col("memory_ns")).then(pl.lit(MISJUDGED)).when(fits).then(fitting)
+    return pl.when(pl.col("roof_ratio") > 1).then(why.otherwise(pl.lit(CACHED))).alias("above_roof")
+
+
+def find_product_dtypes(dtypes: pl.Series, kernels: pl.Series) -> pl.Series:
+    """Return the types whose rates count for products of operands of `dtypes` in kernels of these names.
+
+    Float32 products count as `tf32` (or as a type of 16 bits) only where the name of the kernel tells that it rounds:
+    whether a program allows it is not recorded. Every other type is returned as it is.
+    """
+    rates = {each: RATE_TYPES[each] for each in ROUNDED}
+    rounded = pl.col("precision").cast(pl.String).replace_strict(rates, default=None)
+    used = pl.when(pl.col("dtype") == "float32").then(pl.coalesce(rounded, "dtype")).otherwise("dtype")
+    found = classify_names(kernels).select("precision").with_columns(dtypes.alias("dtype"))
+    return found.select(used.alias("dtype")).to_series()

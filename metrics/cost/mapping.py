@@ -23,7 +23,6 @@ from heapq import heapify, heappop, heappush
 
 from deepprof.collectors.models.backend_profile import BackendLayer, BackendProfile, LayerRole
 from deepprof.collectors.models.graph import ModelGraph
-from deepprof.metrics.cost.graph_links import GraphLinks
 
 NO_LAYER = -1
 # Operators whose work is multiplying and adding: of ONNX and of its runtimes' own domains.
@@ -266,3 +265,37 @@ def _are_alike(one: str, other: str) -> bool:
     """Return whether one of two words begins with the other: `mul` and `multiply`."""
     shorter, longer = sorted((one, other), key=len)
     return len(shorter) >= FEWEST_LETTERS and longer.startswith(shorter)
+
+
+class GraphLinks:
+    """The links of a graph: `producers` has the operator that computes a tensor, `consumers` those that read it.
+
+    Operators are numbered as in `ModelGraph.nodes`.
+    """
+
+    def __init__(self, graph: ModelGraph) -> None:
+        self.graph = graph
+        self.producers = {name: number for number, node in enumerate(graph.nodes) for name in node.outputs if name}
+        consumers = defaultdict[str, list[int]](list)
+        for number, node in enumerate(graph.nodes):
+            for name in filter(None, dict.fromkeys(node.inputs)):
+                consumers[name].append(number)
+        self.consumers: Mapping[str, Sequence[int]] = dict(consumers)
+        self.results = frozenset(graph.outputs)
+
+    def list_users(self, node: int) -> Iterator[int]:
+        """Yield the operators that read a result of one."""
+        for name in self.graph.nodes[node].outputs:
+            yield from self.consumers.get(name, ())
+
+    def list_sources(self, node: int) -> Iterator[int]:
+        """Yield the operators whose results one reads."""
+        for name in self.graph.nodes[node].inputs:
+            if name in self.producers:
+                yield self.producers[name]
+
+    def list_results(self, nodes: Sequence[int]) -> list[str]:
+        """Return the tensors that a set of operators computes for others, or for the user of the model."""
+        inside = set(nodes)
+        made = [name for node in nodes for name in self.graph.nodes[node].outputs if name in self.graph.tensors]
+        return [name for name in made if name in self.results or not inside.issuperset(self.consumers.get(name, (-1,)))]

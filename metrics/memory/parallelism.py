@@ -12,16 +12,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from deepprof.collectors.reprs import one_line
 from deepprof.collectors.table_schema import TableSchema
 from deepprof.collectors.trace import Trace
+from deepprof.metrics.contexts.backward import ADDING, ENGINE
 from deepprof.metrics.loop import Loop
-from deepprof.metrics.memory.exchanges import read_exchanges
 from deepprof.metrics.memory.floors import begins, device_of
 from deepprof.metrics.memory.use import measure_peaks, read_use
+from deepprof.metrics.names import rows_named, with_names
+from deepprof.metrics.operators import is_stand_in
+from deepprof.metrics.ranks.collectives import collective_names
 from deepprof.metrics.ranks.facts import longest_loops
+from deepprof.metrics.spans import Spans, covered, union
+from deepprof.mining.evidence import UPDATE
 
 I64, RATIO = pl.Int64(), pl.Float64()
 PARALLEL_KINDS = ("data", "sharded data", "tensor", "pipeline")
@@ -50,6 +56,31 @@ OFTEN = 0.5  # of the iterations show a sign
 EQUAL = 0.9  # the smallest peak over the largest: ranks whose peaks are closer have equal memory
 SMALL = 0.01  # of the largest in the iteration: statistics of batch normalisation, norms, logged values
 AGREES, UNKNOWN, DISAGREES = 1.0, 0.8, 0.6  # what memory makes of the confidence
+
+Int64s = npt.NDArray[np.int64]
+
+EXCHANGE_KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "send", "receive", "other")
+PHASES = ("forward", "backward", "gradient", "update", "unknown")
+EXCHANGES = TableSchema.of(
+    "One collective, send or receive of a rank.",
+    {
+        "time_ns": (pl.Int64(), "when the host asked for it; where that was not recorded, when it began"),
+        "kind": (pl.Enum(EXCHANGE_KINDS), "what it does"),
+        "phase": (pl.Enum(PHASES), "when: `gradient` is where the backward pass has added a gradient up"),
+        "elements": (pl.Int64(), "the larger of what goes in and comes out; null: not recorded"),
+    },
+)
+CALL = r"^_?c10d(?:_functional)?::"  # PyTorch's own operators around collectives
+# The longer words first: a name may hold more than one.
+KINDS_BY_WORDS = {
+    r"(?i)reduce_?scatter": "reduce-scatter",
+    r"(?i)all_?gather|allgather": "all-gather",
+    r"(?i)all_?to_?all": "all-to-all",
+    r"(?i)all_?reduce": "all-reduce",
+    r"(?i)broadcast": "broadcast",
+    r"(?i)(?:^|[^a-z])i?recv(?:_|$)": "receive",
+    r"(?i)(?:^|[^a-z])i?send(?:_|$)": "send",
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -190,3 +221,76 @@ def _say_why_not(ranks: pl.DataFrame, evenness: float | None) -> str:
         " (data and tensor parallelism both have equal memory)" if evenness is not None and evenness >= EQUAL else ""
     )
     return f"{calls}; {_say_memory(evenness, agrees=True)}{alone}"
+
+
+def read_exchanges(trace: Trace) -> pl.DataFrame:
+    """Return what a rank exchanged, in the order in which the host asked for it, with the schema `EXCHANGES`.
+
+    A kernel that sends and receives, and of which the recording does not say what for, is of the kind `other`.
+    """
+    found = _read_operators(trace) if is_stand_in(trace) else _read_kernels(trace)
+    ordered = found.cast({"said": pl.String}).sort("time_ns", maintain_order=True)
+    phases = _find_phases(trace, ordered["time_ns"].to_numpy())
+    kind = pl.coalesce(
+        *(pl.when(pl.col("said").str.contains(words)).then(pl.lit(kind)) for words, kind in KINDS_BY_WORDS.items()),
+        pl.lit("other"),
+    )
+    return ordered.with_columns(kind=kind, phase=phases).select(list(EXCHANGES)).cast(dict(EXCHANGES))  # type: ignore[arg-type]
+
+
+def _read_operators(trace: Trace) -> pl.DataFrame:
+    """Return `time_ns`, what is `said` and `elements` of collectives on the CPU: the calls, else the backend's ranges.
+
+    Threads of the backend run the ranges later than they were asked for.
+    """
+    columns = ("start_ns", "name_id")
+    rows = pl.concat([trace.host_events.select(columns), trace.device_events.select(columns)])
+    calls = rows_named(rows, trace.names, CALL)
+    if not calls.height:
+        calls = rows.filter(pl.col("name_id").is_in(collective_names(trace).implode()))
+    return with_names(calls, trace.names).select(time_ns="start_ns", said="name", elements=pl.lit(None, pl.Int64))
+
+
+def _read_kernels(trace: Trace) -> pl.DataFrame:
+    """Return `time_ns`, what is `said` and `elements` of the collectives of devices."""
+    events = trace.device_events.with_row_index("event").filter(
+        (pl.col("activity") == "kernel") & pl.col("name_id").is_in(collective_names(trace).implode())
+    )
+    calls = trace.host_events.filter(pl.col("category") == "runtime").drop_nulls("correlation")
+    calls = calls.unique("correlation", keep="first").select("correlation", launch_ns="start_ns")
+    known = with_names(events, trace.names).join(trace.collectives, on="event", how="left", maintain_order="left")
+    known = known.join(calls, on="correlation", how="left", maintain_order="left")
+    return known.select(
+        time_ns=pl.coalesce("launch_ns", "start_ns"),
+        said=pl.coalesce("collective", pl.col("name").str.replace("SendRecv", "")),
+        elements=pl.max_horizontal("in_elements", "out_elements").cast(pl.Int64),
+    )
+
+
+def _find_phases(trace: Trace, times: Int64s) -> pl.Series:
+    """Return the phase of each of `times`."""
+    backward, adding = (_find_spans(trace, f"^{pattern}") for pattern in (ENGINE, ADDING))
+    update = _find_spans(trace, f"^{UPDATE}")
+    inside = [covered(spans, times, times + 1) > 0 for spans in (adding, backward, update)]
+    next_backward, next_update = (_find_next(spans.starts, times) for spans in (backward, update))
+    trains = len(backward.starts) > 0
+    chosen = np.select(
+        [*inside, next_update < next_backward, (next_backward < next_update) & (len(update.starts) > 0)],
+        [PHASES.index(name) for name in ("gradient", "backward", "update", "update", "forward")],
+        PHASES.index("unknown" if trains or len(update.starts) else "forward"),
+    )
+    return pl.Series("phase", chosen, dtype=pl.UInt8).replace_strict(dict(enumerate(PHASES)), return_dtype=pl.String)
+
+
+def _find_spans(trace: Trace, pattern: str) -> Spans:
+    """Return when the host was in operators or ranges of a name; in the CPU fallback some are device events."""
+    tables = [trace.host_events, trace.annotations, *([trace.device_events] if is_stand_in(trace) else [])]
+    rows = pl.concat([rows_named(table, trace.names, pattern).select("start_ns", "end_ns") for table in tables])
+    closed = rows.drop_nulls("end_ns")
+    return union(closed["start_ns"].to_numpy(), closed["end_ns"].to_numpy())
+
+
+def _find_next(starts: Int64s, times: Int64s) -> Int64s:
+    """Return the first of the ascending `starts` after each time, the greatest number where there is none."""
+    ends = np.append(starts, np.iinfo(np.int64).max)
+    return ends[np.searchsorted(starts, times, side="right")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,6 @@ from deepprof.mining.loops import MinedLoop, MiningResult, find_loop
 from deepprof.mining.matching import match
 from deepprof.mining.online.drift import DriftWatch
 from deepprof.mining.online.joining import JoinedVariants
-from deepprof.mining.online.match_watch import MatchWatch
 from deepprof.mining.online.progress import NO_LOOP, IterationBatch, Kind, LockedLoop, MinerCounts, MinerEvent, State
 from deepprof.mining.online.recent import RecentEvidence
 from deepprof.mining.online.ring import Ring
@@ -34,7 +33,6 @@ NEAR = 0.02  # of the period: boundaries so close to each other are one
 
 MIN_SAME_BOUNDARIES = 0.8  # of the boundaries that must be near others
 
-
 MIN_WINDOW, MAX_WINDOW = 1 << 10, 1 << 20
 
 PIECE = 4  # parts of the window: the ring reads at most one part at a time
@@ -44,6 +42,9 @@ ALIVE = 0.75  # of that wait may have passed since the last iteration of a loop 
 CLEAR_ITERATIONS, CLEAR_SHARE = 8, 0.7  # required of an early attempt: exact iterations, and what all of them match
 BACK = 0.8  # of the symbols: a loop followed before is back when it matches so much
 STRONGER = 1.5  # times what the current loop matches: another loop must match so much to replace it
+
+THIN = 0.5  # of the symbols: when a loop matches less, another one may be there
+PATIENT, MOST_PATIENT = 4, 32  # waits that it may match so little before that is examined, at first and at most
 
 
 class LoopTracker:
@@ -416,3 +417,38 @@ def _are_near(positions: Int64s, others: Int64s, distance: int) -> bool:
     right = np.abs(others[np.minimum(after, len(others) - 1)] - positions)
     left = np.abs(others[np.maximum(after - 1, 0)] - positions)
     return bool((np.minimum(left, right) <= distance).mean() >= MIN_SAME_BOUNDARIES)
+
+
+@dataclass(slots=True)
+class MatchWatch:
+    """What a loop matched from one check to the next.
+
+    Attributes:
+        at: the position of the last check.
+        matched: symbols matched up to there.
+        since: where the stretch begins in which little is matched; equal to `at` when enough is matched.
+        patience: length of that stretch, in waits, at which it is examined.
+    """
+
+    at: int = 0
+    matched: int = 0
+    since: int = 0
+    patience: int = PATIENT
+
+    def start(self, at: int, matched: int) -> None:
+        """Start again."""
+        self.at, self.matched, self.since, self.patience = at, matched, at, PATIENT
+
+    def look(self, at: int, matched: int, period: int) -> bool:
+        """Return whether little was matched since the last check; the last period, not known yet, counts as matched."""
+        is_thin = matched - self.matched + period < THIN * (at - self.at)
+        self.since = self.since if is_thin else at
+        self.at, self.matched = at, matched
+        return is_thin
+
+    def is_due(self, wait: int) -> bool:
+        """Return whether the stretch is long enough to be examined; if so, the next one must be longer."""
+        due = self.at - self.since >= self.patience * wait
+        if due:
+            self.patience = min(2 * self.patience, MOST_PATIENT)
+        return due

@@ -20,8 +20,15 @@ from deepprof.mining.matcher_state import FARTHEST, MatcherSnapshot
 from deepprof.mining.matching import Matcher
 from deepprof.mining.online.drift import DriftWatch, EditedIteration
 from deepprof.mining.online.joining import JoinedVariants
-from deepprof.mining.online.loop_tracker import MAX_EVENTS, MAX_KNOWN, MAX_WINDOW, MIN_WINDOW, LoopTracker
-from deepprof.mining.online.match_watch import MOST_PATIENT, MatchWatch
+from deepprof.mining.online.loop_tracker import (
+    MAX_EVENTS,
+    MAX_KNOWN,
+    MAX_WINDOW,
+    MIN_WINDOW,
+    MOST_PATIENT,
+    LoopTracker,
+    MatchWatch,
+)
 from deepprof.mining.online.progress import LockedLoop, MinerCounts, MinerEvent, State
 from deepprof.mining.online.recent import MAX_FAMILIES, SIGNALS, RecentEvidence
 from deepprof.mining.online.ring import Ring

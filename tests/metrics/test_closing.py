@@ -8,10 +8,10 @@ import pytest
 
 from deepprof.metrics.breakdown.parts_table import with_parts
 from deepprof.metrics.breakdown.timeline import lay_out
-from deepprof.metrics.closing import close_last
 from deepprof.metrics.host import read_host
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.sequence import main_sequence
+from deepprof.metrics.trace_loops import close_last
 from tests.deepprof.diagnosis.loops import MAIN, Did, Job, Work
 
 LENGTH = 1_000

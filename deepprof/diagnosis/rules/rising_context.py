@@ -9,7 +9,7 @@ from deepprof.diagnosis.judgement import FindingTexts, Numbers, SeverityLimits, 
 from deepprof.diagnosis.rule import rule
 from deepprof.metrics.contexts.code_lines import describe_place, find_lines
 from deepprof.metrics.contexts.frames import write_line
-from deepprof.metrics.contexts.growing_sent import MIN_WINDOWS, RisingContext, find_rising
+from deepprof.metrics.contexts.growing import MIN_WINDOWS, RisingContext, find_rising
 from deepprof.metrics.contexts.history import ContextsOfRank
 
 LIMITS = SeverityLimits(warning=0.1, critical=0.3)  # of all time: by how much its share grew

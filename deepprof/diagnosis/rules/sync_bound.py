@@ -2,7 +2,7 @@
 
 A host that launches too slowly (`launch_bound`) leaves the queue empty, too. They differ in whether the host had time
 to spare. A host that waits for the device could have launched ahead instead, for as long as it waited; what is late
-beyond that is too slow (`metrics.breakdown.lost_lead`).
+beyond that is too slow (`metrics.breakdown.timeline`).
 """
 
 from __future__ import annotations

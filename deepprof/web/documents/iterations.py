@@ -10,7 +10,7 @@ import polars as pl
 
 from deepprof.metrics.breakdown.parts import PART_NAMES
 from deepprof.metrics.kernels.classify import find_kernel_kinds
-from deepprof.metrics.top_each import copies_of_each, kernels_of_each
+from deepprof.metrics.top import copies_of_each, kernels_of_each
 from deepprof.render.top import DIRECTIONS
 from deepprof.render.wording import wording_of
 from deepprof.web.documents.figures import write_table_iii

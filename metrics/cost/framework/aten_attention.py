@@ -13,9 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
-from deepprof.metrics.cost.formulas import count_attention
 from deepprof.metrics.cost.framework.operator_call import Operand, OperatorCall, Rule, UnfitOperandsError
-from deepprof.metrics.cost.operation_cost import OperationCost
+from deepprof.metrics.cost.operation_cost import OperationCost, count_attention
 
 NO_WINDOW = {"", "-1"}  # values of a window's side that limit nothing
 

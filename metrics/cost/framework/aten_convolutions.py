@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
-from deepprof.metrics.cost.formulas import count_convolution
 from deepprof.metrics.cost.framework.operator_call import OperatorCall, Rule, Shape, UnfitOperandsError, size_of
-from deepprof.metrics.cost.operation_cost import OperationCost
+from deepprof.metrics.cost.operation_cost import OperationCost, count_convolution
 
 
 @dataclass(frozen=True, slots=True)

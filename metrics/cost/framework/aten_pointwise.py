@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from math import prod
 
-from deepprof.metrics.cost.formulas import FUNCTION_FLOPS
 from deepprof.metrics.cost.framework.operator_call import (
     Operand,
     OperatorCall,
@@ -20,7 +19,7 @@ from deepprof.metrics.cost.framework.operator_call import (
     broadcast,
     size_of,
 )
-from deepprof.metrics.cost.operation_cost import OperationCost
+from deepprof.metrics.cost.operation_cost import FUNCTION_FLOPS, OperationCost
 
 # From the narrowest to the widest: the result of two types is of the wider one.
 WIDTHS = (

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
-from deepprof.metrics.cost.formulas import count_product
 from deepprof.metrics.cost.framework.operator_call import (
     OperatorCall,
     Rule,
@@ -14,7 +13,7 @@ from deepprof.metrics.cost.framework.operator_call import (
     broadcast,
     size_of,
 )
-from deepprof.metrics.cost.operation_cost import OperationCost
+from deepprof.metrics.cost.operation_cost import OperationCost, count_product
 
 
 def _product(call: OperatorCall, left: int, flops: int, result: Shape, added: int = 0) -> OperationCost:

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from functools import partial
 from math import prod
 
-from deepprof.metrics.cost.formulas import FUNCTION_FLOPS, SOFTMAX_FLOPS
 from deepprof.metrics.cost.framework.aten_pointwise import choose_larger, count_real
 from deepprof.metrics.cost.framework.operator_call import OperatorCall, Rule, Shape, UnfitOperandsError, size_of
-from deepprof.metrics.cost.operation_cost import OperationCost
+from deepprof.metrics.cost.operation_cost import FUNCTION_FLOPS, SOFTMAX_FLOPS, OperationCost
 
 SOFTMAX_BACKWARD = 4  # multiply, sum, subtract, multiply
 

@@ -15,7 +15,7 @@ from deepprof.metrics.cost.framework import (
     aten_products,
     aten_recurrent,
     aten_reductions,
-    inference_kernels,
+    fused_kernels,
     optimizer_steps,
 )
 from deepprof.metrics.cost.framework.fused_kernels import estimate, is_fused
@@ -24,7 +24,7 @@ from deepprof.metrics.cost.operation_cost import OperationCost
 
 _FAMILIES = (
     *(aten_products, aten_attention, aten_convolutions, aten_norms, aten_pointwise, aten_reductions),
-    *(aten_indexing, aten_recurrent, optimizer_steps, inference_kernels),
+    *(aten_indexing, aten_recurrent, optimizer_steps, fused_kernels),
 )
 RULES: Mapping[str, Rule] = MappingProxyType(
     {name: rule for family in _FAMILIES for name, rule in family.RULES.items()}

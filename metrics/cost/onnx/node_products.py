@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from math import prod
 
 from deepprof.collectors.models.graph import TensorSpec
-from deepprof.metrics.cost.formulas import count_convolution, count_product
 from deepprof.metrics.cost.onnx.node_tensors import NodeCost, NodeTensors, Rule
+from deepprof.metrics.cost.operation_cost import count_convolution, count_product
 
 REQUANTIZED = 3  # operations for each result: scale, round, shift
 

@@ -14,9 +14,8 @@ from deepprof.collectors.errors import TraceError, UsageError
 from deepprof.collectors.models.backend_profile import BackendProfile, LayerRole
 from deepprof.collectors.models.graph import TensorSpec
 from deepprof.collectors.models.onnx_model import read_model
-from deepprof.metrics.cost.layer_costs import cost_layers, sum_layers
 from deepprof.metrics.cost.mapping import ModelMapping, map_layers
-from deepprof.metrics.cost.mapping_checks import check_mapping
+from deepprof.metrics.cost.model_roofline import check_mapping, cost_layers, sum_layers
 from tests.deepprof.backends.small_models import write_attention, write_branches, write_convolutions, write_unsupported
 
 RUNNING = ("onnxruntime", "openvino")

@@ -15,9 +15,8 @@ from deepprof.backends.tensorrt import read_recorded
 from deepprof.collectors.errors import TraceError, UsageError
 from deepprof.collectors.models.backend_profile import LayerRole
 from deepprof.collectors.models.onnx_model import read_model
-from deepprof.metrics.cost.layer_costs import cost_layers
 from deepprof.metrics.cost.mapping import map_layers
-from deepprof.metrics.cost.mapping_checks import check_mapping
+from deepprof.metrics.cost.model_roofline import check_mapping, cost_layers
 from tests.deepprof.backends.small_models import write_convolutions
 
 ROW, CHANNELS = "Row major linear FP32", "Channel major FP16 format where channel % 8 == 0"

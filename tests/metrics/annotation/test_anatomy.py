@@ -7,8 +7,8 @@ import pytest
 
 import deepprof
 from deepprof.analysis import Analysis
+from deepprof.metrics.annotation.anatomy import STAGE_TIMES
 from deepprof.metrics.annotation.boxes import BOXES
-from deepprof.metrics.annotation.stage_times import STAGE_TIMES
 from tests.metrics.annotation.test_event_stages import ITERATION, NAMES, US, play
 from tests.metrics.annotation.test_layers import train
 from tests.tables import Row, make_trace

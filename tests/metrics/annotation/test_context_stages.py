@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from deepprof.metrics.annotation.context_stages import judge_contexts, judge_slices
+from deepprof.metrics.annotation.event_stages import judge_contexts, judge_slices
 from deepprof.metrics.annotation.stage_names import STAGES
 from deepprof.metrics.contexts.tree import build_tree
 from tests.metrics.contexts.test_slices import op

@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepprof.metrics.annotation import filling
-from deepprof.metrics.annotation.event_stages import _weigh_kinds
+from deepprof.metrics.annotation.event_stages import FAMILY_NAMES, _weigh_kinds
 from deepprof.metrics.annotation.filling import STEPS, fill
-from deepprof.metrics.annotation.kernel_families import FAMILY_NAMES
 from deepprof.metrics.annotation.stage_names import STAGES
 
 COSTS = _weigh_kinds(1.0)

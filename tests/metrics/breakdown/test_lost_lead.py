@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from deepprof.metrics.breakdown.lost_lead import find_due, find_filled
+from deepprof.metrics.breakdown.timeline import find_due, find_filled
 from deepprof.metrics.spans import NOTHING, Spans, intersect, union
 
 NEVER_FILLED = np.empty(0, np.int64)

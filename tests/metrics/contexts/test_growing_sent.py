@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from deepprof.metrics.contexts.growing_sent import MIN_WINDOWS, RisingContext, find_rising
+from deepprof.metrics.contexts.growing import MIN_WINDOWS, RisingContext, find_rising
 from deepprof.metrics.contexts.sent import read_sent
 from tests.metrics.contexts.test_sent import SUMS, nodes_of
 

@@ -10,9 +10,8 @@ import pytest
 from deepprof.collectors.models.backend_profile import BackendTensor, LayerRole
 from deepprof.collectors.models.graph import ModelGraph
 from deepprof.metrics.cost.fusion import GroupCosts
-from deepprof.metrics.cost.layer_costs import cost_layers, sum_layers
 from deepprof.metrics.cost.mapping import map_layers
-from deepprof.metrics.cost.model_roofline import COUNTED, measure_model_run
+from deepprof.metrics.cost.model_roofline import COUNTED, cost_layers, measure_model_run, sum_layers
 from deepprof.metrics.cost.roofs import DevicePeaks
 from tests.metrics.cost.backend_profiles import make_graph, make_layer, make_profile
 

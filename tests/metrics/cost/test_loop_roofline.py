@@ -11,8 +11,15 @@ import polars as pl
 import pytest
 
 from deepprof.collectors.trace import empty_table
-from deepprof.metrics.cost.above_roof import CACHED, FITTING, MISJUDGED
-from deepprof.metrics.cost.loop_roofline import WorkSources, _doubt_recomputation, measure_roofline, rate_roofline
+from deepprof.metrics.cost.loop_roofline import (
+    CACHED,
+    FITTING,
+    MISJUDGED,
+    WorkSources,
+    _doubt_recomputation,
+    measure_roofline,
+    rate_roofline,
+)
 from deepprof.metrics.cost.roofline_rows import By, list_rows
 from deepprof.metrics.cost.roofline_tables import CALL_GROUPS, PRODUCTS, USED_IN_ITERATIONS
 from deepprof.metrics.cost.roofs import DevicePeaks

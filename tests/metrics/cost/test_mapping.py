@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from deepprof.collectors.models.backend_profile import LayerRole
 from deepprof.collectors.models.graph import ModelGraph
 from deepprof.metrics.cost.mapping import NO_LAYER, ModelMapping, map_layers
-from deepprof.metrics.cost.mapping_checks import check_mapping
+from deepprof.metrics.cost.model_roofline import check_mapping
 from tests.metrics.cost.backend_profiles import make_graph, make_layer, make_profile
 
 IMAGE = (1, 8, 4, 4)

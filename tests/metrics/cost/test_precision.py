@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from deepprof.metrics.cost.precision import find_product_dtypes
+from deepprof.metrics.cost.loop_roofline import find_product_dtypes
 
 PLAIN = (
     "ampere_sgemm_128x64_tn",

@@ -12,7 +12,7 @@ from deepprof.collectors.trace import DEVICES, Trace
 from deepprof.metrics.cost.loop_roofline import WorkSources, measure_roofline
 from deepprof.metrics.cost.roofline_tables import LoopRoofline
 from deepprof.metrics.cost.roofs import DevicePeaks
-from deepprof.metrics.cost.trace_costs import OPERATOR_CALLS, TraceCosts, _CostCoverage
+from deepprof.metrics.cost.trace_costs import OPERATOR_CALLS, TraceCosts
 from deepprof.metrics.loop import Loop
 from tests.deepprof.builders import build_iterations, build_loop
 from tests.tables import event, make_trace, table
@@ -71,7 +71,7 @@ def build_worked(calls: Sequence[OperatorCall], iterations: int = 3) -> tuple[Tr
     device = {"device": 0, "name": "Round", "memory_nbytes": None, "multiprocessors": None, "properties": None}
     trace = replace(trace, devices=table([device], DEVICES))
     loop = build_loop(times, iterations=rows)
-    return trace, loop, TraceCosts(table(found, OPERATOR_CALLS), np.array(owner, np.int64), _CostCoverage(0, 0, 0, 0))
+    return trace, loop, TraceCosts(table(found, OPERATOR_CALLS), np.array(owner, np.int64))
 
 
 def _write_call(call: OperatorCall, number: int) -> dict[str, object]:

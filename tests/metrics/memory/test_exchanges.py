@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from deepprof.collectors.trace import COLLECTIVES, Trace
-from deepprof.metrics.memory.exchanges import EXCHANGES, read_exchanges
+from deepprof.metrics.memory.parallelism import EXCHANGES, read_exchanges
 from tests.tables import Row, event, launch, make_trace, span, table
 
 NODE = "autograd::engine::evaluate_function: AddmmBackward0"

@@ -9,9 +9,8 @@ from itertools import chain
 import polars as pl
 import pytest
 
-from deepprof.metrics.ranks.calls import KERNEL_CALLS, MOST_KINDS, list_calls
 from deepprof.metrics.ranks.collectives import PASSES, Passes
-from deepprof.metrics.ranks.facts import PlaceFacts, gather_facts
+from deepprof.metrics.ranks.facts import KERNEL_CALLS, MOST_KINDS, PlaceFacts, gather_facts, list_calls
 from deepprof.metrics.ranks.slower import FEWEST_CALLS, SlowerRank, find_slower
 from deepprof.metrics.spans import NOTHING
 from tests.rank_jobs import RankJob, with_shapes

@@ -12,7 +12,7 @@ from deepprof.metrics.annotation.layers import TraceLayers
 from deepprof.metrics.annotation.trace_annotation import TraceAnnotation, annotate
 from deepprof.metrics.contexts.tree import build_tree
 from deepprof.metrics.cpu_fallback import stand_in
-from deepprof.metrics.selection.chosen_layers import list_layers, mark_layer
+from deepprof.metrics.selection.chosen_parts import list_layers, mark_layer
 from tests.metrics.contexts.test_slices import op
 from tests.tables import event, launch, make_trace, span, table
 

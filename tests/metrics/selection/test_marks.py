@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 from deepprof.collectors.kept_rows import NOT_SELECTED, RowMarks, keep_rows
 from deepprof.collectors.time_range import SIDE_TABLES
 from deepprof.collectors.trace import LAUNCH_SHAPES, MEMORY_EVENTS, RECORD_TABLES, Accounting, Trace
-from deepprof.metrics.selection.chosen_iterations import mark_iterations
+from deepprof.metrics.selection.chosen_parts import count_kernels, mark_iterations, mark_kernels, number_kernels
 from deepprof.metrics.selection.marks import combine, mark_nothing
 from deepprof.metrics.selection.named_ranges import list_range_names, mark_ranges
-from deepprof.metrics.selection.numbered_kernels import count_kernels, mark_kernels, number_kernels
 from deepprof.metrics.selection.thread_spans import lie_in, merge_spans, overlap
 from tests.loops import make_loop
 from tests.tables import Row, event, launch, make_trace, span, table

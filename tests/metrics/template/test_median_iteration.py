@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 import deepprof
 from deepprof.metrics.iteration import ITERATIONS
 from deepprof.metrics.template.blocks import BLOCKS, place_blocks
-from deepprof.metrics.template.launch_operators import operators_at_launch
-from deepprof.metrics.template.median_iteration import find_median_iteration
+from deepprof.metrics.template.median_iteration import find_median_iteration, operators_at_launch
 from deepprof.mining.nesting import NestedBlock
 from tests.deepprof.builders import build_loop
 from tests.deepprof.render.test_perfetto import job

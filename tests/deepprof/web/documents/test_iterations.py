@@ -9,7 +9,7 @@ import deepprof
 from deepprof.analysis import Analysis
 from deepprof.metrics.kernels.classify import find_kernel_kinds
 from deepprof.metrics.loop import Loop
-from deepprof.metrics.top_each import copies_of_each, kernels_of_each
+from deepprof.metrics.top import copies_of_each, kernels_of_each
 from deepprof.web.documents.iterations import write_iterations
 from deepprof.web.documents.marks import mark_iterations
 from deepprof.web.documents.strips import MOST_BARS, draw_strip_of
