@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from deepprof.metrics.kernels.pattern_tables import ANY_CHARACTER, write_ascii
+from deepprof.metrics.kernels.pattern_tables import write_ascii
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -65,7 +65,7 @@ def _tell_apart(names: pl.Series, patterns: Sequence[str]) -> Int64s:
     An expression prefers its earlier alternatives. Each begins with a group of its own: equal beginnings would be
     merged, and with them the order.
     """
-    joined = "|".join(f"(?<p{number}>){ANY_CHARACTER}*?(?:{write_ascii(each)})" for number, each in enumerate(patterns))
+    joined = "|".join(f"(?<p{number}>)(?s:.*?)(?:{write_ascii(each)})" for number, each in enumerate(patterns))
     try:
         groups = names.str.extract_groups(f"^(?:{joined})").struct.unnest()
     except pl.exceptions.ComputeError:  # too large as one expression

@@ -23,10 +23,9 @@ from deepprof.metrics.kernels.kinds import Category, Precision, Unit
 GROUP = "deepprof.kernels"
 TABLE_NBYTES = 4 * 1024**2  # of the file of a table
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=600)]
-ANY_CHARACTER = "[ -~]"
 # Names are ASCII: classes of Unicode make a pattern many times as slow to compile, and match nothing more.
 _ASCII = {r"\w": "[0-9A-Za-z_]", r"\d": "[0-9]", r"\b": r"(?-u:\b)", r"\W": "[^0-9A-Za-z_]", r"\s": "[ \t]"}
-_ASCII |= {".": ANY_CHARACTER}
+_ASCII |= {".": "[ -~]"}
 _PIECE = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\.")  # an escape, a class, or any character
 
 

@@ -52,3 +52,8 @@ def test_group_names_of_a_pattern_do_no_harm() -> None:
 def test_no_pattern_and_no_name() -> None:
     assert find_first(pl.Series(["a"]), []).tolist() == [-1]
     assert find_first(pl.Series([], dtype=pl.String), ["a"]).dtype == np.int64
+
+
+def test_what_precedes_a_match_may_be_any_text() -> None:
+    lists = pl.Series(['["float",\n "c10::BFloat16"]', '["ä", "float"]'])
+    assert find_first(lists, ["(?i)bfloat16", "(?i)float"]).tolist() == [0, 1]
