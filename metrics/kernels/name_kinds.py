@@ -70,10 +70,8 @@ def _classify(text: pl.Series, tables: tuple[PatternTable, ...]) -> pl.DataFrame
 
 
 def cut_names(names: pl.Series) -> pl.Series:
-    """Return the parts of names that are searched, in ASCII; of the first names only if there are too many."""
-    text = (
-        names.head(MOST_NAMES).cast(pl.String).fill_null("").str.slice(0, LONGEST_NAME).str.replace_all("[^ -~]", "?")
-    )
+    """Return the parts of names that are searched, of the first names only if there are too many."""
+    text = names.head(MOST_NAMES).cast(pl.String).fill_null("").str.slice(0, LONGEST_NAME)
     size = text.str.len_chars().cum_sum()
     return text.head(int((size <= MOST_TEXT).sum()))
 

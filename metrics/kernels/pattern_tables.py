@@ -25,8 +25,6 @@ TABLE_NBYTES = 4 * 1024**2  # of the file of a table
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=600)]
 # Names are ASCII: classes of Unicode make a pattern many times as slow to compile, and match nothing more.
 _ASCII = {r"\w": "[0-9A-Za-z_]", r"\d": "[0-9]", r"\b": r"(?-u:\b)", r"\W": "[^0-9A-Za-z_]", r"\s": "[ \t]"}
-_ASCII |= {".": "[ -~]"}
-_PIECE = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\.")  # an escape, a class, or any character
 
 
 class KernelPattern(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -121,14 +119,7 @@ def check_table(table: PatternTable, name: str, text: str = "") -> None:
 @cache
 def write_ascii(pattern: str) -> str:
     """Return a pattern that matches the same ASCII texts, with classes of ASCII in place of those of Unicode."""
-    return _PIECE.sub(lambda found: _write_piece(found[0]), pattern)
-
-
-def _write_piece(piece: str) -> str:
-    """Return a piece of a pattern for ASCII; in a class, a dot is a dot."""
-    if piece.startswith("["):
-        return re.sub(r"\\.", lambda found: _ASCII.get(found[0], found[0]), piece)
-    return _ASCII.get(piece, piece)
+    return re.sub(r"\\.", lambda found: _ASCII.get(found[0], found[0]), pattern)
 
 
 def _order(table: PatternTable) -> tuple[int, str]:
