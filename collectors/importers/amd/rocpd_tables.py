@@ -35,6 +35,8 @@ MARKERS = "MARKER"
 REGISTERS = ("arch_vgpr_count", "accum_vgpr_count")
 LAUNCH = ("group_segment_size", *(f"{what}_size_{side}" for what in ("grid", "workgroup") for side in "xyz"))
 
+AGENTS, NODES, PROCESSES = "rocpd_info_agent", "rocpd_info_node", "rocpd_info_process"
+
 
 @dataclass(frozen=True)
 class RocpdPart:
