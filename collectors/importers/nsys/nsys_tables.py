@@ -290,7 +290,7 @@ def scope_correlations(rows: pl.DataFrame, processes: list[int]) -> pl.DataFrame
     return rows.with_columns(correlation=pl.col("correlation") + offset) if len(processes) > 1 else rows
 
 
-def add_stacks(source: NsysTables, table: str, rows: pl.DataFrame) -> pl.DataFrame:
+def _add_stacks(source: NsysTables, table: str, rows: pl.DataFrame) -> pl.DataFrame:
     """Return the `rows` of `table` with `stack_id` for their `callchainId`; the stacks are added to `source.stacks`.
 
     Calls whose stack is too long to be kept are flagged `long-stack`.

@@ -4,7 +4,7 @@
 `unpickling` (in C, `unpickle.c`) or `pickle_machine` (in Python) makes tables of it, and refuses whatever is no plain
 data. `snapshot_items` makes columns of these tables and `snapshot_tables` the parts of a snapshot, as `snapshot_json`
 does of JSON with the same keys. `history` has the changes of memory, `annotations` the ranges,
-`allocator_rows` and `snapshot_stacks` the tables of a trace.
+`snapshot_stacks` the call stacks of a trace.
 """
 
 from __future__ import annotations

@@ -24,8 +24,7 @@ SMALL_LIMITS = {
     },
     "host_states": {"HELD_NS": HELD, "MAX_LOADER_KERNELS": FEW},
     "pauses": {"PAUSE_NS": PAUSE, "SHORT_PAUSE_NS": PAUSE},
-    "lost_lead": {"FILLED_NS": FILLED},
-    "timeline": {"WHOLE_GRAPH": GRAPH, "HELD_BACK_NS": HELD_BACK},
+    "timeline": {"WHOLE_GRAPH": GRAPH, "HELD_BACK_NS": HELD_BACK, "FILLED_NS": FILLED},
 }
 COPIES = {"HtoD": "exposed_htod_ns", "DtoH": "exposed_dtoh_ns", "DtoD": "exposed_dtod_ns", "PtoP": "exposed_ptop_ns"}
 ORDER = ("compute_ns", "exposed_communication_ns", *COPIES.values(), "exposed_copy_ns", "exposed_memset_ns")
