@@ -20,6 +20,7 @@ from deepprof.collectors.table_schema import ROW, TableJoin, TableSchema
 from deepprof.plurals import counted
 
 ACTIVITIES = ("kernel", "memcpy", "memset", "graph", "sync")
+WORK_ACTIVITIES = ("kernel", "memcpy", "memset", "graph")  # in a `sync` a device waits
 COPY_KINDS = ("HtoD", "DtoH", "DtoD", "PtoP", "HtoH")
 HOST_CATEGORIES = ("op", "runtime", "python", "dataloader", "overhead", "other")
 SIDES = ("host", "device")

@@ -10,8 +10,7 @@ from dataclasses import replace
 
 import polars as pl
 
-from deepprof.collectors.trace import Trace
-from deepprof.metrics.clocks import WORK
+from deepprof.collectors.trace import WORK_ACTIVITIES, Trace
 from deepprof.metrics.names import rows_named
 from deepprof.metrics.operators import is_stand_in
 from deepprof.plurals import counted
@@ -25,7 +24,9 @@ def link_in_order(trace: Trace) -> Trace:
 
     Only traces of one device are linked. A note says so.
     """
-    events = trace.device_events.with_row_index("row").filter(pl.col("activity").is_in(WORK)).sort("start_ns")
+    events = (
+        trace.device_events.with_row_index("row").filter(pl.col("activity").is_in(WORK_ACTIVITIES)).sort("start_ns")
+    )
     if not _may_link(trace, events):
         return trace
     rows = trace.host_events.with_row_index("row").filter(

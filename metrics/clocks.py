@@ -12,12 +12,11 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
-from deepprof.collectors.trace import Trace
+from deepprof.collectors.trace import WORK_ACTIVITIES, Trace
 from deepprof.metrics.breakdown.host_states import on_threads
 from deepprof.metrics.host import WAITS, read_launches
 from deepprof.metrics.names import rows_named
 
-WORK = ("kernel", "memcpy", "memset", "graph")
 LATENCY_NS = 5_000  # the least time from a launch call to an idle device's first kernel
 MOST_LATENCY_NS = 40_000  # the most time from such a launch call: 5 to 12 µs on NVIDIA, up to 30 on AMD
 MOST_LEAD_NS = 20_000_000  # errors of more than a few milliseconds come only from mixed-up ids
@@ -73,7 +72,7 @@ def _link(trace: Trace) -> pl.DataFrame:
     Columns: process, thread, launch_ns, latency_ns until its work began, the idle gap_ns before the work, and end_ns.
     """
     launches = read_launches(trace).select("correlation", "process", "thread", "launch_ns")
-    work = trace.device_events.filter(pl.col("activity").is_in(WORK))
+    work = trace.device_events.filter(pl.col("activity").is_in(WORK_ACTIVITIES))
     gap = pl.col("start_ns") - pl.col("end_ns").cum_max().shift(1).over("device")
     return (
         work.select("correlation", "start_ns", "end_ns", gap_ns=gap.fill_null(0))

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from deepprof.collectors.trace import Trace
+from deepprof.collectors.trace import WORK_ACTIVITIES, Trace
 from deepprof.metrics.iteration import ITERATIONS, LOOP_METRICS, LoopMetrics, Spread
 from deepprof.metrics.sequence import Sequence
 from deepprof.metrics.series.statistics import bootstrap_median
@@ -19,7 +19,6 @@ from deepprof.mining.iterations import Iterations
 
 Int64s = npt.NDArray[np.int64]
 
-BUSY = ("kernel", "memcpy", "memset", "graph")
 SLOW_START = 1.25  # a leading iteration is warm-up when it takes this much longer than the median of the others
 UNSTEADY = 2.0  # times the usual work of an iteration, or that part of it: as much is not its work
 FALLING, FEWEST_OF_THIRD = 1.15, 2  # times the last third's time, of so many iterations: the work shrinks
@@ -53,7 +52,7 @@ class Activity:
     @classmethod
     def of(cls, trace: Trace, device: int) -> Activity:
         """Return the activity of a device of a trace."""
-        events = trace.device_events.filter((pl.col("device") == device) & pl.col("activity").is_in(BUSY))
+        events = trace.device_events.filter((pl.col("device") == device) & pl.col("activity").is_in(WORK_ACTIVITIES))
         htod = events.filter(pl.col("copy_kind") == "HtoD")
         nbytes = htod["nbytes"].fill_null(0).cast(pl.Int64)
         start, end, copying, copied = (
@@ -85,7 +84,9 @@ def measure_iterations(trace: Trace, sequence: Sequence, found: Iterations) -> p
     return measured.with_columns(warmup=pl.col("complete") & (pl.col("index") < warmup_length(measured)))
 
 
-def measure_coverage(trace: Trace, device: int, table: pl.DataFrame, activities: Collection[str] = BUSY) -> float:
+def measure_coverage(
+    trace: Trace, device: int, table: pl.DataFrame, activities: Collection[str] = WORK_ACTIVITIES
+) -> float:
     """Return the share of the time of a device's activities in the recording that lies in iterations (`ITERATIONS`)."""
     events = trace.device_events.filter((pl.col("device") == device) & pl.col("activity").is_in(activities))
     worked = union(events["start_ns"].to_numpy(), events["end_ns"].to_numpy())
@@ -253,7 +254,7 @@ def summarize(table: pl.DataFrame) -> LoopMetrics:
         used = used.head(-1)
     values = used.select(**{name: each.value for name, each in LOOP_METRICS.items()}).row(0, named=True)
     return LoopMetrics(
-        **{name: value if name.endswith("_ratio") else _rounded(value) for name, value in values.items()},
+        **{name: value if name.endswith("_ratio") else round_to_int(value) for name, value in values.items()},
         iteration_ns=_spread(used["iteration_ns"].drop_nulls()),
         warmup_excluded=table.filter(pl.col("complete") & pl.col("warmup")).height,
     )
@@ -265,9 +266,9 @@ def _spread(values: pl.Series) -> Spread | None:
         return None
     median, p5, p95 = (round(float(np.quantile(values.to_numpy(), q))) for q in (0.5, 0.05, 0.95))
     low, high = bootstrap_median(values.to_numpy()) or (None, None)
-    return Spread(median, p5, p95, _rounded(low), _rounded(high))
+    return Spread(median, p5, p95, round_to_int(low), round_to_int(high))
 
 
-def _rounded(value: object) -> int | None:
+def round_to_int(value: object) -> int | None:
     """Return the nearest integer, None for None."""
     return None if value is None else round(float(value))  # type: ignore[arg-type]

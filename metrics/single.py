@@ -14,14 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from deepprof.collectors.trace import Trace
+from deepprof.collectors.trace import WORK_ACTIVITIES, Trace
 from deepprof.metrics.breakdown.parts_table import with_parts
 from deepprof.metrics.breakdown.timeline import Timeline, recorded_bounds
 from deepprof.metrics.evidence import Mark, find_range
 from deepprof.metrics.host import HostSide
 from deepprof.metrics.iteration import ITERATIONS
 from deepprof.metrics.iteration_table import (
-    BUSY,
     Activity,
     as_table,
     measure_again,
@@ -107,7 +106,7 @@ def _bound_step(
     kernels run, which they do from `worked[0]` to `worked[1]`, or with its first work where the mark ended before: what
     holds that back is not the step. Without launch records what begins in the mark is its work.
     """
-    work = trace.device_events.filter(pl.col("device") == sequence.device, pl.col("activity").is_in(BUSY))
+    work = trace.device_events.filter(pl.col("device") == sequence.device, pl.col("activity").is_in(WORK_ACTIVITIES))
     launched = pl.col("start_ns")
     if mark.on_host and sequence.linked:
         work = work.join(host.launches, on="correlation", how="left", maintain_order="left")

@@ -15,7 +15,7 @@ stream that is still running. `mine_with_counts` is the paper's method, with the
 The stages, in order: `levels`, `template`, `candidates`, `choice`, `cycles`, `acceptance` and `search` find which
 window shows which iteration. `bounds` and `votes`, then `phase`, `confidence` and `loops`, determine where the
 iteration begins, how certain that is, and how the whole sequence matches. `heads` and `iterations` turn passes into
-iterations. `regimes` and `several` separate cycles, and programs of several loops. `nesting` finds what
+iterations. `candidates` and `several` separate cycles, and programs of several loops. `nesting` finds what
 repeats inside an iteration.
 """
 

@@ -39,6 +39,11 @@ class Iterations:
     edits: Int64s
     complete: npt.NDArray[np.bool_]
 
+    def select(self, which: slice | npt.NDArray[np.bool_]) -> Iterations:
+        """Return some of the iterations."""
+        rows = (self.first, self.end, self.matched, self.edits, self.complete)
+        return Iterations(*(array[which] for array in rows))  # type: ignore[arg-type]
+
 
 def to_iterations(matches: Matches, period: int) -> Iterations:
     """Return the passes that match half of the template, and shorter ones at both ends as incomplete iterations."""

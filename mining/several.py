@@ -68,7 +68,7 @@ def settle_ends(symbols: SymbolArray, loops: list[MinedLoop]) -> list[MinedLoop]
                 taken = None if other == one else _taken_over(symbols, loops[one].iterations, row, loops[other])
                 if taken is not None:
                     left = np.arange(len(loops[one].iterations.first)) != row
-                    loops[one] = _with_rows(loops[one], select(loops[one].iterations, left), len(symbols))
+                    loops[one] = _with_rows(loops[one], loops[one].iterations.select(left), len(symbols))
                     loops[other] = _with_rows(loops[other], taken, len(symbols))
                     break
     return loops
@@ -86,7 +86,7 @@ def _taken_over(symbols: SymbolArray, rows: Iterations, row: int, other: MinedLo
     if not found.complete.any() or int(found.matched.sum()) < ALL * (end - begin):
         return None
     shifted = replace(found, first=found.first + begin, end=found.end + begin)
-    return in_order(select(known, kept), shifted)
+    return in_order(known.select(kept), shifted)
 
 
 def in_order(one: Iterations, other: Iterations) -> Iterations:
@@ -114,12 +114,7 @@ def _find_another(symbols: SymbolArray, evidence: Evidence, loops: list[MinedLoo
 def _without_strangers(loop: MinedLoop, length: int) -> MinedLoop:
     """Return the loop without the stretches of iterations that are not its own, the same loop when there are none."""
     strange = find_strangers(loop.iterations, loop.period)
-    return loop if not strange.any() or strange.all() else _with_rows(loop, select(loop.iterations, ~strange), length)
-
-
-def select(rows: Iterations, own: npt.NDArray[np.bool_]) -> Iterations:
-    """Return some of the iterations."""
-    return Iterations(rows.first[own], rows.end[own], rows.matched[own], rows.edits[own], rows.complete[own])
+    return loop if not strange.any() or strange.all() else _with_rows(loop, loop.iterations.select(~strange), length)
 
 
 def _with_rows(loop: MinedLoop, rows: Iterations, length: int) -> MinedLoop:
@@ -136,7 +131,7 @@ def _apart(loop: MinedLoop, free: npt.NDArray[np.bool_]) -> MinedLoop:
     end = np.minimum(rows.end, following[rows.first])
     edits = np.maximum(rows.edits - (rows.end - end), 0)
     cut = Iterations(rows.first, end, rows.matched, edits, rows.complete)
-    return _with_rows(loop, select(cut, end - rows.first >= rows.matched), length)
+    return _with_rows(loop, cut.select(end - rows.first >= rows.matched), length)
 
 
 def uncovered(length: int, loops: list[MinedLoop]) -> npt.NDArray[np.bool_]:

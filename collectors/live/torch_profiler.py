@@ -7,6 +7,7 @@ numpy and no other library.
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 import threading
@@ -19,13 +20,16 @@ import numpy as np
 
 from deepprof.collectors.live.identity import CollectorIdentity, describe, find_socket
 from deepprof.collectors.live.job_log import LOG, warn
-from deepprof.collectors.live.layer_notes import LayerNotes, note_layers
+from deepprof.collectors.live.model_forward import ForwardRecorder, RecordedForward, write_embedded
 from deepprof.collectors.live.packets import Reason
 from deepprof.collectors.live.torch_events import Array, ProfilerCycle, read_cycle
 from deepprof.collectors.live.writer import RecordBatch, Writer, read_clocks
 
 Handler = Callable[[Any], object]
 SKIPPED_CODE, FAILED_CODE = 301, 302
+
+KEY = "deepprof_layers"  # in the header of a trace
+UNSEEN = "the layers of the model are not noted in the trace: it was not called until detach, or is compiled"
 
 
 class Attachment:
@@ -36,7 +40,7 @@ class Attachment:
         self.theirs: Handler | None = profiler.on_trace_ready
         self.cycles = self.lost_cycles = self.records = 0
         self.attached, self.failed = True, False
-        self.noting: LayerNotes | None = None
+        self.noting: _LayerNotes | None = None
         self.ours: Handler = self.handle  # one object, so that `detach` can recognise it
         profiler.on_trace_ready = self.ours
 
@@ -135,7 +139,7 @@ def attach(  # noqa: PLR0913  options by name
     runs twice. Torch prints two lines on it. A compiled model has no such layers: one line is logged. Until that pass
     the modules have hooks, which `torch.jit.script` and CUDA graphs refuse: attach behind them.
     """
-    noting = None if model is None else note_layers(profiler, model)
+    noting = None if model is None else _note_layers(profiler, model)
     attachment = _attach(profiler, describe(job, rank, world_size), socket)
     attachment.noting = noting
     return attachment
@@ -198,3 +202,49 @@ def _release(writer: Writer) -> None:
             del WRITERS[key]
     if users == 0:
         writer.finish()
+
+
+class _LayerNotes:
+    """Waits for a forward pass of `model`, and notes its layers; errors are logged once and never reach the job."""
+
+    def __init__(self, profiler: Any, model: Any) -> None:
+        self.profiler = profiler
+        self.noted = False
+        self.recorder = ForwardRecorder(model, self.note, _report)
+
+    def note(self, forward: RecordedForward) -> None:
+        """Have the profiler write the layers into this cycle, if one is being recorded, and into all later ones."""
+        text = write_embedded(forward)
+        self.profiler.preset_metadata_json(KEY, text)
+        if _is_recording(self.profiler):
+            self.profiler.add_metadata_json(KEY, text)
+        self.noted = True
+
+    def stop(self) -> None:
+        """Wait no longer; say so where no forward pass was seen."""
+        try:
+            if not self.recorder.over:
+                warn(UNSEEN)
+            self.recorder.remove()
+        except Exception as error:
+            _report(error)
+
+
+def _note_layers(profiler: Any, model: Any) -> _LayerNotes | None:
+    """Note the layers of `model` in the traces of `profiler`; None, and one line in the log, where that cannot be."""
+    try:
+        return _LayerNotes(profiler, model)
+    except Exception as error:
+        _report(error)
+        return None
+
+
+def _is_recording(profiler: Any) -> bool:
+    """Return whether a cycle is being recorded; torch prints a warning on a note at any other time."""
+    torch: Any = importlib.import_module("torch")
+    return profiler.profiler is not None and bool(torch.autograd._profiler_enabled())
+
+
+def _report(error: Exception) -> None:
+    """Log why there are no layers."""
+    warn(f"the layers of the model are not noted in the trace: {error}")

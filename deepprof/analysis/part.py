@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
-from deepprof.collectors.trace import Trace, empty_table
+from deepprof.collectors.trace import WORK_ACTIVITIES, Trace, empty_table
 from deepprof.diagnosis.diagnosed_job import TimeSummary, WorkWithoutLoop, add_up
 from deepprof.diagnosis.finding import Finding
 from deepprof.metrics.annotation.trace_annotation import TraceAnnotation
@@ -20,7 +20,6 @@ from deepprof.metrics.breakdown.costs import host_of, mean_parts
 from deepprof.metrics.breakdown.earlier_work import find_earlier_work
 from deepprof.metrics.breakdown.timeline import Timeline
 from deepprof.metrics.contexts.tree import ContextTree
-from deepprof.metrics.iteration_table import BUSY
 from deepprof.metrics.kernels.classify import KernelKinds
 from deepprof.metrics.kernels.computed_work import measure_work
 from deepprof.metrics.loop import Loop
@@ -163,7 +162,7 @@ def _list_breakdown(rank: int, timelines: Mapping[int, Timeline]) -> pl.DataFram
 
 def _summarize_devices(trace: Trace) -> Iterator[TimeSummary]:
     """Yield span, busy and idle time and the event counts of each device."""
-    work = trace.device_events.filter(pl.col("activity").is_in(BUSY))
+    work = trace.device_events.filter(pl.col("activity").is_in(WORK_ACTIVITIES))
     for device in work.partition_by("device"):
         start, end = device["start_ns"].to_numpy(), device["end_ns"].to_numpy()
         span, busy = int(np.max(end) - np.min(start)), union(start, end).total_ns

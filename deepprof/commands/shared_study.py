@@ -130,18 +130,16 @@ def _tell(runs: Sequence[SharedRun], rank: int) -> dict[str, float]:
 
 def print_study(outcomes: Sequence[_StudyOutcome], page: TextPage) -> None:
     """Print the study as the paper's two figures, and the time that each program loses to the other."""
-    from deepprof.render.ranks import print_table
-
     page.line("Two jobs on one device, simulated: what DeepProf finds, and what is true", "bold")
     page.line(" · ".join(_describe_programs()), "dim")
     for title, together in (("Alone, by the share of the device's memory (Fig 7)", False), ("Together (Fig 8)", True)):
         rows = [each for each in outcomes if (len(each.trial.programs) > 1) is together]
         page.skip()
         page.line(title, "bold")
-        print_table([_list_cells(each, ("execution", "iteration", "busy")) for each in rows], page)
+        page.table([_list_cells(each, ("execution", "iteration", "busy")) for each in rows], indent=2)
     page.skip()
     page.line("Lost to the other program per mean iteration", "bold")
-    print_table([_list_cells(each, tuple(LOSSES)) for each in outcomes if len(each.trial.programs) > 1], page)
+    page.table([_list_cells(each, tuple(LOSSES)) for each in outcomes if len(each.trial.programs) > 1], indent=2)
 
 
 def _describe_programs() -> Iterator[str]:

@@ -18,6 +18,7 @@ from deepprof.comparison.pairing import RunLoop
 from deepprof.metrics.breakdown.costs import divide
 from deepprof.metrics.breakdown.parts import COUNTS, PART_NAMES
 from deepprof.metrics.kernels.computed_work import Work, round_parts
+from deepprof.metrics.kernels.kernel_titles import OTHERS
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.series.statistics import bootstrap_change
 from deepprof.metrics.top import select_work
@@ -35,7 +36,6 @@ from deepprof.results.comparison_result import (
 SAME = 0.01  # two runs of one program on one machine differ this much by clocks and heat alone
 KINDS = ("category", "precision", "unit")
 MOST_NAMES = 5000  # names are shortened one by one; only a contrived trace has more
-OTHERS = "(others)"
 Totals = Mapping[str, tuple[float, int, int]]  # count, time and bytes per iteration
 
 

@@ -8,6 +8,8 @@ from deepprof.diagnosis.finding import Finding, Severity
 from deepprof.diagnosis.judgement import FindingTexts, Numbers, many
 from deepprof.metrics.contexts.per_loop import LoopContexts
 
+AMOUNT_WORDS = {"host_ns": "of the host's time", "device_ns": "of work on the device"}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextClaim:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
+from deepprof.collectors.trace import WORK_ACTIVITIES
 from deepprof.diagnosis.finding import Finding
 from deepprof.metrics.breakdown.earlier_work import EarlierWork
 from deepprof.metrics.cost.roofline_tables import LoopRoofline
-from deepprof.metrics.iteration_table import BUSY
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.ranks.comparison import RankComparison
 from deepprof.metrics.top_tables import TopWork
@@ -42,7 +42,7 @@ def add_up(summaries: Iterable[TimeSummary]) -> TimeSummary:
     for each in summaries:
         span, busy = span + each.span_ns, busy + each.busy_ns
         events.update(each.events)
-    return TimeSummary(span, busy, span - busy, {activity: events[activity] for activity in BUSY})
+    return TimeSummary(span, busy, span - busy, {activity: events[activity] for activity in WORK_ACTIVITIES})
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from deepprof.collectors.trace import WORK_ACTIVITIES
 from deepprof.diagnosis.coverage import UnnamedPart
 from deepprof.diagnosis.finding import MAX_FINDINGS, Finding
 from deepprof.metrics.breakdown.costs import mean_parts
@@ -29,7 +30,6 @@ from deepprof.results.analysis_result import AnalysisResult, AnswerBlock, Record
 from deepprof.version import read_version
 
 SCHEMA = "deepprof.report/1"
-ACTIVITIES = ("kernel", "memcpy", "memset", "graph")
 
 Number = int | float | str | None
 
@@ -258,7 +258,7 @@ def _describe_traces(analysis: AnalysisResult) -> _TraceBlock:
         busy_ns=summary.busy_ns,
         idle_ns=summary.idle_ns,
         breakdown={name: int(analysis.breakdown[name].sum()) for name in PART_NAMES},
-        events=dict.fromkeys(ACTIVITIES, 0) | dict(summary.events),
+        events=dict.fromkeys(WORK_ACTIVITIES, 0) | dict(summary.events),
         accounting=_account(recordings),
         streams=[msgspec.convert(row, _StreamBlock) for row in analysis.streams.to_dicts()],
         notes=list_notes(analysis),

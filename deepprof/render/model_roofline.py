@@ -10,7 +10,6 @@ import polars as pl
 
 from deepprof.metrics.cost.roofs import DevicePeaks
 from deepprof.plurals import counted
-from deepprof.render.plain import shorten
 from deepprof.render.roofline.picture import RooflinePicture, draw_up
 from deepprof.render.roofline.rates import format_amount, format_flops_rate, format_intensity, format_nbytes_rate
 from deepprof.render.roofline.terminal import draw_roofline
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
 MOST_LAYERS = 15  # of the text; JSON and CSV have all
 GAP = 2  # columns between two of a table
-NARROWEST_NAME = 12
 NO_ROOFS = "No peaks are known: run `deepprof peak`, or give --peaks, to see bounds and distances."
 
 
@@ -52,7 +50,7 @@ def print_model_roofline(runs: Sequence[ModelRun], title: str, peaks: DevicePeak
     if peaks is None:
         page.line(NO_ROOFS, "dim")
     page.skip()
-    _print_rows([_list_whole(run) for run in runs], page)
+    page.table([_list_whole(run) for run in runs], gap=GAP)
     for run in runs:
         page.line(f"Batch {run.profile.batch}: {'; '.join(_describe_mapping(run))}.", "dim")
     page.skip()
@@ -106,7 +104,7 @@ def _print_layers(run: ModelRun, page: TextPage) -> None:
     longest = run.layers.sort("device_ns", descending=True, nulls_last=True, maintain_order=True)
     shown, others = longest.head(MOST_LAYERS), longest.slice(MOST_LAYERS)
     page.line(f"Layers of batch {run.profile.batch}, the longest first; their bytes are predicted", "bold")
-    _print_rows([_list_layer(row) for row in shown.to_dicts()], page)
+    page.table([_list_layer(row) for row in shown.to_dicts()], gap=GAP, left="layer")
     if len(others):
         share = sum(others["device_ns"].drop_nulls().to_list()) / (run.checks.layers_ns or 1)
         page.line(f"and {counted(len(others), 'layer')} more: {format_ratio(share)} of the time")
@@ -127,19 +125,3 @@ def _name_layer(row: Mapping[str, Any]) -> str:
     operators = row["operators"] or []
     more = f" +{len(operators) - 1}" if len(operators) > 1 else ""
     return f"{row['kind']} {row['layer'] or (operators[0] if operators else row['converts'] or row['name'])}{more}"
-
-
-def _print_rows(rows: Sequence[Mapping[str, str]], page: TextPage) -> None:
-    """Print rows under their heads; a layer's name is cut to what the others leave, last columns may be left out."""
-    widths = {name: max(len(name), *(len(row[name]) for row in rows)) for name in rows[0]}
-    if "layer" in widths:
-        others = sum(width + GAP for name, width in widths.items() if name != "layer")
-        widths["layer"] = min(widths["layer"], max(page.width - others, NARROWEST_NAME))
-    while len(widths) > 1 and sum(widths.values()) + GAP * (len(widths) - 1) > page.width:
-        widths.popitem()
-    for number, row in enumerate([{name: name for name in widths}, *rows]):
-        cells = [
-            shorten(row[name], width).ljust(width) if name == "layer" else row[name].rjust(width)
-            for name, width in widths.items()
-        ]
-        page.draw((" " * GAP).join(cells).rstrip(), "" if number else "dim")

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from deepprof.render.page import TextPage
 
 SHOWN = 8  # rows; JSON has all
-GAP = 3  # between columns
 NAME = 48  # characters of a kernel's name
 INDENT = 2
 LISTED = 1 << 16  # numbers of missing ranks: more are a mistake in the trace and not listed
@@ -79,7 +78,7 @@ def print_ranks(analysis: AnalysisResult, page: TextPage) -> None:
     page.line("Ranks", "bold")
     rows = [_list_cells(row) for row in found.ranks.head(SHOWN).iter_rows(named=True)]
     several = found.ranks["device"].n_unique() > 1
-    print_table([_drop_device(row) if not several else row for row in rows], page)
+    page.table([_drop_device(row) if not several else row for row in rows], indent=INDENT)
     if found.ranks.height > SHOWN:
         page.line(f"and {found.ranks.height - SHOWN:,} more; --format json has all of them", "dim", indent=INDENT)
     for sentence in _describe_comparison(found):
@@ -103,19 +102,6 @@ def _list_cells(row: Mapping[str, int | float | None]) -> dict[str, str]:
 def _drop_device(cells: dict[str, str]) -> dict[str, str]:
     """Return the cells without the device, which is the same everywhere."""
     return {name: cell for name, cell in cells.items() if name != "device"}
-
-
-def print_table(rows: list[dict[str, str]], page: TextPage) -> None:
-    """Print rows under their headings; where the page is too narrow, the last columns are left out."""
-    columns = {name: [name, *(row[name] for row in rows)] for name in rows[0]}
-    lines, style = [""] * (len(rows) + 1), "dim"
-    for column in columns.values():
-        width = max(map(len, column)) + (GAP if lines[0] else 0)
-        if INDENT + len(lines[0]) + width <= page.width:
-            lines = [line + cell.rjust(width) for line, cell in zip(lines, column, strict=True)]
-    for line in lines:
-        page.draw(line, style, indent=INDENT)
-        style = ""
 
 
 def _describe_comparison(found: RankComparison) -> list[str]:

@@ -10,7 +10,6 @@ from deepprof.metrics.sharing.devices import SharedDevice
 from deepprof.metrics.sharing.shares import ShareOfDevice
 from deepprof.plurals import counted
 from deepprof.render.plain import shorten
-from deepprof.render.ranks import print_table
 from deepprof.render.units import ABSENT, format_duration, format_ratio
 from deepprof.results.analysis_result import AnalysisResult
 
@@ -134,7 +133,7 @@ def print_sharing(analysis: AnalysisResult, page: TextPage) -> None:
     for shared in analysis.sharing:
         page.skip()
         page.line(title(shared), "bold")
-        print_table([_list_cells(each) for each in shared.processes[:SHOWN]], page)
+        page.table([_list_cells(each) for each in shared.processes[:SHOWN]], indent=INDENT)
         hidden = len(shared.processes) - SHOWN
         if hidden > 0:
             page.line(f"and {hidden:,} more; --format json has all of them", "dim", indent=INDENT)

@@ -11,7 +11,7 @@ import msgspec
 import polars as pl
 
 from deepprof.collectors.reprs import one_line, shorten_path
-from deepprof.collectors.trace import Accounting, Trace, empty_table
+from deepprof.collectors.trace import WORK_ACTIVITIES, Accounting, Trace, empty_table
 from deepprof.diagnosis.answer import RecordingAnswer, find_answer
 from deepprof.diagnosis.coverage import UnnamedPart, find_unnamed
 from deepprof.diagnosis.diagnosed_job import DiagnosedJob, WorkWithoutLoop
@@ -25,7 +25,6 @@ from deepprof.metrics.contexts.kernel_shapes import measure_shapes
 from deepprof.metrics.contexts.measures import measure_contexts
 from deepprof.metrics.contexts.per_iteration import measure_iterations, summarize_iterations
 from deepprof.metrics.contexts.tree import ContextTree, build_tree
-from deepprof.metrics.iteration_table import BUSY
 from deepprof.metrics.kernels.computed_work import find_matrix_unit_ratio
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.names import with_names
@@ -94,7 +93,7 @@ def describe_recording(trace: Trace) -> Recording:
         on_cpu=is_stand_in(trace),
         unexamined=tuple(find_unexamined(trace)),
         without_lines=explain_missing_lines(trace),
-        host_ranges=None if trace.device_events["activity"].is_in(BUSY).any() else read_host_ranges(trace),
+        host_ranges=None if trace.device_events["activity"].is_in(WORK_ACTIVITIES).any() else read_host_ranges(trace),
     )
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
-from xml.sax.saxutils import escape
 
 from deepprof.plurals import counted
 from deepprof.render.plain import printable
+from deepprof.render.roofline.svg import escape_text, write_text
 from deepprof.render.units import format_duration, format_ratio
 from deepprof.web.state_layout import (
     LABEL_HEIGHT,
@@ -73,14 +73,14 @@ def draw_svg(document: StatesDocument, title: str) -> str:
     whole = width + PANEL, top + height + LINE * len(foot) + MARGIN
     parts = [
         *_open(whole, title, _describe(document)),
-        _text(MARGIN, MARGIN + 12, title, "title"),
+        write_text(MARGIN, MARGIN + 12, title, "title"),
         f'<g transform="translate({origin[0]:.1f} {origin[1] + top:.1f})">',
         *(_draw_curve(curve, edges[curve.edge], document) for curve in curves),
         *(part for node, box in zip(nodes, boxes, strict=True) for part in _draw_node(node, box)),
         *(_draw_label(curve, labels[curve.edge]) for curve in curves),
         "</g>",
         *_draw_figures(document, width + MARGIN, top + LINE),
-        *(_text(MARGIN, top + height + LINE * (row + 1), line) for row, line in enumerate(foot)),
+        *(write_text(MARGIN, top + height + LINE * (row + 1), line) for row, line in enumerate(foot)),
         "</svg>\n",
     ]
     return "\n".join(part for part in parts if part)
@@ -173,8 +173,8 @@ def _open(whole: tuple[float, float], title: str, said: str) -> Iterator[str]:
     width, height = whole
     size = f'width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}"'
     yield f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-labelledby="title desc">'
-    yield f'<title id="title">{_escape(title)}</title>'
-    yield f'<desc id="desc">{_escape(said)}</desc>'
+    yield f'<title id="title">{escape_text(title)}</title>'
+    yield f'<desc id="desc">{escape_text(said)}</desc>'
     yield f"<style>{STYLE}</style>"
     head = '<path class="head" d="M0 0 L9 4 L0 8 Z"/>'
     place = 'markerWidth="9" markerHeight="8" refX="8" refY="4" markerUnits="userSpaceOnUse" orient="auto"'
@@ -189,7 +189,7 @@ def _draw_curve(curve: GraphCurve, edge: StateEdge, document: StatesDocument) ->
     thick = THINNEST + (THICKEST - THINNEST) * edge.count / most
     kind = "edge starts" if _is_new(edge) else "edge"
     names = " → ".join(document.nodes[row].title for row in (edge.source, edge.target))
-    said = f"<title>{_escape(f'{names}: {_label(edge)}')}</title>"
+    said = f"<title>{escape_text(f'{names}: {_label(edge)}')}</title>"
     path = f'd="M{start} C{first} {second} {end}" stroke-width="{thick:.1f}" marker-end="url(#head)"'
     return f'<path class="{kind}" {path}>{said}</path>'
 
@@ -200,7 +200,7 @@ def _draw_label(curve: GraphCurve, label: str) -> str:
         return ""
     x, y, width = *curve.label, PER_CHAR * len(label)
     place = f'x="{x - width / 2:.1f}" y="{y - LABEL_HEIGHT / 2:.1f}" width="{width:.1f}" height="{LABEL_HEIGHT:.0f}"'
-    return f'<rect class="back under" {place}/>' + _text(x, y + 4, label, "quiet", anchor="middle")
+    return f'<rect class="back under" {place}/>' + write_text(x, y + 4, label, "quiet", anchor="middle")
 
 
 def _draw_node(node: StateNode, box: GraphBox) -> Iterator[str]:
@@ -212,24 +212,12 @@ def _draw_node(node: StateNode, box: GraphBox) -> Iterator[str]:
     yield f'<rect class="bar {node.kind}" x="{left + 10:.1f}" y="{top + 57:.1f}" width="{length:.1f}" height="4"/>'
     title = textwrap.shorten(node.title, CHARS, placeholder="…")
     for row, (line, kind) in enumerate(zip((title, *_count(node)), ("name", "", "quiet"), strict=True)):
-        yield _text(box.x, top + 18 + 16 * row, line, kind, anchor="middle")
+        yield write_text(box.x, top + 18 + 16 * row, line, kind, anchor="middle")
 
 
 def _draw_figures(document: StatesDocument, left: float, top: float) -> Iterator[str]:
     """Yield Table III, a row each."""
-    yield _text(left, top, "Table III", "name")
+    yield write_text(left, top, "Table III", "name")
     for row, figure in enumerate(document.figures, 1):
-        yield _text(left, top + LINE * row, figure.title, "quiet")
-        yield _text(left + PANEL - 2 * MARGIN, top + LINE * row, figure.text, anchor="end")
-
-
-def _text(x: float, y: float, text: str, kind: str = "", *, anchor: str = "start") -> str:
-    """Return a line of text."""
-    style = f' class="{kind}"' if kind else ""
-    at = f'x="{x:.1f}" y="{y:.1f}"' + ("" if anchor == "start" else f' text-anchor="{anchor}"')
-    return f"<text{style} {at}>{_escape(text)}</text>"
-
-
-def _escape(text: str) -> str:
-    """Return a text as XML shows it: without characters that no document may hold, or that turn it around."""
-    return escape(printable(text), {'"': "&quot;"})
+        yield write_text(left, top + LINE * row, figure.title, "quiet")
+        yield write_text(left + PANEL - 2 * MARGIN, top + LINE * row, figure.text, anchor="end")

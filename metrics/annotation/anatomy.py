@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from deepprof.collectors.trace import Trace, empty_table
+from deepprof.collectors.trace import WORK_ACTIVITIES, Trace, empty_table
 from deepprof.metrics.annotation.anatomy_tables import LAYER_TIMES, STAGE_TIMES, STAGES_IN_LOOP, Anatomy
 from deepprof.metrics.annotation.device_segments import (
     DeviceSegments,
@@ -24,7 +24,6 @@ from deepprof.metrics.annotation.trace_annotation import TraceAnnotation
 from deepprof.metrics.breakdown.timeline import Timeline
 from deepprof.metrics.contexts.paths import add_up
 from deepprof.metrics.loop import Loop
-from deepprof.metrics.sharing.work import WORK
 
 Int64s = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -223,7 +222,7 @@ def _measure_host(trace: Trace, loop: Loop, host: StageSegments | None, many: in
 def _count_kernels(trace: Trace, loop: Loop, stages: TraceStages, of_events: Int64s) -> tuple[Int64s, Floats]:
     """Return how many kernels of each stage begin in each iteration, and how sure the stage of the work is."""
     work = trace.device_events.with_row_index("event").filter(
-        (pl.col("device") == loop.device) & pl.col("activity").is_in(WORK)
+        (pl.col("device") == loop.device) & pl.col("activity").is_in(WORK_ACTIVITIES)
     )
     iteration = find_window(*find_windows(loop), work["start_ns"].to_numpy())
     work, iteration = work.filter(pl.Series(iteration >= 0, dtype=pl.Boolean)), iteration[iteration >= 0]

@@ -8,13 +8,12 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from deepprof.collectors.trace import Trace
+from deepprof.collectors.trace import WORK_ACTIVITIES, Trace
 from deepprof.metrics.annotation.host_segments import join_bounds
 from deepprof.metrics.breakdown.parts import BUSY_PARTS, PART_NAMES
 from deepprof.metrics.breakdown.timeline import Timeline
 from deepprof.metrics.contexts.stacks import expand
 from deepprof.metrics.loop import Loop
-from deepprof.metrics.sharing.work import WORK
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -53,7 +52,7 @@ class DeviceSegments:
 def cut_device(trace: Trace, loop: Loop, timeline: Timeline) -> DeviceSegments:
     """Return the segments of a loop's device: those of an iteration add up to its busy and its idle time."""
     work = trace.device_events.with_row_index("event").filter(
-        (pl.col("device") == loop.device) & pl.col("activity").is_in(WORK)
+        (pl.col("device") == loop.device) & pl.col("activity").is_in(WORK_ACTIVITIES)
     )
     start, end = work["start_ns"].to_numpy(), work["end_ns"].to_numpy()
     begin, until = find_windows(loop)

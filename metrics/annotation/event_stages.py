@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from deepprof.collectors.trace import Trace
+from deepprof.collectors.trace import WORK_ACTIVITIES, Trace
 from deepprof.metrics.annotation.device_segments import find_windows
 from deepprof.metrics.annotation.filling import KEPT, fill
 from deepprof.metrics.annotation.stage_names import (
@@ -35,7 +35,6 @@ from deepprof.metrics.contexts.tree import ContextTree
 from deepprof.metrics.host import OPTIMIZER as OPTIMIZER_KERNEL
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.names import are_named
-from deepprof.metrics.sharing.work import WORK
 from deepprof.metrics.streams import COLLECTIVE
 from deepprof.metrics.template.blocks import place_blocks
 
@@ -130,8 +129,8 @@ def find_stages(trace: Trace, loops: Sequence[Loop], tree: ContextTree | None) -
 def _label_between(found: TraceStages, trace: Trace, loop: Loop) -> None:
     """Decide on kernels between iterations: where most are known from forward passes they are evaluations."""
     events = trace.device_events.with_row_index("event")
-    on_main = (pl.col("device") == loop.device) & (pl.col("stream") == loop.stream) & pl.col("activity").is_in(WORK)
-    main = events.filter(on_main)
+    on_main = (pl.col("device") == loop.device) & (pl.col("stream") == loop.stream)
+    main = events.filter(on_main & pl.col("activity").is_in(WORK_ACTIVITIES))
     start, rows = main["start_ns"].to_numpy(), main["event"].to_numpy()
     inside = np.flatnonzero(_in_iterations(loop, start))
     if not len(inside):
@@ -170,7 +169,7 @@ def _of_launches(tree: ContextTree, contexts: _JudgedStages, slices: _JudgedStag
 def _label_in_iterations(found: TraceStages, trace: Trace, loop: Loop, tree: ContextTree | None) -> None:
     """Decide what is not known of the events of a loop's device within its iterations."""
     events = trace.device_events.with_row_index("event")
-    work = events.filter((pl.col("device") == loop.device) & pl.col("activity").is_in(WORK))
+    work = events.filter((pl.col("device") == loop.device) & pl.col("activity").is_in(WORK_ACTIVITIES))
     inside = _in_iterations(loop, work["start_ns"].to_numpy())
     work = work.filter(pl.Series(inside, dtype=pl.Boolean))
     if found.stage[work["event"].to_numpy()].min(initial=0) >= 0:

@@ -9,9 +9,8 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from deepprof.collectors.trace import Trace
+from deepprof.collectors.trace import WORK_ACTIVITIES, Trace
 from deepprof.metrics.names import rows_named
-from deepprof.metrics.sharing.work import WORK
 
 FAR = 20  # times what calls of its name usually take: a launch that is profiled takes 5 to 60 µs
 LONG_NS = 300_000  # the least time of such a call: a call that only queues work takes 3 to 20 µs, profiled ones more
@@ -98,7 +97,7 @@ def _are(rows: pl.DataFrame, trace: Trace, pattern: str) -> pl.Series:
 
 def _first_work(trace: Trace) -> int:
     """Return when the first kernel begins, or where there is none the first work: a batch may be copied before."""
-    work = trace.device_events.filter(pl.col("activity").is_in(WORK)).select("activity", "start_ns")
+    work = trace.device_events.filter(pl.col("activity").is_in(WORK_ACTIVITIES)).select("activity", "start_ns")
     kernels = work.filter(pl.col("activity").is_in(["kernel", "graph"]))
     first = (work if kernels.is_empty() else kernels)["start_ns"].min()
     return 0 if first is None else first  # type: ignore[return-value]

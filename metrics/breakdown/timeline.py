@@ -13,7 +13,7 @@ import numpy.typing as npt
 import polars as pl
 
 from deepprof.collectors.reprs import in_milliseconds, one_line
-from deepprof.collectors.trace import Trace
+from deepprof.collectors.trace import WORK_ACTIVITIES, Trace
 from deepprof.metrics.breakdown.gaps import BETWEEN_NS, HELD_BACK_NS, NO_GAPS, Gaps, find_gaps, find_held, judge_gaps
 from deepprof.metrics.breakdown.host_states import (
     HostStates,
@@ -27,7 +27,7 @@ from deepprof.metrics.breakdown.long_calls import LONG_NS
 from deepprof.metrics.breakdown.parts import BUSY_PARTS, COPY_PARTS, PART_NAMES
 from deepprof.metrics.names import with_names
 from deepprof.metrics.operators import is_stand_in
-from deepprof.metrics.sharing.work import WORK, OtherWork
+from deepprof.metrics.sharing.work import OtherWork
 from deepprof.metrics.spans import NOTHING, Painted, Spans, covered, elapsed, intersect, paint, union
 from deepprof.metrics.streams import is_collective, is_mostly_copies
 from deepprof.plurals import counted
@@ -149,7 +149,7 @@ def lay_out(trace: Trace, device: int, launches: pl.DataFrame, others: OtherWork
 
     `others` is the work of other processes on the device.
     """
-    work = trace.device_events.filter((pl.col("device") == device) & pl.col("activity").is_in(WORK))
+    work = trace.device_events.filter((pl.col("device") == device) & pl.col("activity").is_in(WORK_ACTIVITIES))
     if is_stand_in(trace):
         busy = _busy_layers(with_names(work, trace.names))
         states = read_states(trace, _own_calls(trace, work), busy[0])

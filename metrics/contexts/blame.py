@@ -8,13 +8,13 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from deepprof.collectors.trace import WORK_ACTIVITIES
 from deepprof.metrics.breakdown.costs import windows_of
 from deepprof.metrics.breakdown.parts import BUSY_PARTS
 from deepprof.metrics.breakdown.timeline import kind_of_work
 from deepprof.metrics.contexts.per_loop import LoopContexts
 from deepprof.metrics.contexts.slices import find_open
 from deepprof.metrics.names import with_names
-from deepprof.metrics.sharing.work import WORK
 from deepprof.metrics.spans import Spans, covered
 
 Floats = npt.NDArray[np.float64]
@@ -26,7 +26,7 @@ def blame_events(seen: LoopContexts, parts: Sequence[str]) -> Floats:
     """Return for each context the time in ns of its events of busy `parts` within the usual iterations."""
     events = with_names(seen.trace.device_events, seen.trace.names).with_columns(of=pl.Series(seen.tree.of_events))
     wanted = kind_of_work().is_in([BUSY_PARTS.index(part) for part in parts])
-    mine = events.filter((pl.col("device") == seen.loop.device) & pl.col("activity").is_in(WORK) & wanted)
+    mine = events.filter((pl.col("device") == seen.loop.device) & pl.col("activity").is_in(WORK_ACTIVITIES) & wanted)
     inside = covered(windows_of(seen.loop), mine["start_ns"].to_numpy(), mine["end_ns"].to_numpy())
     return np.bincount(mine["of"].to_numpy(), inside, seen.table.height).astype(np.float64)
 

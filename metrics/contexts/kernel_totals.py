@@ -9,11 +9,10 @@ import numpy as np
 import polars as pl
 
 from deepprof.collectors.table_schema import TableSchema
-from deepprof.collectors.trace import Trace
+from deepprof.collectors.trace import WORK_ACTIVITIES, Trace
 from deepprof.metrics.contexts.frames import FRAMES
 from deepprof.metrics.contexts.tree import ContextTree
 from deepprof.metrics.cost.trace_costs import find_costs
-from deepprof.metrics.sharing.work import WORK
 
 I64, F64 = pl.Int64(), pl.Float64()
 
@@ -72,7 +71,7 @@ def list_calls(trace: Trace, tree: ContextTree) -> pl.DataFrame:
     longest = longest.unique("call", keep="first", maintain_order=True)
     moved = longest.select("event", moved=of_calls.gather(longest["call"]))
     shapes = trace.launch_shapes.unique("event", keep="first").select("event", *SHAPES)
-    placed = rows.filter(pl.col("activity").is_in(WORK))
+    placed = rows.filter(pl.col("activity").is_in(WORK_ACTIVITIES))
     for table in (moved, shapes):
         placed = placed.join(table, on="event", how="left", maintain_order="left")
     activity, nbytes = pl.col("activity").cast(pl.String), pl.coalesce(pl.col("nbytes").cast(F64), "moved")

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import polars as pl
 
 from deepprof.collectors.table_schema import TableSchema
-from deepprof.collectors.trace import Trace
+from deepprof.collectors.trace import WORK_ACTIVITIES, Trace
 from deepprof.metrics.breakdown.gaps import end_gaps
 from deepprof.metrics.breakdown.parts import IDLE_PARTS, PART_NAMES
 from deepprof.metrics.breakdown.timeline import Timeline
@@ -19,7 +19,6 @@ from deepprof.metrics.contexts.slices import find_open
 from deepprof.metrics.contexts.tree import ContextTree
 from deepprof.metrics.host import WAITS
 from deepprof.metrics.names import are_named
-from deepprof.metrics.sharing.work import WORK
 
 Int64s = npt.NDArray[np.int64]
 
@@ -88,7 +87,7 @@ def _of_events(trace: Trace, tree: ContextTree, device: int | None) -> Iterator[
     events = events if device is None else events.filter(pl.col("device") == device)
     length, one, nbytes = pl.col("end_ns") - pl.col("start_ns"), pl.lit(1, pl.Int64), _at_most("nbytes")
     for column, activities, amount in (
-        ("device_ns", WORK, length),
+        ("device_ns", WORK_ACTIVITIES, length),
         ("device_wait_ns", ("sync",), length),
         ("kernels", ("kernel", "graph"), one),
         ("copies", COPIES, one),
@@ -132,7 +131,7 @@ def _of_allocations(trace: Trace, tree: ContextTree) -> Amounts:
 
 def _of_gaps(trace: Trace, tree: ContextTree, timeline: Timeline) -> Iterator[Amounts]:
     """Yield the idle time of a device, for the event that ended it."""
-    mine = (pl.col("device") == timeline.device) & pl.col("activity").is_in(WORK)
+    mine = (pl.col("device") == timeline.device) & pl.col("activity").is_in(WORK_ACTIVITIES)
     work = trace.device_events.with_row_index("event").filter(mine)
     start = work["start_ns"].to_numpy()
     _, ends = end_gaps(start, work["end_ns"].to_numpy())

@@ -5,7 +5,7 @@ holds and what was in use at a moment; `use` has the memory in use over time, `f
 in use, `segments` what the allocator holds beyond that, `churn` its calls of the driver, `failures` why an allocation
 failed. `device_memory` has all of one device.
 
-What programs need and move: `operand_footprints` has the working set, `address_bands` how long stretches of memory
-hold something, `prefetch_plan` what to prefetch of managed memory, `transfers` copies that come again, `exchanges` what
-ranks exchange and when, and `parallelism` how they share the work.
+What programs need and move: `operand_footprints` has the working set, `address_bands` how long stretches of memory hold
+something, `prefetch_plan` what to prefetch of managed memory, `transfers` copies that come again, `parallelism` what
+ranks exchange and how they share the work.
 """

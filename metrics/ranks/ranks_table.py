@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from deepprof.collectors.table_schema import TableSchema
+from deepprof.metrics.iteration_table import round_to_int
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.ranks.facts import RankFacts
 
@@ -49,8 +50,8 @@ def describe_group(
         rows.append(
             _describe_place(number, loops[place])
             | {
-                "waiting_ns": _rounded(waiting.get(place)),
-                "own_ns": _rounded(usual.get(place)),
+                "waiting_ns": round_to_int(waiting.get(place)),
+                "own_ns": round_to_int(usual.get(place)),
                 "score": _ratio(usual.get(place), float(np.median(others)) if others else None),
                 "best_score": _ratio(
                     usual.get(place), float(np.quantile(own[place], BEST)) if place in usual else None
@@ -73,8 +74,8 @@ def _describe_place(number: int, loop: Loop) -> Row:
         "device": loop.device,
         "group": number,
         "iterations": 0 if loop.single else int(loop.iterations["complete"].sum()),
-        "iteration_ns": _rounded(loop.usual["iteration_ns"].median()),
-        "compute_ns": _rounded(loop.usual["compute_ns"].median()),
+        "iteration_ns": round_to_int(loop.usual["iteration_ns"].median()),
+        "compute_ns": round_to_int(loop.usual["compute_ns"].median()),
     }
 
 
@@ -93,8 +94,3 @@ def sort_ranks(rows: Sequence[Row]) -> pl.DataFrame:
 def _ratio(value: float | None, to: float | None) -> float | None:
     """Return `value / to`, None where either is absent or there is nothing to compare with."""
     return None if value is None or to is None or to <= 0 else round(value / to, 4)
-
-
-def _rounded(value: object) -> int | None:
-    """Return the nearest integer, None for None."""
-    return None if value is None else round(float(value))  # type: ignore[arg-type]

@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from deepprof.collectors.trace import Trace
+from deepprof.collectors.trace import WORK_ACTIVITIES, Trace
 from deepprof.metrics.breakdown.parts import COPY_PARTS
 from deepprof.metrics.loop import Loop
-from deepprof.metrics.sharing.work import WORK, is_on_link
+from deepprof.metrics.sharing.work import is_on_link
 from deepprof.metrics.spans import NOTHING, Spans, covered
 
 Int64s = npt.NDArray[np.int64]
@@ -49,7 +49,7 @@ def list_kernels(trace: Trace, loop: Loop) -> Repeated:
 
 def list_copies(trace: Trace, loop: Loop) -> Repeated:
     """Return the copies into and out of the device; those of one direction and size count as the same."""
-    rows = _rows_within(trace, loop, pl.col("activity").is_in(WORK) & is_on_link())
+    rows = _rows_within(trace, loop, pl.col("activity").is_in(WORK_ACTIVITIES) & is_on_link())
     exposed = NOTHING if loop.timeline is None else loop.timeline.spans(tuple(COPY_PARTS.values()))
     counted = covered(exposed, rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
     return _make_repeated(rows, ["copy_kind", "nbytes"], counted)

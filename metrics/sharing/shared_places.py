@@ -9,9 +9,9 @@ import polars as pl
 
 from deepprof.collectors.errors import UsageError
 from deepprof.collectors.processes import session_of
-from deepprof.collectors.trace import Trace
+from deepprof.collectors.trace import WORK_ACTIVITIES, Trace
 from deepprof.metrics.operators import is_stand_in
-from deepprof.metrics.sharing.work import WORK, DeviceWork, OtherWork, read_work
+from deepprof.metrics.sharing.work import DeviceWork, OtherWork, read_work
 
 Place = tuple[int, int]  # rank and its device
 
@@ -54,7 +54,7 @@ class SharedWork:
 
 def list_devices(trace: Trace) -> RankDevices:
     """Return the devices of the rank of `trace`; CPU operators that count as kernels are on none."""
-    work = trace.device_events.filter(pl.col("activity").is_in(WORK))
+    work = trace.device_events.filter(pl.col("activity").is_in(WORK_ACTIVITIES))
     used = [] if is_stand_in(trace) else work["device"].unique().sort().to_list()
     known = dict(trace.processes[0].devices) if len(trace.processes) == 1 else {}
     clock = "unix" if trace.clock == "unix" else session_of(trace)

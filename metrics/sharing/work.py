@@ -9,12 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from deepprof.collectors.trace import Trace
+from deepprof.collectors.trace import WORK_ACTIVITIES, Trace
 from deepprof.metrics.spans import NOTHING, Spans, intersect, union
 
 Int64s = npt.NDArray[np.int64]
 
-WORK = ("kernel", "memcpy", "memset", "graph")
 BETWEEN_NS = 20_000  # pause between two kernels of one process in which the device still counts as in its use
 ON_LINK = ("HtoD", "DtoH", "PtoP")  # copies by a separate engine; copies within the device are like kernels
 
@@ -43,7 +42,7 @@ def merge(several: Sequence[Spans]) -> Spans:
 
 def read_work(trace: Trace, device: int) -> DeviceWork:
     """Return the work of the process of `trace` on a device."""
-    rows = trace.device_events.filter((pl.col("device") == device) & pl.col("activity").is_in(WORK))
+    rows = trace.device_events.filter((pl.col("device") == device) & pl.col("activity").is_in(WORK_ACTIVITIES))
     link = rows.select(is_on_link()).to_series()
     kernels, copies = (
         union(r["start_ns"].to_numpy(), r["end_ns"].to_numpy()) for r in (rows.filter(~link), rows.filter(link))

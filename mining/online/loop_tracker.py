@@ -19,7 +19,7 @@ from deepprof.mining.online.progress import NO_LOOP, IterationBatch, Kind, Locke
 from deepprof.mining.online.recent import RecentEvidence
 from deepprof.mining.online.ring import Ring
 from deepprof.mining.online.schedule import NEVER, DecisionSchedule
-from deepprof.mining.online.template_tracker import TemplateTracker, select_rows
+from deepprof.mining.online.template_tracker import TemplateTracker
 from deepprof.mining.symbols import SymbolArray
 from deepprof.plurals import counted
 
@@ -135,7 +135,7 @@ class LoopTracker:
     def _settle(self, rows: Iterations) -> None:
         """Emit iterations; where they have changed, follow the symbols after them with the new template."""
         while self.state == "locked" and (change := self.drift.look(rows, self._look_back, self._reach)) is not None:
-            self._give(select_rows(rows, slice(change.row + 1)))
+            self._give(rows.select(slice(change.row + 1)))
             at = int(rows.end[change.row])
             self.lock = replace(self._followed, template=change.template)
             self._say("drift", change.why, at)
@@ -159,7 +159,7 @@ class LoopTracker:
     def _give(self, rows: Iterations) -> None:
         """Emit iterations, but none that overlaps with those emitted before."""
         if len(rows.first) and rows.first[0] < self.counts.given:
-            rows = select_rows(rows, rows.first >= self.counts.given)
+            rows = rows.select(rows.first >= self.counts.given)
         if not len(rows.first):
             return
         self.counts.iterations += len(rows.first)

@@ -24,11 +24,6 @@ NO_PASSES = np.empty((0, 4), np.int64)
 NO_ITERATIONS = Iterations(*(np.empty(0, np.int64),) * 4, np.empty(0, np.bool_))
 
 
-def select_rows(rows: Iterations, which: slice | npt.NDArray[np.bool_]) -> Iterations:
-    """Return some of the iterations."""
-    return Iterations(rows.first[which], rows.end[which], rows.matched[which], rows.edits[which], rows.complete[which])
-
-
 def _copy_last(rows: Iterations) -> Iterations:
     """Return the last iteration, in memory of its own."""
     return Iterations(
@@ -140,7 +135,7 @@ class IterationSegmenter:
         if len(passes):
             self.opens = self.cut = False
         rows = Iterations(passes.first, passes.end, passes.matched, passes.edits, complete)
-        return select_rows(rows, new & counts)
+        return rows.select(new & counts)
 
     def _hold(self, rows: Iterations, following: int | None) -> Iterations:
         """Return the iterations whose end is certain; the last one's is certain once `following` is known."""
@@ -148,11 +143,11 @@ class IterationSegmenter:
             return rows
         if following is None:
             self.held = _copy_last(rows)
-            return select_rows(absorb_tails(rows, self.period), slice(-1))
+            return absorb_tails(rows, self.period).select(slice(-1))
         self.held = NO_ITERATIONS
         at = np.array([following])
         after = Iterations(at, at, np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.bool_))
-        return select_rows(absorb_tails(join_rows(rows, after), self.period), slice(-1))
+        return absorb_tails(join_rows(rows, after), self.period).select(slice(-1))
 
     def _with(self, found: Matches) -> Int64s:
         new = np.stack([found.first, found.end, found.matched, found.edits], axis=1)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from deepprof.collectors.importers.nsys.nsys_memory import HOST_KINDS, SIGNS
+from deepprof.collectors.importers.nsys.nsys_tables import HOST_KINDS, SIGNS
 from deepprof.collectors.trace import MEMORY_EVENTS
 from tests import manifest
 from tests.collectors.nsys_database import GLOBAL_PID, KERNEL, PID, build, read, rows

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deepprof.mining import Evidence, Family, Iterations, MinedLoop, MiningResult, find_loop, find_loops
-from deepprof.mining.several import in_order, select, settle_ends, stretches, uncovered
+from deepprof.mining.several import in_order, settle_ends, stretches, uncovered
 from deepprof.mining.symbols import as_symbols
 from tests.chance import examples
 from tests.mining.jobs import Job, score
@@ -140,7 +140,7 @@ def test_what_is_given_to_another_loop_leaves_its_later_iterations() -> None:
     assert len(tests) == 30
     last = Iterations(*(np.array([x]) for x in (tests[0], tests[1], other.period, 0, False)))
     cut = replace(one, iterations=in_order(one.iterations, last))
-    later = replace(other, iterations=select(other.iterations, other.iterations.first >= tests[1]))
+    later = replace(other, iterations=other.iterations.select(other.iterations.first >= tests[1]))
     settled = settle_ends(as_symbols(np.array(symbols)), [cut, later])
     assert [loop.iterations.first.tolist() for loop in settled] == [one.iterations.first.tolist(), tests.tolist()]
 

@@ -35,6 +35,8 @@ MARKERS = "MARKER"
 REGISTERS = ("arch_vgpr_count", "accum_vgpr_count")
 LAUNCH = ("group_segment_size", *(f"{what}_size_{side}" for what in ("grid", "workgroup") for side in "xyz"))
 
+AGENTS, NODES, PROCESSES = "rocpd_info_agent", "rocpd_info_node", "rocpd_info_process"
+
 
 @dataclass(frozen=True)
 class RocpdPart:
@@ -76,7 +78,7 @@ class RocpdPart:
         rows = _first_of_each(self.table("rocpd_event", ("id", "stack_id", "correlation_id", "category_id")))
         categories = self.lookup("rocpd_info_category", "name")
         categories = self.strings if categories.is_empty() else categories
-        rows = named(rows, categories, "category_id", "category")
+        rows = words.add_text(rows, categories, "category_id", "category")
         stack = pl.when(pl.col("stack_id") > 0).then("stack_id")
         return rows.select(event_id="id", correlation=pl.coalesce(stack, "correlation_id"), category="category")
 
@@ -107,12 +109,6 @@ class RocpdPart:
 def _first_of_each(rows: pl.DataFrame) -> pl.DataFrame:
     """Return the first row of each `id`, so that a join on it never duplicates a record."""
     return rows.drop_nulls("id").unique("id", keep="first", maintain_order=True)
-
-
-def named(rows: pl.DataFrame, texts: pl.DataFrame, key: str, name: str) -> pl.DataFrame:
-    """Return `rows` with the text of the id `key` as the column `name`; null if there is no text or an empty one."""
-    table = texts.select(pl.col("id").alias(key), pl.when(pl.col("text") != "").then("text").alias(name))
-    return rows.join(table, on=key, how="left", maintain_order="left")
 
 
 def read_part(part: RocpdPart, loose: Loose) -> int:
@@ -170,7 +166,7 @@ def _placed() -> dict[str, pl.Expr]:
 def _read_copies(part: RocpdPart) -> pl.DataFrame:
     """Return the copies as DEVICE rows."""
     rows = part.rows("rocpd_memory_copy", ("name_id", "dst_agent_id", "src_agent_id", "size", "graph_node_id"))
-    rows = named(rows, part.strings, "name_id", "text")
+    rows = words.add_text(rows, part.strings, "name_id", "text")
     rows = words.labelled(rows, "text", kind=words.copy_kind_of, label=words.copy_name)
     return frame(
         DEVICE, {**_placed(), **words.copy_columns("dst_agent_id", "src_agent_id"), "nbytes": pl.col("size")}, rows
@@ -179,8 +175,8 @@ def _read_copies(part: RocpdPart) -> pl.DataFrame:
 
 def _read_regions(part: RocpdPart, table: str) -> pl.DataFrame:
     """Return calls and markers as HOST rows; `process` is the writer's own key. `rocpd_sample` rows have no length."""
-    rows = named(part.rows(table, ("name_id",)), part.strings, "name_id", "operation")
-    rows = named(rows, part.strings, "track_name_id", "track")
+    rows = words.add_text(part.rows(table, ("name_id",)), part.strings, "name_id", "operation")
+    rows = words.add_text(rows, part.strings, "track_name_id", "track")
     marker = pl.col("category").str.contains(MARKERS).fill_null(False)
     rows = _add_messages(part, rows, bool(rows.select(marker.any()).item()))
     rows = words.labelled(rows, "category", known=words.domain_category)

@@ -76,12 +76,6 @@ def _read_strings(database: _RpdTables, table: str) -> pl.DataFrame:
     return rows.drop_nulls("id").unique("id", keep="first", maintain_order=True)
 
 
-def named(rows: pl.DataFrame, strings: pl.DataFrame, key: str, name: str) -> pl.DataFrame:
-    """Return `rows` with the text of the id `key` as the column `name`; null if there is no text or an empty one."""
-    table = strings.select(pl.col("id").alias(key), pl.when(pl.col("text") != "").then("text").alias(name))
-    return rows.join(table, on=key, how="left", maintain_order="left")
-
-
 def _read_launches(database: _RpdTables, handles: dict[str, int]) -> pl.DataFrame:
     """Return the call of each operation: `op_id`, `api_id`, `stream_id`, `nbytes`, `dstDevice` and `srcDevice`.
 
@@ -128,7 +122,8 @@ def _read_ops(database: _RpdTables, strings: pl.DataFrame, launches: pl.DataFram
     """
     columns = dict.fromkeys(("id", "queueId", "start", "end", "description_id", "opType_id"))
     rows = database.integers(OPS, {**columns, "gpuId": 0})
-    rows = named(named(rows, strings, "description_id", "description"), strings, "opType_id", "operation")
+    rows = words.add_text(rows, strings, "description_id", "description")
+    rows = words.add_text(rows, strings, "opType_id", "operation")
     rows = rows.join(launches, left_on="id", right_on="op_id", how="left", maintain_order="left", nulls_equal=False)
     rows = words.labelled(
         rows, "operation", activity=words.activity_of, copy_kind=words.copy_kind_of, label=words.operation_label
@@ -209,9 +204,9 @@ def _read_calls(database: _RpdTables, strings: pl.DataFrame) -> pl.DataFrame:
     """Return the calls with `call`, `args` and `domain` as texts; schema 3 has a table of its own for arguments."""
     columns = dict.fromkeys(("id", "pid", "tid", "start", "end", "apiName_id", "args_id", "domain_id"))
     rows = database.integers(CALLS, columns)
-    rows = named(named(rows, strings, "apiName_id", "call"), strings, "domain_id", "domain")
+    rows = words.add_text(words.add_text(rows, strings, "apiName_id", "call"), strings, "domain_id", "domain")
     texts = _read_strings(database, "rocpd_ustring") if database.count("rocpd_ustring") else strings
-    return named(rows, texts, "args_id", "args")
+    return words.add_text(rows, texts, "args_id", "args")
 
 
 def shape_calls(rows: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:

@@ -87,3 +87,9 @@ def copy_columns(target: str, source: str) -> dict[str, pl.Expr]:
         "name": pl.when(peer).then(pl.lit("Memcpy PtoP")).otherwise("label"),
         "agent": agent,
     }
+
+
+def add_text(rows: pl.DataFrame, texts: pl.DataFrame, key: str, name: str) -> pl.DataFrame:
+    """Return `rows` with the text of the id `key` as the column `name`; null if there is no text or an empty one."""
+    table = texts.select(pl.col("id").alias(key), pl.when(pl.col("text") != "").then("text").alias(name))
+    return rows.join(table, on=key, how="left", maintain_order="left")

@@ -18,7 +18,6 @@ from deepprof.collectors.importers.frames import FrameFile, is_table_file
 from deepprof.collectors.importers.generic.columns import OWN, GenericColumns, listed, suggest
 from deepprof.collectors.importers.generic.text import TextHeader, find_header, guess_header, read_texts
 from deepprof.collectors.importers.generic.values import (
-    HOST,
     RANGES,
     activities,
     copy_kinds,
@@ -27,7 +26,7 @@ from deepprof.collectors.importers.generic.values import (
     places,
     texts,
 )
-from deepprof.collectors.trace import Trace
+from deepprof.collectors.trace import HOST_CATEGORIES, Trace
 
 __all__ = ["Csv", "Parquet", "explain", "read_mapped"]
 
@@ -148,10 +147,10 @@ def _make_trace(path: Path, kind: str, rows: pl.DataFrame, columns: GenericColum
     """Return the trace of `rows`, which hold the columns that `columns` names."""
     tally, notes = Tally(), list[str]()
     frame = _convert(rows, columns, notes, decimal_comma=decimal_comma)
-    side = pl.col("kind").is_in([*HOST, RANGES])
+    side = pl.col("kind").is_in([*HOST_CATEGORIES, RANGES])
     device = frame.filter(~side).rename({"kind": "activity"})
     copies = pl.when(pl.col("activity") == "memcpy").then("copy_kind").alias("copy_kind")
-    host = frame.filter(pl.col("kind").is_in(HOST)).rename({"kind": "category"})
+    host = frame.filter(pl.col("kind").is_in(HOST_CATEGORIES)).rename({"kind": "category"})
     ranges = frame.filter(pl.col("kind") == RANGES).drop("device", "stream", strict=False)
     if device.is_empty() and rows.height:
         notes.append("no row of the table is of a device")

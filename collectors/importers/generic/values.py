@@ -13,7 +13,6 @@ UNITS_NS: Mapping[str, int] = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
 GROUPED = r"^[+-]?\d{1,3}(?:,\d{3})+(?:\.\d*)?$"  # 1,234,567.8
 LAST_INTEGER = r"(-?\d{1,18})\D{0,3}$"  # "7", "stream 7", "NVIDIA H100 (0)"
 RANGES = "annotation"
-HOST = ("op", "runtime", "python", "dataloader", "overhead", "other")
 # What words mean; the first pattern that matches counts: "gpu_memcpy kernel" is a copy and no kernel.
 WORDS = {
     r"annotation|nvtx|range|marker": RANGES,

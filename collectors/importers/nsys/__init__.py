@@ -21,9 +21,8 @@ from deepprof.collectors.importers.nsys import nsys_tables as nsys_tables
 from deepprof.collectors.importers.nsys.export import REPORT_MAGIC, exported_database
 from deepprof.collectors.importers.nsys.names import read_strings
 from deepprof.collectors.importers.nsys.notes import read_devices, read_epoch, take_notes
-from deepprof.collectors.importers.nsys.nsys_memory import read_memory
 from deepprof.collectors.importers.nsys.nsys_processes import list_processes, read_processes, scope_contexts
-from deepprof.collectors.importers.nsys.nsys_tables import NsysTables
+from deepprof.collectors.importers.nsys.nsys_tables import NsysTables, read_memory
 from deepprof.collectors.importers.sqlite.packed import is_packed
 from deepprof.collectors.importers.sqlite.recognition import list_tables
 from deepprof.collectors.importers.sqlite.sqlite_database import SQLITE_MAGIC, open_database

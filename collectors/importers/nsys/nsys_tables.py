@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from deepprof.collectors.importers.call_stacks import name_frame, number_stacks
-from deepprof.collectors.importers.flags import Tally
+from deepprof.collectors.importers.flags import NBYTES_LIMIT, Tally
 from deepprof.collectors.importers.launch_shapes import SHAPES, product_of, shape_columns
 from deepprof.collectors.importers.nsys import names as nsys_names
 from deepprof.collectors.importers.nsys.names import label
 from deepprof.collectors.importers.value_columns import NameTable, positive
-from deepprof.collectors.trace import ANNOTATIONS, DEVICE_EVENTS, HOST_EVENTS
+from deepprof.collectors.trace import ANNOTATIONS, DEVICE_EVENTS, HOST_EVENTS, MEMORY_EVENTS
 
 if TYPE_CHECKING:
     from deepprof.collectors.importers.nsys.nsys_database import NsysDatabase
@@ -50,6 +50,13 @@ SCOPE = 2**40  # correlation ids are 32 bits wide, and each process counts its o
 CHAINS = {"CUPTI_ACTIVITY_KIND_RUNTIME": "CUDA_CALLCHAINS", "OSRT_API": "OSRT_CALLCHAINS"}
 FRAME = ("symbol", "module", "unresolved")
 NAMES = ("symbol", "module")
+
+USAGE = "CUDA_GPU_MEMORY_USAGE_EVENTS"
+PAGE_FAULTS = ("CUDA_UM_CPU_PAGE_FAULT_EVENTS", "CUDA_UM_GPU_PAGE_FAULT_EVENTS")
+PAGE_FAULT = "page-fault"  # of managed memory; its migrations are among the copies
+SIGNS = {0: 1, 1: -1}  # memoryOperationType: allocation, deallocation
+HOST_KINDS, HOST = (0, 1), -1  # memKind: pageable, pinned
+COLUMNS = dict.fromkeys(("start", "globalPid", "deviceId", "address", "bytes", "memKind", "memoryOperationType"))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -208,7 +215,7 @@ def _read_calls(source: NsysTables, table: str, category: str) -> pl.DataFrame:
     """Return the rows of one host table, named by `nameId`."""
     chained = source.details and table in CHAINS
     rows = source.timed(source.rows(table, {**HOST_COLUMNS, "callchainId": None} if chained else dict(HOST_COLUMNS)))
-    rows = add_stacks(source, table, rows) if chained else rows
+    rows = _add_stacks(source, table, rows) if chained else rows
     rows = rows.with_columns(pl.lit(category, HOST_EVENTS["category"]).alias("category"))
 
     def name(key: int) -> str | None:
@@ -283,7 +290,7 @@ def scope_correlations(rows: pl.DataFrame, processes: list[int]) -> pl.DataFrame
     return rows.with_columns(correlation=pl.col("correlation") + offset) if len(processes) > 1 else rows
 
 
-def add_stacks(source: NsysTables, table: str, rows: pl.DataFrame) -> pl.DataFrame:
+def _add_stacks(source: NsysTables, table: str, rows: pl.DataFrame) -> pl.DataFrame:
     """Return the `rows` of `table` with `stack_id` for their `callchainId`; the stacks are added to `source.stacks`.
 
     Calls whose stack is too long to be kept are flagged `long-stack`.
@@ -321,3 +328,33 @@ def _read_names(
     if not ids.null_count():
         return texts.alias(column)
     return texts.zip_with(ids.is_not_null(), database.texts(table, column).cast(pl.String)).alias(column)
+
+
+def read_memory(source: NsysTables) -> pl.DataFrame:
+    """Return MEMORY_EVENTS, without what is in use in all: a capture need not have begun with the process.
+
+    Faults of managed memory are counted as `page-fault`.
+    """
+    rows = source.rows(USAGE, dict(COLUMNS))
+    rows = source.tally.keep(rows, pl.col("start").is_between(-TIME_LIMIT_NS, TIME_LIMIT_NS), "invalid-time")
+    rows = source.tally.keep(rows, pl.col("memoryOperationType").is_in(list(SIGNS)), "invalid")
+    rows = source.tally.keep(rows, pl.col("bytes").is_between(0, NBYTES_LIMIT), "invalid-bytes")
+    on_host = pl.col("memKind").is_in(HOST_KINDS).fill_null(False)
+    rows = source.tally.keep(rows, on_host | pl.col("deviceId").is_between(0, 2**16 - 1), "invalid-place")
+    _count_faults(source)
+    sign = pl.col("memoryOperationType").replace_strict(SIGNS, default=None, return_dtype=pl.Int64)
+    known = {
+        "time_ns": pl.col("start"),
+        "process": process_of("globalPid"),
+        "device": pl.when(on_host).then(HOST).otherwise("deviceId"),
+        "address": pl.col("address").reinterpret(signed=False),
+        "nbytes": pl.col("bytes") * sign,
+    }
+    rows = rows.select(**known).with_columns(pl.lit(None).alias(name) for name in MEMORY_EVENTS if name not in known)
+    return rows.select(*MEMORY_EVENTS).cast(dict(MEMORY_EVENTS)).sort("time_ns", maintain_order=True)  # type: ignore[arg-type]
+
+
+def _count_faults(source: NsysTables) -> None:
+    """Count the faults of managed memory, which are in no table."""
+    if faults := sum(source.rows(table, {"start": None}).height for table in PAGE_FAULTS):
+        source.tally.dropped[PAGE_FAULT] += faults

@@ -4,26 +4,39 @@
 `unpickling` (in C, `unpickle.c`) or `pickle_machine` (in Python) makes tables of it, and refuses whatever is no plain
 data. `snapshot_items` makes columns of these tables and `snapshot_tables` the parts of a snapshot, as `snapshot_json`
 does of JSON with the same keys. `history` has the changes of memory, `annotations` the ranges,
-`allocator_rows` and `snapshot_stacks` the tables of a trace.
+`snapshot_stacks` the call stacks of a trace.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
+
+import polars as pl
 
 from deepprof.collectors.importers.assembly import finish
 from deepprof.collectors.importers.files import read_bytes
 from deepprof.collectors.importers.flags import Tally
-from deepprof.collectors.importers.torch_snapshot.allocator_rows import write_rows
 from deepprof.collectors.importers.torch_snapshot.annotations import pair_annotations
 from deepprof.collectors.importers.torch_snapshot.history import AllocatorHistory, follow
 from deepprof.collectors.importers.torch_snapshot.snapshot_json import read_json
 from deepprof.collectors.importers.torch_snapshot.snapshot_parts import SnapshotTables
+from deepprof.collectors.importers.torch_snapshot.snapshot_stacks import StackGroups
 from deepprof.collectors.importers.torch_snapshot.snapshot_tables import read_pickle
 from deepprof.collectors.times import EARLIEST_UNIX_NS
-from deepprof.collectors.trace import DEVICE_EVENTS, HOST_EVENTS, Trace, empty_table
+from deepprof.collectors.trace import (
+    ALLOCATIONS,
+    DEVICE_EVENTS,
+    DEVICES,
+    FAILED_ALLOCATIONS,
+    HOST_EVENTS,
+    MEMORY_EVENTS,
+    SEGMENTS,
+    Trace,
+    empty_table,
+)
 from deepprof.plurals import counted, verb
 
 __all__ = ["TorchSnapshot"]
@@ -67,7 +80,7 @@ class TorchSnapshot:
         history = follow(parts, tally)
         ranges, names = pair_annotations(parts.annotations, tally)
         tally.dropped.update({"invalid": parts.odd} if parts.odd else {})
-        found = dict(write_rows(parts.stacks, history, details=details))
+        found = dict(_write_rows(parts.stacks, history, details=details))
         beside = {name: found.pop(name) for name in ("allocations", "devices", "stacks")}
         tables = {
             "device_events": empty_table(DEVICE_EVENTS),
@@ -100,3 +113,43 @@ def _remark(history: AllocatorHistory) -> Iterator[str]:
         yield UNRECORDED
     elif not history.timed:
         yield UNTIMED
+
+
+def _write_rows(groups: StackGroups, history: AllocatorHistory, *, details: bool) -> Mapping[str, pl.DataFrame]:
+    """Return the tables of a trace by name; without `details` the call stacks of failures alone."""
+    memory, failed = history.memory, history.failed
+    many = memory.height if details else 0
+    stacks, ids = groups.number(pl.concat([memory["stack"].head(many), failed["stack"]]))
+    of_memory, of_failed = ids.head(many) if details else None, ids.slice(many)
+    beside = memory.select("stream", stack_id=pl.lit(of_memory)).with_row_index("event")
+    return {
+        "memory_events": _shape(memory.rename({"addr": "address"}), MEMORY_EVENTS),
+        "segments": _shape(history.segments.rename({"addr": "address"}), SEGMENTS),
+        "failed_allocations": _shape(
+            failed.with_columns(nbytes="size", free_nbytes=_unsigned("device_free"), stack_id=pl.lit(of_failed)),
+            FAILED_ALLOCATIONS,
+        ),
+        "allocations": _shape(beside if details else beside.clear(), ALLOCATIONS),
+        "devices": _list_devices(history),
+        "stacks": stacks,
+    }
+
+
+def _list_devices(history: AllocatorHistory) -> pl.DataFrame:
+    """Return DEVICES: those that have memory."""
+    places = pl.concat([rows["device"] for rows in (history.memory, history.segments, history.failed)])
+    return _shape(pl.DataFrame({"device": places.unique().sort()}), DEVICES)
+
+
+def _unsigned(column: str) -> pl.Expr:
+    """Return the numbers of a column, null where they are below zero."""
+    return pl.when(pl.col(column) >= 0).then(pl.col(column))
+
+
+def _shape(rows: pl.DataFrame, schema: Mapping[str, Any]) -> pl.DataFrame:
+    """Return the rows with the columns of a schema; those that they lack are null. Addresses keep their 64 bits."""
+    absent = [pl.lit(None).alias(column) for column in schema if column not in rows.columns]
+    known = rows.with_columns(absent).select(list(schema))
+    if "address" in schema:
+        known = known.with_columns(pl.col("address").reinterpret(signed=False))
+    return known.cast(dict(schema))  # type: ignore[arg-type]

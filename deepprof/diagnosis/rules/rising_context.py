@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from deepprof.diagnosis.context_claims import AMOUNT_WORDS
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.judgement import FindingTexts, Numbers, SeverityLimits, format_ms
 from deepprof.diagnosis.rule import rule
@@ -13,7 +14,6 @@ from deepprof.metrics.contexts.growing import MIN_WINDOWS, RisingContext, find_r
 from deepprof.metrics.contexts.history import ContextsOfRank
 
 LIMITS = SeverityLimits(warning=0.1, critical=0.3)  # of all time: by how much its share grew
-WORDS = {"host_ns": "of the host's time", "device_ns": "of work on the device"}
 SURE = 3 * MIN_WINDOWS  # windows from which on there is no doubt left
 
 
@@ -29,7 +29,7 @@ def rising_context(history: ContextsOfRank) -> Iterator[Finding]:
     texts = FindingTexts(
         title=f"{name} takes longer and longer",
         summary=(
-            f"For the same work it takes {format_ms(found.before_ns)} {WORDS[found.amount]} at the begin and "
+            f"For the same work it takes {format_ms(found.before_ns)} {AMOUNT_WORDS[found.amount]} at the begin and "
             f"{format_ms(found.after_ns)} at the end of {format_ms(found.end_ns - found.start_ns)}, and more "
             f"from window to window; at the end that is {100 * found.share_ratio:.0f} % of all."
         ),

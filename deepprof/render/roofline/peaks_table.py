@@ -13,50 +13,41 @@ if TYPE_CHECKING:
     from deepprof.metrics.cost.roofs import DevicePeaks
     from deepprof.render.page import TextPage
 
-Row = tuple[str, ...]
+GAP = 2  # columns between two of a table
+TRIALS = ("work", "type", "size", "runs", "best", "rate")
 
 
 def draw_trials(page: TextPage, trials: Sequence[PeakTrial]) -> None:
     """Print a line for each trial."""
-    rows: list[Row] = [("work", "type", "size", "runs", "best", "rate")]
+    rows = []
     for trial in trials:
         is_product = trial.work == "product"
         size = f"{trial.size} x {trial.size}" if is_product else f"{trial.size:,}"
         rate = (format_flops_rate if is_product else format_nbytes_rate)(trial.per_s)
-        rows.append((trial.work, trial.dtype, size, str(trial.runs), format_duration(trial.best_ns), rate))
-    _draw_rows(page, rows)
+        cells = (trial.work, trial.dtype, size, str(trial.runs), format_duration(trial.best_ns), rate)
+        rows.append(dict(zip(TRIALS, cells, strict=True)))
+    page.table(rows, gap=GAP, left="work")
 
 
 def draw_peaks(page: TextPage, measured: DevicePeaks, vendor: DevicePeaks | None) -> None:
     """Print the best of each type and level, and what part of the vendor's figure that is."""
     page.line(f"{measured.name}: {measured.source}.")
-    rows: list[Row] = [("peak", "measured", "vendor", "part")]
     given = {} if vendor is None else vendor.matrix_flops_per_s | vendor.vector_flops_per_s
     products = {**measured.vector_flops_per_s, **measured.matrix_flops_per_s}
-    rows += [
+    rows = [
         _compare(f"{dtype} products", rate, given.get(dtype), format_flops_rate) for dtype, rate in products.items()
     ]
     levels = {} if vendor is None else vendor.memory_nbytes_per_s
     for level, rate in measured.memory_nbytes_per_s.items():
         rows.append(_compare(level, rate, levels.get(level), format_nbytes_rate))
-    _draw_rows(page, rows)
+    page.table(rows, gap=GAP, left="peak")
     if vendor is not None:
         page.line(f"The vendor's figures: {vendor.source}.", "dim")
     else:
         page.line("No vendor's figures of this device are known here.", "dim")
 
 
-def _compare(title: str, rate: float, given: float | None, write: Callable[[float | None], str]) -> Row:
+def _compare(title: str, rate: float, given: float | None, write: Callable[[float | None], str]) -> dict[str, str]:
     """Return a row of a peak."""
-    return title, write(rate), write(given), ABSENT if given is None else format_ratio(rate / given)
-
-
-def _draw_rows(page: TextPage, rows: Sequence[Row]) -> None:
-    """Print rows as columns: the first at the left, the others at the right of their columns."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for number, row in enumerate(rows):
-        cells = [
-            cell.ljust(width) if not at else cell.rjust(width)
-            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        page.draw("  ".join(cells).rstrip(), "" if number else "dim")
+    part = ABSENT if given is None else format_ratio(rate / given)
+    return {"peak": title, "measured": write(rate), "vendor": write(given), "part": part}

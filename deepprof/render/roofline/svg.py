@@ -114,7 +114,7 @@ def draw_roofline_svg(picture: RooflinePicture) -> str:
         *(_draw_point(plot, point) for point in picture.points),
         *_draw_names(plot, picture.points, taken),
         *_draw_legend(picture.points),
-        *(_text(24, HEIGHT + LINE * row, note, "quiet") for row, note in enumerate(notes)),
+        *(write_text(24, HEIGHT + LINE * row, note, "quiet") for row, note in enumerate(notes)),
         "</svg>\n",
     ]
     return "\n".join(parts)
@@ -134,11 +134,11 @@ def _open(height: float, picture: RooflinePicture) -> Iterator[str]:
     """Yield the begin of the file."""
     size = f'width="{WIDTH:.0f}" height="{height:.0f}" viewBox="0 0 {WIDTH:.0f} {height:.0f}"'
     yield f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-labelledby="roofline-title roofline-desc">'
-    yield f'<title id="roofline-title">{_escape(picture.title)}</title>'
-    yield f'<desc id="roofline-desc">{_escape(_describe_picture(picture))}</desc>'
+    yield f'<title id="roofline-title">{escape_text(picture.title)}</title>'
+    yield f'<desc id="roofline-desc">{escape_text(_describe_picture(picture))}</desc>'
     yield f"<style>{STYLE}</style>"
     yield '<rect class="back" width="100%" height="100%"/>'
-    yield _text(24, 30, shorten(picture.title, 110), "title")
+    yield write_text(24, 30, shorten(picture.title, 110), "title")
 
 
 def _describe_picture(picture: RooflinePicture) -> str:
@@ -165,15 +165,17 @@ def _draw_grid(plot: _Plot) -> Iterator[str]:
     for exponent in plot.across.ticks:
         x = plot.x(10.0**exponent)
         yield f'<path class="grid" d="M{x:.1f} {plot.top:.1f}V{plot.bottom:.1f}"/>'
-        yield _text(x, plot.bottom + 18, _name_power(exponent), "quiet", anchor="middle")
+        yield write_text(x, plot.bottom + 18, _name_power(exponent), "quiet", anchor="middle")
     for exponent in plot.upward.ticks[::step]:
         y = plot.y(10.0**exponent)
         yield f'<path class="grid" d="M{plot.left:.1f} {y:.1f}H{plot.right:.1f}"/>'
-        yield _text(plot.left - 8, y + 4, f"{_name_rate(exponent)}", "quiet", anchor="end")
+        yield write_text(plot.left - 8, y + 4, f"{_name_rate(exponent)}", "quiet", anchor="end")
     yield f'<path class="axis" fill="none" d="M{plot.left:.1f} {plot.top:.1f}V{plot.bottom:.1f}H{plot.right:.1f}"/>'
-    yield _text((plot.left + plot.right) / 2, plot.bottom + 38, "arithmetic intensity, FLOP per byte", anchor="middle")
+    yield write_text(
+        (plot.left + plot.right) / 2, plot.bottom + 38, "arithmetic intensity, FLOP per byte", anchor="middle"
+    )
     middle = (plot.top + plot.bottom) / 2
-    yield _turn(_text(20, middle, "FLOP/s", anchor="middle"), -90, 20, middle)
+    yield _turn(write_text(20, middle, "FLOP/s", anchor="middle"), -90, 20, middle)
 
 
 def _name_power(exponent: int) -> str:
@@ -201,7 +203,7 @@ def _draw_bars(plot: _Plot, picture: RooflinePicture) -> Iterator[str]:
     for part, length, said in _list_bars(upward):
         yield _bar(plot.right + GAP, plot.bottom - height * (part + 1), length, height - 1, said)
     if picture.points:
-        yield _text(plot.right + GAP, plot.top - GAP - 2, "time", "quiet")
+        yield write_text(plot.right + GAP, plot.top - GAP - 2, "time", "quiet")
 
 
 def _list_bars(bars: MarginalBars) -> Iterator[tuple[int, float, str]]:
@@ -214,7 +216,7 @@ def _list_bars(bars: MarginalBars) -> Iterator[tuple[int, float, str]]:
 def _bar(x: float, y: float, width: float, height: float, said: str) -> str:
     """Return a bar."""
     place = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"'
-    return f'<rect class="bar" {place}><title>{_escape(said)}</title></rect>'
+    return f'<rect class="bar" {place}><title>{escape_text(said)}</title></rect>'
 
 
 def _draw_roofs(plot: _Plot, lines: Sequence[RooflineLine], taken: list[Box]) -> Iterator[str]:
@@ -222,7 +224,7 @@ def _draw_roofs(plot: _Plot, lines: Sequence[RooflineLine], taken: list[Box]) ->
     for line in lines:
         (x1, y1), (x2, y2) = ((plot.x(x), plot.y(y)) for x, y in (line.start, line.end))
         kind = "roof extra" if line.roof.is_extra else "roof"
-        said = f"<title>{_escape(line.roof.label)}</title>"
+        said = f"<title>{escape_text(line.roof.label)}</title>"
         yield f'<path class="{kind}" d="M{x1:.1f} {y1:.1f}L{x2:.1f} {y2:.1f}">{said}</path>'
     level = [(line, plot.x(line.start[0]), plot.y(line.start[1])) for line in lines if line.roof.kind == "compute"]
     for line, x, y in level:
@@ -243,7 +245,7 @@ def _label_level(
         box = (right - width, baseline - TEXT + 2, right, baseline + 2)
         if box[0] > plot.left and not _overlaps(box, taken) and not _overlaps(box, others):
             taken.append(box)
-            yield _text(right, baseline, label, "halo", anchor="end")
+            yield write_text(right, baseline, label, "halo", anchor="end")
             return
 
 
@@ -260,7 +262,7 @@ def _label_slope(label: str, start: tuple[float, float], end: tuple[float, float
         if not any(_overlaps(box, taken) for box in boxes):
             taken += boxes
             x, y = x - sin(angle) * 5, y - cos(angle) * 5  # above the line
-            yield _turn(_text(x, y, label, "halo"), -degrees(angle), x, y)
+            yield _turn(write_text(x, y, label, "halo"), -degrees(angle), x, y)
             return
 
 
@@ -277,7 +279,7 @@ def _draw_point(plot: _Plot, point: RooflinePoint) -> str:
     opacity = FAINTEST + (FULLEST - FAINTEST) * min(sqrt(max(point.share_ratio, 0.0)) * 2, 1.0)
     fill = "" if not point.is_measured else f' fill-opacity="{opacity:.2f}"'
     style = f'class="point {kind}{"" if point.is_measured else " hollow"}"{fill} stroke-opacity="{opacity:.2f}"'
-    return f"{_form(kind, x, y, radius, style)[:-2]}><title>{_escape(_explain(point))}</title></{_TAGS[kind]}>"
+    return f"{_form(kind, x, y, radius, style)[:-2]}><title>{escape_text(_explain(point))}</title></{_TAGS[kind]}>"
 
 
 _TAGS = {"compute": "circle", "memory": "rect", "launch": "path", "unknown": "circle"}
@@ -307,7 +309,7 @@ def _draw_names(plot: _Plot, points: Sequence[RooflinePoint], taken: list[Box]) 
             inside = box[0] > plot.left and box[2] < plot.right and box[1] > plot.top and box[3] < plot.bottom
             if inside and not _overlaps(box, taken):
                 taken.append(box)
-                yield _text(x, y, label, "halo", anchor=anchor)
+                yield write_text(x, y, label, "halo", anchor=anchor)
                 break
 
 
@@ -339,21 +341,21 @@ def _draw_legend(points: Sequence[RooflinePoint]) -> Iterator[str]:
         if kind in known:
             yield _form(kind, x, y - 4, 5, f'class="point {kind}"')
             label = f"bound by {kind}" if kind != "unknown" else "bound unknown"
-            yield _text(x + 12, y, label, "quiet")
+            yield write_text(x + 12, y, label, "quiet")
             x += 30 + PER_CHAR * len(label)
     if any(not point.is_measured for point in points):
         yield _form("unknown", x, y - 4, 5, 'class="point unknown hollow"')
-        yield _text(x + 12, y, "hollow: predicted", "quiet")
+        yield write_text(x + 12, y, "hollow: predicted", "quiet")
         x += 30 + PER_CHAR * 17
     if points:
-        yield _text(x, y, "area: share of the time", "quiet")
+        yield write_text(x, y, "area: share of the time", "quiet")
 
 
-def _text(x: float, y: float, text: str, kind: str = "", *, anchor: str = "start") -> str:
+def write_text(x: float, y: float, text: str, kind: str = "", *, anchor: str = "start") -> str:
     """Return a line of text."""
     style = f' class="{kind}"' if kind else ""
     at = f'x="{x:.1f}" y="{y:.1f}"' + ("" if anchor == "start" else f' text-anchor="{anchor}"')
-    return f"<text{style} {at}>{_escape(text)}</text>"
+    return f"<text{style} {at}>{escape_text(text)}</text>"
 
 
 def _turn(text: str, angle: float, x: float, y: float) -> str:
@@ -361,6 +363,6 @@ def _turn(text: str, angle: float, x: float, y: float) -> str:
     return f'<g transform="rotate({angle:.1f} {x:.1f} {y:.1f})">{text}</g>'
 
 
-def _escape(text: str) -> str:
+def escape_text(text: str) -> str:
     """Return a text as XML shows it: without characters that no document may hold, or that turn it around."""
     return escape(printable(text), {'"': "&quot;"})

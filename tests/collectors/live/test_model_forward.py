@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 import deepprof
-from deepprof.collectors.live.layer_notes import UNSEEN
 from deepprof.collectors.live.model_forward import (
     ForwardError,
     ForwardRecorder,
@@ -24,6 +23,7 @@ from deepprof.collectors.live.model_forward import (
     record_forward,
     unwrap,
 )
+from deepprof.collectors.live.torch_profiler import UNSEEN
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed (pip install torch==2.13.0)")
 

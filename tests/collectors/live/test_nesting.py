@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepprof.collectors.live.nesting import count_depths
+from deepprof.collectors.live.torch_events import count_depths
 
 
 @st.composite

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from deepprof.collectors.errors import TraceError
-from deepprof.collectors.stalls import ncu_export
+from deepprof.collectors.stalls import stall_reasons
 from deepprof.collectors.stalls.stall_reasons import StallExport, read_stalls
 from tests.collectors.damage import checked, damaged
 from tests.collectors.stalls.exports import RATIO, SAMPLES, ratios, samples, write_details, write_raw
@@ -151,13 +151,13 @@ def test_another_file_is_named_in_one_line(tmp_path: Path, content: bytes, said:
 
 
 def test_lines_that_leave_out_columns_take_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ncu_export, "CELLS", 1_000)
+    monkeypatch.setattr(stall_reasons, "CELLS", 1_000)
     launch = ("gemm", {RATIO.format(f"r{i}"): 1 for i in range(100)})
     assert "too many to read" in refused(tmp_path, write_raw([launch]) + "1\n" * 20)
 
 
 def test_a_file_beyond_the_limit_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ncu_export, "LIMIT_NBYTES", 100)
+    monkeypatch.setattr(stall_reasons, "LIMIT_NBYTES", 100)
     assert "more than the limit of 100 bytes" in refused(tmp_path, write_raw([("gemm", ratios(wait=1))]))
 
 

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 import deepprof
-from deepprof.collectors.trace import Trace
+from deepprof.collectors.trace import WORK_ACTIVITIES, Trace
 from deepprof.diagnosis.engine import declared_rules
 from deepprof.metrics.breakdown.parts import IDLE_PARTS
 from deepprof.metrics.contexts.launches import NOT_IN_TRACE
@@ -17,7 +17,6 @@ from deepprof.metrics.contexts.measures import COLUMNS, measure_contexts
 from deepprof.metrics.contexts.paths import spread
 from deepprof.metrics.contexts.per_iteration import measure_iterations
 from deepprof.metrics.contexts.tree import ContextTree, build_tree
-from deepprof.metrics.sharing.work import WORK
 from tests import manifest
 from tests.deepprof.analysis.conftest import Analyzed
 
@@ -32,7 +31,7 @@ def test_the_root_has_all_that_ran_and_every_context_all_within(file: Analyzed) 
         tree = build_tree(trace)
         timelines = [each for (rank, _), each in analysis.timelines.items() if rank == (trace.rank or 0)]
         taken = measure_contexts(trace, tree, timelines)
-        work = trace.device_events.filter(pl.col("activity").is_in(WORK))
+        work = trace.device_events.filter(pl.col("activity").is_in(WORK_ACTIVITIES))
         root = taken.row(0, named=True)
         assert root["device_ns"] == (work["end_ns"] - work["start_ns"]).sum()
         assert root["kernels"] + root["copies"] == work.height
@@ -107,7 +106,7 @@ def test_what_iterations_take_is_part_of_the_whole(file: Analyzed) -> None:
     assert (sums.select(COLUMNS) <= whole.select(COLUMNS)[sums["context"]]).select(pl.all().all()).row(0) == (
         True,
     ) * len(COLUMNS)
-    inside = analysis.events_in_iterations.filter(pl.col("loop") == 0, pl.col("activity").is_in(WORK))
+    inside = analysis.events_in_iterations.filter(pl.col("loop") == 0, pl.col("activity").is_in(WORK_ACTIVITIES))
     roots = taken.filter(context=0).select("iteration", "device_ns").sort("iteration")
     expected = inside.group_by("iteration").agg((pl.col("end_ns") - pl.col("start_ns")).sum()).sort("iteration")
     assert roots.rows() == expected.rows()
