@@ -11,6 +11,7 @@ import numpy.typing as npt
 import polars as pl
 
 TRAILING_INTEGER = re.compile(r"(-?[0-9]{1,20})\s*$")  # "7", "stream 7"
+GROUPED = r"^[+-]?\d{1,3}(?:,\d{3})+(?:\.\d*)?$"  # "1,234,567.8"
 INT64 = 2**63
 UINT64 = 2**64
 

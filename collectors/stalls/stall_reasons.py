@@ -11,6 +11,7 @@ import polars as pl
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.files import read_head, read_pieces
 from deepprof.collectors.importers.generic.text import TextHeader, read_texts, split
+from deepprof.collectors.importers.value_columns import GROUPED
 
 # Ways to measure the same, the best one first: cycles between two instructions, and samples of where warps are.
 FAMILIES = (
@@ -33,7 +34,6 @@ EXPORT = "export it with `ncu --import REPORT --csv --page raw`"
 LAUNCH = ("ID", "Process ID", "Kernel Name")
 METRIC = ("Metric Name", "Metric Unit", "Metric Value")
 PREFIXES = {"K": 1e3, "M": 1e6, "G": 1e9}  # of units: ncu scales values to fit
-GROUPED = r"^[+-]?\d{1,3}(?:,\d{3})+(?:\.\d*)?$"  # "1,234.5"
 # Where a decimal comma is the custom, ncu writes "1.234,5" and "27.595.520"; three digits say nothing.
 DECIMAL_COMMA = r"^[\d.]*,(?:\d{1,2}|\d{4,})$|^\d{1,3}(?:\.\d{3})*,\d+$|^\d{1,3}(?:\.\d{3}){2,}$"
 DECIMAL_POINT = r"^[\d,]*\.(?:\d{1,2}|\d{4,})$|^\d{1,3}(?:,\d{3})+(?:\.\d*)?$"

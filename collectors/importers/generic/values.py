@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import polars as pl
 
 from deepprof.collectors.importers.frames import plain_texts, whole_numbers
+from deepprof.collectors.importers.value_columns import GROUPED
 from deepprof.collectors.times import TIME_LIMIT_NS
 
 UNITS_NS: Mapping[str, int] = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
-GROUPED = r"^[+-]?\d{1,3}(?:,\d{3})+(?:\.\d*)?$"  # 1,234,567.8
 LAST_INTEGER = r"(-?\d{1,18})\D{0,3}$"  # "7", "stream 7", "NVIDIA H100 (0)"
 RANGES = "annotation"
 # What words mean; the first pattern that matches counts: "gpu_memcpy kernel" is a copy and no kernel.

@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from deepprof.collectors.importers.value_columns import GROUPED
+
 NEWLINE, QUOTE, FIELD = 0x0A, 0x22, "\x1f"
-GROUPED = r"^[+-]?\d{1,3}(?:,\d{3})+(?:\.\d*)?$"  # "1,234.5"
 Bytes = npt.NDArray[np.uint8]
 
 
