@@ -6,11 +6,11 @@ import difflib
 import os
 import platform
 import re
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
-import tomli
 
 from deepprof.collectors.errors import UsageError
 from deepprof.metrics.cost.roofs import DevicePeaks, PeaksFile, find_peaks, list_devices
@@ -64,7 +64,7 @@ def _decode(content: bytes) -> PeaksFile:
     """Return a file's devices; raises `MsgspecError` or `ValueError`."""
     if content.lstrip()[:1] == b"{":
         return msgspec.json.decode(content, type=PeaksFile)
-    return msgspec.convert(tomli.loads(content.decode()), PeaksFile)
+    return msgspec.convert(tomllib.loads(content.decode()), PeaksFile)
 
 
 def _one_of(file: PeaksFile, path: Path) -> DevicePeaks:

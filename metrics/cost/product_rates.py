@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -16,7 +17,6 @@ from importlib.resources import files
 from typing import Annotated, Literal
 
 import msgspec
-import tomli
 
 from deepprof.metrics.cost.roofs import DevicePeaks, RateType, Text, normalise_name
 
@@ -104,7 +104,7 @@ def _rate_family(family: _DeviceFamily, device: str, *, is_recorded: bool) -> Pr
 def list_families() -> tuple[_DeviceFamily, ...]:
     """Return all families, in the order in which they are tried."""
     text = files(__package__).joinpath("families.toml").read_text(encoding="utf-8")
-    return msgspec.convert(tomli.loads(text), _FamiliesFile).families
+    return msgspec.convert(tomllib.loads(text), _FamiliesFile).families
 
 
 def _find_family(name: str) -> _DeviceFamily | None:

@@ -7,6 +7,7 @@ sparsity.
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Mapping
 from functools import lru_cache
 from importlib.resources import files
@@ -14,7 +15,6 @@ from typing import Annotated, Literal, get_args
 
 import msgspec
 import polars as pl
-import tomli
 
 MEMORY = "memory"  # the level of the device's own memory, or of a host's
 SHORTEST_KERNEL_NS = 2_000  # what a kernel that does nothing takes on the device, about
@@ -87,7 +87,7 @@ def list_devices() -> tuple[DevicePeaks, ...]:
     found: list[DevicePeaks] = []
     for path in files(__package__).joinpath("peaks").iterdir():
         if path.name.endswith(".toml"):
-            found += msgspec.convert(tomli.loads(path.read_text(encoding="utf-8")), PeaksFile).devices
+            found += msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), PeaksFile).devices
     return tuple(sorted(found, key=lambda peaks: peaks.name))
 
 

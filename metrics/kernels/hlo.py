@@ -8,6 +8,7 @@ than the instruction, which only adds what is missing.
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -18,7 +19,6 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import polars as pl
-import tomli
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.cost.roofs import DevicePeaks, find_peaks
@@ -70,7 +70,7 @@ class _OpcodeTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def load_opcodes() -> _OpcodeTable:
     """Return what opcodes and custom calls compute."""
     text = files(__package__).joinpath("opcodes.toml").read_text(encoding="utf-8")
-    return msgspec.convert(tomli.loads(text), _OpcodeTable)
+    return msgspec.convert(tomllib.loads(text), _OpcodeTable)
 
 
 @dataclass(frozen=True, slots=True)

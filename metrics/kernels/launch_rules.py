@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import tomllib
 from functools import cache
 from importlib.resources import files
 from typing import Annotated, Literal
 
 import msgspec
-import tomli
 
 from deepprof.metrics.kernels.kinds import Category
 from deepprof.metrics.kernels.pattern_tables import Text, TypePattern
@@ -41,4 +41,4 @@ class OperatorRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def read_rules() -> OperatorRules:
     """Return the rules that ship with DeepProf."""
     text = files(__package__).joinpath("launch_rules.toml").read_text(encoding="utf-8")
-    return msgspec.convert(tomli.loads(text), OperatorRules)
+    return msgspec.convert(tomllib.loads(text), OperatorRules)

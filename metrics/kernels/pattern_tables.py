@@ -7,6 +7,7 @@ add tables of their own under the entry-point group `deepprof.kernels`.
 from __future__ import annotations
 
 import re
+import tomllib
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -15,7 +16,6 @@ from typing import Annotated, Literal
 
 import msgspec
 import polars as pl
-import tomli
 
 from deepprof.collectors.plugins import PlugIn, load
 from deepprof.metrics.kernels.kinds import Category, Precision, Unit
@@ -128,8 +128,8 @@ def _order(table: PatternTable) -> tuple[int, str]:
 
 def _read_text(text: str, name: str) -> PatternTable:
     try:
-        return msgspec.convert(tomli.loads(text), PatternTable)
-    except (tomli.TOMLDecodeError, msgspec.ValidationError) as error:
+        return msgspec.convert(tomllib.loads(text), PatternTable)
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         msg = f"{name}: {error}"
         raise PatternError(msg) from error
 

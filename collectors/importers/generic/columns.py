@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import tomllib
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 import msgspec
-import tomli
 
 from deepprof.collectors.errors import TraceError, UsageError
 from deepprof.collectors.importers.files import read_bytes
@@ -146,8 +146,8 @@ def _split_text(text: str) -> dict[str, object]:
 def _read_toml(path: Path) -> dict[str, object]:
     """Return the keys of the TOML file `path`."""
     try:
-        return tomli.loads(bytes(read_bytes(path, FILE_NBYTES)).decode())
-    except (tomli.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        return tomllib.loads(bytes(read_bytes(path, FILE_NBYTES)).decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise TraceError(path, f"is no TOML ({error})", f"write lines such as start = {'Start'!r}") from error
 
 
