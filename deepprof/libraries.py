@@ -1,4 +1,4 @@
-"""What may be missing: other packages, and the compiled parts of modules.
+"""What a machine has: processors, other packages, and the compiled parts of modules.
 
 The latter are plain C beside them, loaded by ctypes, and optional everywhere.
 """
@@ -15,6 +15,11 @@ from typing import Any
 
 Signatures = Mapping[str, tuple[Any, Sequence[Any] | None]]
 """Result and arguments of every function; the first one returns the library's version."""
+
+
+def count_cpus() -> int:
+    """Return how many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def is_installed(module: str) -> bool:

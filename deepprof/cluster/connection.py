@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from deepprof.cluster.tasks import tell_versions
 from deepprof.collectors.errors import UsageError, escaped
-from deepprof.job.parallel import len_share, processors
+from deepprof.job.parallel import len_share
+from deepprof.libraries import count_cpus
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -77,7 +78,7 @@ def _start_local(stack: ExitStack, workers: int | None) -> Client:
     import dask
     from distributed import Client, LocalCluster, Security
 
-    number = workers or processors()
+    number = workers or count_cpus()
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="deepprof-", ignore_cleanup_errors=True))
     stack.enter_context(dask.config.set(SETTINGS | {"temporary-directory": folder}))
     with uninterrupted():

@@ -112,13 +112,13 @@ def analyze_in_cluster(args: argparse.Namespace) -> Analysis:
         from deepprof.cluster.connection import check_address, connect
         from deepprof.cluster.mapping import analyze_on
         from deepprof.job import find_files
-        from deepprof.job.parallel import processors
+        from deepprof.libraries import count_cpus
 
         refuse_selection(args, "traces that are read here; leave it out with --cluster")
         check_address(args.cluster, jobs=args.jobs)
         between = find_between(args)
         files = find_files(args.paths)
-        with connect(args.cluster, workers=min(args.jobs or processors(), len(files.paths))) as client:
+        with connect(args.cluster, workers=min(args.jobs or count_cpus(), len(files.paths))) as client:
             asked = {name: getattr(args, name) for name in ("stream", "columns", "shapes", "same_device")}
             asked |= {"counts": args.iterations}
             return analyze_on(client, files, between=between, watch=watch, **asked)

@@ -22,6 +22,7 @@ from typing import Any, Generic, TypeVar
 
 from deepprof.collectors.errors import TraceError, UsageError
 from deepprof.job.sources import TraceSource, TraceSources
+from deepprof.libraries import count_cpus
 
 JOBS = "DEEPPROF_JOBS"
 PAYS_NBYTES = 512 * 1024**2  # of content, two seconds of reading: below it, starting processes costs what they save
@@ -49,7 +50,7 @@ def choose_jobs(jobs: int | None, sizes: Sequence[int]) -> int:
         return min(wanted, len(sizes))
     if sum(sizes) < PAYS_NBYTES:
         return 1
-    return max(1, min(processors(), len(sizes), MAX_READERS, free_nbytes() // (TAKES * max(sizes) + 1)))
+    return max(1, min(count_cpus(), len(sizes), MAX_READERS, free_nbytes() // (TAKES * max(sizes) + 1)))
 
 
 def _read_variable() -> int | None:
@@ -63,11 +64,6 @@ def _read_variable() -> int | None:
 def _can_start() -> bool:
     """Return whether `sys.executable` is a Python, not a program that has one built in."""
     return bool(sys.executable) and Path(sys.executable).name.lower().startswith(("python", "pypy"))
-
-
-def processors() -> int:
-    """Return how many processors this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def free_nbytes() -> int:
@@ -136,7 +132,7 @@ def read_in_parallel(  # noqa: PLR0913  options by name
 
 def len_share(jobs: int) -> int:
     """Return how many threads one of `jobs` processes may use for itself."""
-    return max(1, processors() // jobs)
+    return max(1, count_cpus() // jobs)
 
 
 class _StoppedError(Exception):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from deepprof.collectors.errors import UsageError
+from deepprof.libraries import count_cpus
 from deepprof.metrics.cost.roofs import MEMORY, SHORTEST_KERNEL_NS, DevicePeaks, RateType
 
 PeakWork = Literal["product", "triad"]
@@ -218,11 +219,6 @@ class TorchKernels:
             torch.cuda.synchronize()
 
         return run
-
-
-def count_cpus() -> int:
-    """Return how many processors this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def read_cpu_name(path: Path) -> str:

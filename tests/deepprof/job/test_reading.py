@@ -183,7 +183,7 @@ BIG = 600 * 1024**2
 
 def test_how_many_processes(monkeypatch):
     monkeypatch.delenv("DEEPPROF_JOBS", raising=False)
-    monkeypatch.setattr(parallel, "processors", lambda: 8)
+    monkeypatch.setattr(parallel, "count_cpus", lambda: 8)
     monkeypatch.setattr(parallel, "free_nbytes", lambda: 3 * 4 * BIG + 100)
     assert choose_jobs(None, [BIG]) == 1
     assert choose_jobs(None, [100] * 50) == 1

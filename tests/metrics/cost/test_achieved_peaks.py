@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from deepprof.collectors.errors import UsageError
+from deepprof.libraries import count_cpus
 from deepprof.metrics.cost.achieved_peaks import (
     NumpyKernels,
     PeakTrial,
     TorchKernels,
-    count_cpus,
     read_cpu_name,
     read_last_cache,
     run_trials,
