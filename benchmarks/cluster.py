@@ -22,7 +22,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from deepprof.job.parallel import processors
+from deepprof.libraries import count_cpus
 from deepprof.simulation import name_rank, simulate_ranks
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Taken:
 
 def run(console: Console, quick: bool = False) -> None:
     simulated = simulate_ranks("straggler", ranks=SIMULATED, iterations=6 if quick else 20)
-    events, most = len(simulated[0].document["traceEvents"]), processors()
+    events, most = len(simulated[0].document["traceEvents"]), count_cpus()
     title = f"A job of many ranks, {events:,} events each, on {most} processors"
     table = Table(
         "ranks", "1 process: s", "CPU s", f"--cluster local --jobs {most}: s", "CPU s", "times as fast", title=title
