@@ -1,6 +1,6 @@
 """The JSON schema of all documents: `python -m deepprof.web.schema_file` writes `web/view.schema.json`.
 
-The page's types are made from it. What is written has all fields, those with a default too: all are required.
+The page's types are made from it. All fields are written, so all are required.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import json
 import pkgutil
+from inspect import cleandoc
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +42,8 @@ def _is_document(value: Any) -> bool:
 
 def _with_all_fields(schema: dict[str, Any]) -> dict[str, Any]:
     """Return the schema of a struct with all its fields required, and tuples as the generator of types reads them."""
-    complete = {**schema, "required": list(schema.get("properties", {})), "additionalProperties": False}
-    return {key: _old_tuples(value) for key, value in complete.items()}
+    complete = schema | {"description": cleandoc(schema["description"]), "required": [*schema.get("properties", ())]}
+    return {key: _old_tuples(value) for key, value in complete.items()} | {"additionalProperties": False}
 
 
 def _old_tuples(schema: Any) -> Any:

@@ -82,10 +82,9 @@ def _decoded(raw: msgspec.Raw, kind: type[T], default: D) -> T | D:
     """Return `raw` decoded as `kind`, bad UTF-8 replaced; `default` where it is something else."""
     try:
         return msgspec.json.decode(raw, type=kind)
-    except UnicodeDecodeError:
-        return _decoded(msgspec.Raw(bytes(raw).decode("utf-8", "replace").encode()), kind, default)
-    except (msgspec.DecodeError, RecursionError):
-        return default
+    except DAMAGED:  # releases of msgspec differ in the error for bad UTF-8
+        mended = bytes(raw).decode("utf-8", "replace").encode()
+        return default if mended == bytes(raw) else _decoded(msgspec.Raw(mended), kind, default)
 
 
 def _each(raw: msgspec.Raw, kind: type[T]) -> list[T]:
