@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -13,27 +15,53 @@ from deepprof.metrics.kernels.pattern_tables import write_ascii
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-MUCH_TEXT = 256 * 1024  # bytes of names: to tell patterns apart takes longer there than to compile them twice
-AT_ONCE = 16  # patterns that are told apart by one expression: with more, long names take much longer
+MUCH_TEXT = 256 * 1024  # bytes of names: to search them takes longer than to compile patterns
+
+# Parts of a pattern: an escape or class, a count that allows none, what else is no literal text, a group.
+_CLASS = re.compile(r"\\.|\[\^?\]?(?:\\.|[^]\\])*\]", re.DOTALL)
+_COUNT = r"(?:[?*]|\{[\d, ]*\})\??"
+_COUNTED_GROUP = re.compile(rf"\){_COUNT}")
+_NOT_LITERAL = re.compile(rf"[^()|]{_COUNT}|[.^$]|\+\??", re.DOTALL)
+_GROUP = re.compile(r"\((?:\?:|\?i:)?([^()]*)\)(\x01?)")
+_UNREADABLE = re.compile(r"\(\?(?!:|i:)|\\[xuUpP]|\[[^]]*\[|&&|[\0\x01]")
 
 
 def find_first(names: pl.Series, patterns: Sequence[str]) -> Int64s:
     """Return for each name the number of the first pattern that is found in it, -1 for none.
 
-    Of much text, names without any of the patterns are left out first, by one expression.
+    Of much text, names without any of the patterns are left out first; of little, patterns none of whose words is in
+    it, which most of the time would only be compiled.
     """
     found = np.full(len(names), -1, np.int64)
-    rows = np.arange(len(names))
+    rows, numbers = np.arange(len(names)), np.arange(len(patterns))
     if len(rows) and patterns and (names.str.len_bytes().sum() or 0) > MUCH_TEXT:
         rows = np.flatnonzero(search(names, patterns))
-    for first in range(0, len(patterns), AT_ONCE):
-        if not len(rows):
-            break
-        chosen = _tell_apart(names.gather(rows), patterns[first : first + AT_ONCE])
-        hit = chosen >= 0
-        found[rows[hit]] = first + chosen[hit]
-        rows = rows[~hit]
+    else:
+        text = "\n".join(names.drop_nulls()).casefold()
+        numbers = np.array([number for number, each in enumerate(patterns) if _may_match(each, text)], np.int64)
+    if len(rows) and len(numbers):
+        hits = np.column_stack(search_each(names.gather(rows), [patterns[number] for number in numbers.tolist()]))
+        found[rows] = np.where(hits.any(axis=1), numbers[hits.argmax(axis=1)], -1)
     return found
+
+
+@cache
+def find_words(pattern: str) -> tuple[str, ...]:
+    """Return words of which any text that matches `pattern` contains one, casefolded; none where that is uncertain."""
+    text = pattern.removeprefix("(?i)")
+    if _UNREADABLE.search(text):
+        return ()
+    text = _NOT_LITERAL.sub("\0", _COUNTED_GROUP.sub(")\x01", _CLASS.sub("\0", text)))
+    groups = 1
+    while groups:
+        text, groups = _GROUP.subn(lambda group: "\0" if group[2] or "|" in group[1] else group[1], text)
+    words = tuple(max(part.split("\0"), key=len).casefold() for part in text.split("|"))
+    return words if all(words) else ()
+
+
+def _may_match(pattern: str, text: str) -> bool:
+    words = find_words(pattern)
+    return not words or any(word in text for word in words)
 
 
 def search(names: pl.Series, patterns: Sequence[str]) -> Bools:
@@ -54,30 +82,7 @@ def search(names: pl.Series, patterns: Sequence[str]) -> Bools:
 def search_each(names: pl.Series, patterns: Sequence[str]) -> list[Bools]:
     """Return for each of the patterns in which names it is found."""
     found = names.to_frame("name").select(
-        pl.col("name").str.contains(write_ascii(pattern)).alias(str(number)) for number, pattern in enumerate(patterns)
+        pl.col("name").str.contains(write_ascii(pattern)).fill_null(value=False).alias(str(number))
+        for number, pattern in enumerate(patterns)
     )
     return [column.to_numpy() for column in found]
-
-
-def _tell_apart(names: pl.Series, patterns: Sequence[str]) -> Int64s:
-    """Return the number of the first of a few patterns that is found in each name, -1 for none.
-
-    An expression prefers its earlier alternatives. Each begins with a group of its own: equal beginnings would be
-    merged, and with them the order.
-    """
-    joined = "|".join(f"(?<p{number}>)(?s:.*?)(?:{write_ascii(each)})" for number, each in enumerate(patterns))
-    try:
-        groups = names.str.extract_groups(f"^(?:{joined})").struct.unnest()
-    except pl.exceptions.ComputeError:  # too large as one expression
-        return _tell_halves(names, patterns)
-    is_found = groups.select(pl.col(f"p{number}").is_not_null() for number in range(len(patterns))).to_numpy()
-    return np.where(is_found.any(axis=1), is_found.argmax(axis=1), -1)
-
-
-def _tell_halves(names: pl.Series, patterns: Sequence[str]) -> Int64s:
-    """Return the same by two smaller expressions."""
-    if len(patterns) == 1:
-        return search(names, patterns).astype(np.int64) - 1
-    half = len(patterns) // 2
-    first, second = _tell_apart(names, patterns[:half]), _tell_apart(names, patterns[half:])
-    return np.where(first >= 0, first, np.where(second >= 0, half + second, -1))

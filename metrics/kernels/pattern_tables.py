@@ -6,7 +6,6 @@ add tables of their own under the entry-point group `deepprof.kernels`.
 
 from __future__ import annotations
 
-import re
 import tomllib
 from functools import cache
 from importlib.resources import files
@@ -118,8 +117,12 @@ def check_table(table: PatternTable, name: str, text: str = "") -> None:
 
 @cache
 def write_ascii(pattern: str) -> str:
-    """Return a pattern that matches the same ASCII texts, with classes of ASCII in place of those of Unicode."""
-    return re.sub(r"\\.", lambda found: _ASCII.get(found[0], found[0]), pattern)
+    """Return a pattern that matches the same ASCII texts, with classes of ASCII unless it has a backslash itself."""
+    if r"\\" in pattern:
+        return pattern
+    for escape, ascii_class in _ASCII.items():
+        pattern = pattern.replace(escape, ascii_class)
+    return pattern
 
 
 def _order(table: PatternTable) -> tuple[int, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from unittest.mock import Mock
 
 import numpy as np
 import polars as pl
@@ -12,10 +11,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepprof.metrics.kernels import name_matching
-from deepprof.metrics.kernels.name_matching import AT_ONCE, find_first
+from deepprof.metrics.kernels.name_matching import find_first, find_words
 
 WORDS = ("soft", "max", "softmax", "abs", "abs[a-z]*$", "^a", "m.x", "(?i)MAX", "a|b", "b$", "(max)(abs)?")
 NAMES = st.lists(st.text("absoftmxAB", max_size=12), max_size=12)
+
+
+ATOMS = st.sampled_from(
+    ["a", "b", "K", r"\w", r"\.", r"\(", "[ab]", "[^]a]", r"[\]b]", ".", "^", "$", "xy", "-", "{", ""]
+)
+COUNTS = st.sampled_from([*[""] * 6, "?", "*", "+", "+?", "??", "{2}", "{0,1}?"])
+
+
+def _join(parts: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    """Return patterns of groups, alternatives and repetitions of `parts`."""
+    chains = st.lists(parts, max_size=4).map("".join)
+    groups = st.tuples(st.sampled_from(["(", "(?:", "(?i:", "(?P<n>"]), chains, st.just(")"), COUNTS).map("".join)
+    return st.one_of(chains, groups, st.tuples(chains, chains).map("|".join))
+
+
+PATTERNS = st.recursive(st.tuples(ATOMS, COUNTS).map("".join), _join, max_leaves=10)
 
 
 def search_one_by_one(names: list[str], patterns: list[str]) -> list[int]:
@@ -24,7 +39,7 @@ def search_one_by_one(names: list[str], patterns: list[str]) -> list[int]:
 
 
 @pytest.mark.parametrize("much_text", [0, 1 << 20])
-@given(names=NAMES, patterns=st.lists(st.sampled_from(WORDS), max_size=2 * AT_ONCE + 3))
+@given(names=NAMES, patterns=st.lists(st.sampled_from(WORDS), max_size=20))
 def test_first_of_many_is_found_as_one_by_one(much_text: int, names: list[str], patterns: list[str]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(name_matching, "MUCH_TEXT", much_text)
@@ -32,17 +47,40 @@ def test_first_of_many_is_found_as_one_by_one(much_text: int, names: list[str], 
     assert found.tolist() == search_one_by_one(names, patterns)
 
 
+@given(pattern=PATTERNS, flag=st.sampled_from(["", "(?i)"]), data=st.data())
+def test_text_that_matches_contains_one_of_the_words_of_the_pattern(
+    pattern: str, flag: str, data: st.DataObject
+) -> None:
+    try:
+        expression = re.compile(flag + pattern)
+    except re.error:
+        return
+    text = data.draw(st.from_regex(expression, alphabet="abxyABKk\u212a.(]-{2}\n"))
+    words = find_words(flag + pattern)
+    assert not words or any(word in text.casefold() for word in words)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "words"),
+    [
+        (r"(?i)\bFlash_(?:fwd|bwd)\w*kernel", ("flash_",)),
+        ("splitK?reduce|col2im+", ("reduce", "col2im")),
+        ("(?:igemm)_x(?:ab)?c{3}", ("igemm_x",)),
+        ("^(?:dot|gemm)$", ()),
+        (r"a\x41bc", ()),
+        ("[[:alpha:]_]bc", ()),
+        ("", ()),
+        ("(?:){0,1}?", ()),
+        (r"ab\)?c", ("ab",)),
+    ],
+)
+def test_words_of_a_pattern(pattern: str, words: tuple[str, ...]) -> None:
+    assert find_words(pattern) == words
+
+
 def test_earlier_pattern_counts_wherever_it_is_in_the_name() -> None:
     # Both alternatives begin alike: an expression that joins their beginnings takes what is further left in the name.
     assert find_first(pl.Series(["xabsoftmax"]), ["softmax", "abs"]).tolist() == [0]
-
-
-def test_patterns_too_large_for_one_expression_are_searched_by_halves(monkeypatch: pytest.MonkeyPatch) -> None:
-    halves = Mock(wraps=name_matching._tell_halves)
-    monkeypatch.setattr(name_matching, "_tell_halves", halves)
-    large = [r"\pL{200}" + word for word in "abcdefgh"]
-    assert find_first(pl.Series(["x" * 200 + word for word in ("d", "a", "", "h")]), large).tolist() == [3, 0, -1, 7]
-    assert halves.called
 
 
 def test_group_names_of_a_pattern_do_no_harm() -> None:
