@@ -24,6 +24,7 @@ _COUNTED_GROUP = re.compile(rf"\){_COUNT}")
 _NOT_LITERAL = re.compile(rf"[^()|]{_COUNT}|[.^$]|\+\??", re.DOTALL)
 _GROUP = re.compile(r"\((?:\?:|\?i:)?([^()]*)\)(\x01?)")
 _UNREADABLE = re.compile(r"\(\?(?!:|i:)|\\[xuUpP]|\[[^]]*\[|&&|[\0\x01]")
+_CASED = re.compile(r"\\[A-Z]|\w-\w|\(\?(?!:)")  # what the lower case of a pattern may change
 
 
 def find_first(names: pl.Series, patterns: Sequence[str]) -> Int64s:
@@ -47,14 +48,25 @@ def find_first(names: pl.Series, patterns: Sequence[str]) -> Int64s:
 
 @cache
 def find_words(pattern: str) -> tuple[str, ...]:
-    """Return words of which any text that matches `pattern` contains one, casefolded; none where that is uncertain."""
+    """Return words of which any text that matches `pattern` contains one, casefolded; none where that is uncertain.
+
+    Groups with alternatives are ignored, or are alternatives of the whole if the shortest word is longer then.
+    """
     text = pattern.removeprefix("(?i)")
     if _UNREADABLE.search(text):
         return ()
     text = _NOT_LITERAL.sub("\0", _COUNTED_GROUP.sub(")\x01", _CLASS.sub("\0", text)))
+    outer, every = _read_words(text, are_open=False), _read_words(text, are_open=True)
+    return max(outer, every, key=lambda words: min(map(len, words), default=0))
+
+
+def _read_words(text: str, *, are_open: bool) -> tuple[str, ...]:
+    """Return the longest literal of each alternative, with inner alternatives among them if `are_open`."""
     groups = 1
     while groups:
-        text, groups = _GROUP.subn(lambda group: "\0" if group[2] or "|" in group[1] else group[1], text)
+        text, groups = _GROUP.subn(
+            lambda group: "\0" if group[2] or (not are_open and "|" in group[1]) else group[1], text
+        )
     words = tuple(max(part.split("\0"), key=len).casefold() for part in text.split("|"))
     return words if all(words) else ()
 
@@ -81,8 +93,15 @@ def search(names: pl.Series, patterns: Sequence[str]) -> Bools:
 
 def search_each(names: pl.Series, patterns: Sequence[str]) -> list[Bools]:
     """Return for each of the patterns in which names it is found."""
-    found = names.to_frame("name").select(
-        pl.col("name").str.contains(write_ascii(pattern)).fill_null(value=False).alias(str(number))
-        for number, pattern in enumerate(patterns)
+    columns = pl.DataFrame({"name": names, "lower": names.str.to_lowercase()})
+    found = columns.select(
+        _find(pattern).fill_null(value=False).alias(str(number)) for number, pattern in enumerate(patterns)
     )
     return [column.to_numpy() for column in found]
+
+
+def _find(pattern: str) -> pl.Expr:
+    """Return in which names a pattern is found; one that ignores case compiles faster for names in lower case."""
+    if pattern.startswith("(?i)") and not _CASED.search(pattern, 4):
+        return pl.col("lower").str.contains(write_ascii(pattern[4:].lower()))
+    return pl.col("name").str.contains(write_ascii(pattern))

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepprof.metrics.kernels import name_matching
-from deepprof.metrics.kernels.name_matching import find_first, find_words
+from deepprof.metrics.kernels.name_matching import find_first, find_words, search_each
+from deepprof.metrics.kernels.pattern_tables import list_tables
 
 WORDS = ("soft", "max", "softmax", "abs", "abs[a-z]*$", "^a", "m.x", "(?i)MAX", "a|b", "b$", "(max)(abs)?")
 NAMES = st.lists(st.text("absoftmxAB", max_size=12), max_size=12)
@@ -66,7 +67,9 @@ def test_text_that_matches_contains_one_of_the_words_of_the_pattern(
         (r"(?i)\bFlash_(?:fwd|bwd)\w*kernel", ("flash_",)),
         ("splitK?reduce|col2im+", ("reduce", "col2im")),
         ("(?:igemm)_x(?:ab)?c{3}", ("igemm_x",)),
-        ("^(?:dot|gemm)$", ()),
+        ("^(?:dot|gemm)$", ("dot", "gemm")),
+        ("a(?:dot|(?:gemm)?|x)", ("a",)),
+        ("a(?:dot|gemm+)b|xy", ("adot", "gemm", "xy")),
         (r"a\x41bc", ()),
         ("[[:alpha:]_]bc", ()),
         ("", ()),
@@ -95,3 +98,21 @@ def test_no_pattern_and_no_name() -> None:
 def test_what_precedes_a_match_may_be_any_text() -> None:
     lists = pl.Series(['["float",\n "c10::BFloat16"]', '["ä", "float"]'])
     assert find_first(lists, ["(?i)bfloat16", "(?i)float"]).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(?i)aB", r"(?i)a\Db", "(?i)[A-C]+x", r"(?i)\Ab", "(?i)a(?-i:B)", "aB", "(?i)ä|ab"]
+)
+def test_case_is_ignored_as_by_the_pattern_itself(pattern: str) -> None:
+    names = pl.Series(["ab", "AB", "aB", "a1b", "aXB", "cX", "bx", None, "Ä", ""])
+    found = search_each(names, [pattern])[0]
+    assert found.tolist() == names.str.contains(pattern).fill_null(value=False).to_list()
+
+
+def test_shipped_patterns_find_the_names_that_polars_finds() -> None:
+    patterns = [pattern for table in list_tables() for pattern in table.patterns]
+    names = pl.Series([pattern.example for pattern in patterns])
+    for pattern, found in zip(patterns, search_each(names, [pattern.match for pattern in patterns]), strict=True):
+        assert found.tolist() == names.str.contains(pattern.match).to_list()
+        words = find_words(pattern.match)
+        assert not words or all(any(word in name.casefold() for word in words) for name in names.filter(found))
