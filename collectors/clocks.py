@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Literal
 
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from deepprof.collectors.times import EARLIEST_UNIX_NS, TIME_LIMIT_NS
 from deepprof.collectors.trace import RECORD_TABLES, Trace
@@ -24,7 +25,7 @@ def shift(trace: Trace, offset_ns: int) -> Trace:
         raise ValueError(f"an offset of {offset_ns} ns takes times beyond {TIME_LIMIT_NS}")
     tables = {table: _moved(getattr(trace, table), offset_ns) for table in RECORD_TABLES}
     breaks_ns = tuple(time + offset_ns for time in trace.breaks_ns)
-    return replace(trace, breaks_ns=breaks_ns, **tables)  # type: ignore[arg-type]
+    return replace(trace, breaks_ns=breaks_ns, **tables)
 
 
 def _moved(rows: pl.DataFrame, offset_ns: int) -> pl.DataFrame:
@@ -50,8 +51,7 @@ def within_limit(times: tuple[int, int] | None, offset_ns: int) -> bool:
     return times is None or all(abs(time + offset_ns) <= TIME_LIMIT_NS for time in times)
 
 
-@dataclass(frozen=True, slots=True)
-class TraceClock:
+class TraceClock(Struct, frozen=True):
     """What is known of a trace's clock; `times` are the first and the last of all times, None without any record."""
 
     clock: Literal["unix", "session"]

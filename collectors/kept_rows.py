@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec.structs import replace
 
 from deepprof.collectors.time_range import ROW, SIDE_TABLES, account_part, join_again
 from deepprof.collectors.trace import RECORD_TABLES, Trace

@@ -7,9 +7,9 @@ order, and belong in no common sequence.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import polars as pl
+from msgspec.structs import replace
 
 from deepprof.collectors.importers.flags import flag_events
 from deepprof.collectors.time_range import ROW, SIDE_TABLES, join_again
@@ -64,7 +64,7 @@ def _make_part(trace: Trace, number: int, process: Process, owners: Mapping[str,
         accounting=Accounting(kept + sum(dropped.values()), kept, dropped, dict(flagged)),
         processes=(process,),
         **tables,
-        **sides,  # type: ignore[arg-type]
+        **sides,
     )
 
 

@@ -6,10 +6,10 @@ The unit of a number is in its column's name: `_ns`, `nbytes` and `_bytes`, `_ra
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Self
 
 import polars as pl
+from msgspec import Struct
 
 Columns = Mapping[str, tuple[pl.DataType, str]]  # data type and meaning
 ROW = "(row number)"  # in place of a column: rows of the other table are counted from 0
@@ -38,8 +38,7 @@ class TableSchema(pl.Schema):
         return cls.of(row, {name: columns[name] for name in order})
 
 
-@dataclass(frozen=True, slots=True)
-class TableJoin:
+class TableJoin(Struct, frozen=True):
     """Two tables that join: rows of `left` with those of `right` whose columns of the pairs `on` are equal.
 
     A pair is (column of left, column of right); `ROW` in place of the second is the row's number.

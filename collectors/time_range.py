@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Protocol
 
 import polars as pl
+from msgspec.structs import replace
 
 from deepprof.collectors.importers.flags import flag_events
 from deepprof.collectors.trace import RECORD_TABLES, Accounting, Trace
@@ -40,7 +40,7 @@ def cut(trace: Trace, start_ns: int | None = None, end_ns: int | None = None) ->
         return (rows.with_row_index(row) if row else rows).lazy()
 
     tables = cut_tables(scan, (start_ns, end_ns))
-    return replace(trace, accounting=account_part(trace.accounting, tables), **tables)  # type: ignore[arg-type]
+    return replace(trace, accounting=account_part(trace.accounting, tables), **tables)
 
 
 class _Scan(Protocol):

@@ -7,11 +7,11 @@ that no later code has to check it. Times are integer nanoseconds on one clock, 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
 import polars as pl
+from msgspec import Struct, field
 
 from deepprof.collectors.context_nodes import CONTEXT_KINDS, find_fault
 from deepprof.collectors.instructions import EVENT_INSTRUCTIONS, INSTRUCTIONS
@@ -293,8 +293,7 @@ def empty_table(schema: pl.Schema) -> pl.DataFrame:
     return pl.DataFrame(schema=schema)
 
 
-@dataclass(frozen=True, slots=True)
-class Accounting:
+class Accounting(Struct, frozen=True):
     """The accounting of every record read: `read == kept + Σ dropped`.
 
     `dropped` counts records that are in no table, by reason (`metadata`, `flow`, `invalid` …). `flagged` counts
@@ -311,8 +310,7 @@ class Accounting:
             raise ValueError(f"records lost: read {self.read} != kept {self.kept} + dropped {dict(self.dropped)}")
 
 
-@dataclass(frozen=True, slots=True)
-class Process:
+class Process(Struct, frozen=True):
     """A process whose work on devices a trace holds: its id, its name, and the contexts that are its own.
 
     `devices` maps each device number of the process to an identity that is valid outside it, such as the device's
@@ -325,8 +323,7 @@ class Process:
     devices: tuple[tuple[int, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Trace:
+class Trace(Struct, frozen=True, kw_only=True, eq=False):
     """One rank's recorded trace.
 
     `names` is a String series indexed by `name_id`: `names.to_frame("name").with_row_index("name_id")` joins tables.

@@ -6,7 +6,6 @@ metrics from the declarations of their figures.
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -158,9 +157,11 @@ def write(annotation: Any) -> Any:
 def describe_class(name: str, kind: type) -> str:
     """Return a section on a public class: its fields, its properties and its methods."""
     lines = [f"### `{name}`\n", f"{inspect.getdoc(kind)}\n"]
-    if dataclasses.is_dataclass(kind):
+    names = getattr(kind, "__struct_fields__", None) or getattr(kind, "__dataclass_fields__", ())
+    if names:
+        types = {name: hint for each in reversed(kind.__mro__) for name, hint in inspect.get_annotations(each).items()}
         lines += ["| field | type |", "| --- | --- |"]
-        lines += [f"| `{field.name}` | `{escape(str(field.type))}` |" for field in dataclasses.fields(kind)]
+        lines += [f"| `{name}` | `{escape(str(types[name]))}` |" for name in names]
         lines += [""]
     members = list(list_members(kind))
     return "\n".join([*lines, *(f"- {line}" for line in members), *([""] if members else [])])

@@ -6,9 +6,8 @@ are as many calls as events, and none begins after its event, each event has the
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import polars as pl
+from msgspec.structs import replace
 
 from deepprof.collectors.trace import WORK_ACTIVITIES, Trace
 from deepprof.metrics.names import rows_named

@@ -7,10 +7,9 @@ them is measured in the part.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import polars as pl
+from msgspec.structs import replace
 
 from deepprof.collectors.trace import empty_table
 from deepprof.metrics.breakdown.parts import PARTS

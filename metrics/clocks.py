@@ -7,10 +7,9 @@ clocks differ.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import polars as pl
+from msgspec.structs import replace
 
 from deepprof.collectors.trace import WORK_ACTIVITIES, Trace
 from deepprof.metrics.breakdown.host_states import on_threads

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.breakdown.costs import held_back_in
@@ -33,8 +33,7 @@ SAID = r"(?i)not all CUDA events|breaks off|ran out of buffer|are lost\b|without
 MISSING = re.compile(r"([\d,]+) of ([\d,]+) dispatches are not in the file")
 
 
-@dataclass(frozen=True, slots=True)
-class _MissingEvidence:
+class _MissingEvidence(Struct, frozen=True):
     """Missing evidence: `what` is missing, the `value` that shows it, and what it `prevents`.
 
     `decisive`: the results depend on it.

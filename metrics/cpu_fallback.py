@@ -8,9 +8,9 @@ fallback if a device was in use and only its events are missing: operators then 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import polars as pl
+from msgspec.structs import replace
 
 from deepprof.collectors.importers.silence import OF_GPU_JOB
 from deepprof.collectors.trace import OPERANDS, Trace

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 Int64s = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Enclosure:
+class _Enclosure(Struct, frozen=True, eq=False):
     """How slices in the order of `order_slices` lie within each other, arrays of one row per slice.
 
     `parent` is the row of the innermost slice that is open when this one starts, -1 for none, and `depth` counts those

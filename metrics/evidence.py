@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.trace import COPY_KINDS, Trace
 from deepprof.metrics.host import HostSide, read_host
@@ -29,8 +29,7 @@ PART = re.compile(r"(?i)layer|block|attention|attn|mlp|expert|head\b|embed|norm\
 LOOPS = {UPDATE: 2.0, "Optimizer.zero_grad#": 1.0, "enumerate(DataLoader)#": 3.0}
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(Struct, frozen=True):
     """When a range begins and ends, and whether the host has it or the device."""
 
     start_ns: int

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.names import rows_named, with_names
@@ -22,8 +21,7 @@ MARKED_STEP, DRAWN_STEP = "step[", "step#"  # XLA's names for steps that the pro
 INNER = ("nccl:", "gloo:", "rccl:", "ucc:")  # collectives come many times per iteration and mark nothing
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class HostSide:
+class HostSide(Struct, frozen=True, eq=False):
     """The host's side of a trace.
 
     `launches` has a row per correlation: when its call began and ended (launch_ns, launched_ns), and on which thread

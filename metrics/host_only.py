@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.breakdown.host_states import MAX_LOADER_KERNELS, are_loading, launches_within
@@ -13,8 +12,7 @@ from deepprof.metrics.names import with_names
 from deepprof.metrics.spans import union
 
 
-@dataclass(frozen=True, slots=True)
-class _LoadingTime:
+class _LoadingTime(Struct, frozen=True):
     """For how long the thread that does a program's work loads data, of which time, and the range that shows most."""
 
     loading_ns: int

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.spans import Spans, union
@@ -15,8 +15,7 @@ from deepprof.metrics.spans import Spans, union
 Int64s = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, eq=False)
-class Intervals:
+class Intervals(Struct, frozen=True, eq=False, dict=True):
     """The complete iterations after warm-up that are followed by an interval, at least two of them."""
 
     iterations: pl.DataFrame  # ITERATIONS

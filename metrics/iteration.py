@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any
 
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.table_schema import TableSchema
 
@@ -36,8 +37,7 @@ ITERATIONS = TableSchema.of(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Spread:
+class Spread(Struct, frozen=True):
     """Median and 5th/95th percentile of a time, in nanoseconds.
 
     `low` and `high` are the bounds of the median's 95 % confidence interval; null for fewer than five values.
@@ -50,8 +50,7 @@ class Spread:
     high: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _LoopMetric:
+class _LoopMetric(Struct, frozen=True):
     """How a metric is measured on the usual iterations (`ITERATIONS`), and how it is shown.
 
     `label` is the paper's name, `meaning` the row of docs/report.md. The end of the field's name is the unit. A metric
@@ -110,6 +109,10 @@ class LoopMetrics:
     )
     iteration_ns: Spread | None = None
     warmup_excluded: int = 0
+
+    def with_utilization(self, mfu_ratio: float | None, hfu_ratio: float | None) -> LoopMetrics:
+        """Return the metrics with both kinds of FLOP utilization."""
+        return replace(self, mfu_ratio=mfu_ratio, hfu_ratio=hfu_ratio)
 
     @property
     def values(self) -> dict[str, int | float | None]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from deepprof.collectors.trace import WORK_ACTIVITIES, Trace
 from deepprof.metrics.iteration import ITERATIONS, LOOP_METRICS, LoopMetrics, Spread
@@ -26,8 +27,7 @@ ALIKE = 1.05  # times the longest, or less than the shortest: an iteration at th
 FEW_LEFT, SLOW_OF_FEW = 3, 2.0  # with so few it must be slower: three iterations are the commonest capture
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Bounds:
+class _Bounds(Struct, frozen=True, eq=False):
     """When iterations start, when their last kernels end, and until when they run, arrays of one length.
 
     An iteration runs until the next adjacent one starts; one that no other follows directly ends with its last kernel.
@@ -39,8 +39,7 @@ class _Bounds:
     adjacent: npt.NDArray[np.bool_]  # another iteration follows directly
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Activity:
+class Activity(Struct, frozen=True, eq=False):
     """The work on all streams of a device, without waits: events, and copies from the host, both sorted by start."""
 
     start_ns: Int64s
@@ -119,8 +118,7 @@ def measure_again(trace: Trace, sequence: Sequence, table: pl.DataFrame) -> pl.D
     return again.cast(dict(ITERATIONS))  # type: ignore[arg-type]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class IterationColumns:
+class IterationColumns(Struct, frozen=True, eq=False):
     """The columns of `ITERATIONS` except index and warm-up, as arrays of one length.
 
     `iteration_ns` is valid only where the iteration is complete and `adjacent` to the next, `interval_ns` and

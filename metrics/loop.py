@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, TypedDict
 
 import polars as pl
+from msgspec import Struct, field
 
 from deepprof.collectors.reprs import in_milliseconds, one_line
 from deepprof.collectors.trace import empty_table
@@ -41,8 +41,7 @@ class PlaceOfLoop(TypedDict):
     stream: int
 
 
-@dataclass(frozen=True, slots=True)
-class Agreement:
+class Agreement(Struct, frozen=True):
     """The agreement of the loop with the user's ranges of one name.
 
     `ratio` is the share of ranges and iterations that meet (an F1 score): a range meets an iteration when their first
@@ -57,16 +56,14 @@ class Agreement:
     given: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class OutsideIterations:
+class OutsideIterations(Struct, frozen=True):
     """The kernels of the main stream before or after all iterations, and the time that they span."""
 
     kernels: int = 0
     span_ns: int = 0
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Loop:
+class Loop(Struct, frozen=True, kw_only=True, eq=False, dict=True, weakref=True):
     """One repeated iteration on one main stream.
 
     `iterations` has the schema `metrics.iteration.ITERATIONS`, `parts` has `metrics.breakdown.parts.PARTS`: one row per

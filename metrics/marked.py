@@ -7,11 +7,11 @@ the only optimizer.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from deepprof.metrics.sequence import Sequence
 from deepprof.mining.evidence import Evidence, Family, short
@@ -28,8 +28,7 @@ RISING, MUCH = 0.9, 1.1  # share of iterations no shorter than the one before; l
 CONFIDENCE = {"annotation": 0.9, "framework": 0.75}  # the user's marker; a range that usually comes once in each
 
 
-@dataclass(frozen=True, slots=True)
-class MarkedIterations:
+class MarkedIterations(Struct, frozen=True):
     """Iterations between the ranges of one family, which is the user's or the framework's."""
 
     family: Family

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as Counts
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec.structs import replace
 
 from deepprof import mining
 from deepprof.collectors.trace import Trace

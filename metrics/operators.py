@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.trace import DEVICE_EVENTS, Trace
 from deepprof.metrics.spans import covered, union
@@ -119,8 +119,7 @@ def describe(place: Place) -> str:
     return f"{NOTE}{place[1]}"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _MovedOperators:
+class _MovedOperators(Struct, frozen=True, eq=False):
     """Rows of a trace after some have become device events; `remaining` marks the host rows that have not."""
 
     device_events: pl.DataFrame

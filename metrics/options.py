@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.selection.selected_trace import SelectedTrace
@@ -14,8 +15,7 @@ if TYPE_CHECKING:
     from deepprof.metrics.cost.roofs import DevicePeaks
 
 
-@dataclass(frozen=True, slots=True)
-class AnalysisOptions:
+class AnalysisOptions(Struct, frozen=True):
     """Options for every rank: the paper's `counts`, a main `stream` if one is named, and whether it is the only rank.
 
     `shared` are the devices that it shares with other ranks. `peaks` are those of all devices, in place of the vendors'

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct, field
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.host import HostSide, read_host
@@ -17,8 +16,7 @@ Int64s = npt.NDArray[np.int64]
 UNRECORDED = 255  # the number of a copy's direction where none was recorded: above those of all directions
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Sequence:
+class Sequence(Struct, frozen=True, eq=False):
     """The kernels (and graph launches) of one stream in the order in which they started; arrays of one length n.
 
     `symbols` are name ids; of a stream that only copies they are numbers of directions and sizes, and `directions` has

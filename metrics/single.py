@@ -9,10 +9,10 @@ earlier, until the mark ends and all is done that was launched in it.
 from __future__ import annotations
 
 from collections.abc import Sequence as List
-from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.trace import WORK_ACTIVITIES, Trace
 from deepprof.metrics.breakdown.parts_table import with_parts
@@ -37,8 +37,7 @@ CONFIDENCE: dict[Single, float] = {"marked step": 0.9, "recording": 0.7}  # that
 MIN_SINGLE_KERNELS = 2  # kernels
 
 
-@dataclass(frozen=True, slots=True)
-class _Stretch:
+class _Stretch(Struct, frozen=True):
     """The kernels [first, end) of a stretch, from when to when it lasts, and of how many marked steps it is one."""
 
     what: Single

@@ -7,16 +7,15 @@ functions take such a union. All are O(n log n) or better, in numpy. `paint` lay
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 Int64s = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class Spans:
+class Spans(Struct, frozen=True):
     """Disjoint spans sorted by time, touching ones merged: `starts[i] < ends[i] < starts[i + 1]`."""
 
     starts: Int64s
@@ -60,8 +59,7 @@ def elapsed(spans: Spans, times: Int64s) -> Int64s:
     return np.where(index > 0, before[index - 1] + inside, 0)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Painted:
+class Painted(Struct, frozen=True, eq=False):
     """Time cut into segments [bounds[i], bounds[i + 1]) of one colour each; `bounds` has one element more.
 
     A colour is the number of a layer, or -1 where there is none.

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.reprs import in_milliseconds, one_line
 from deepprof.collectors.table_schema import TableSchema
@@ -45,8 +45,7 @@ TOP_COPIES = TableSchema.of(
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TopWork:
+class TopWork(Struct, frozen=True, eq=False):
     """What takes the time of a mean iteration: tables `TOP_KERNELS` and `TOP_COPIES`.
 
     `over` is what the mean is over: `iterations` iterations, or one marked step or recording; `mean_ns` is how long

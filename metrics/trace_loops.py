@@ -10,10 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as Counts
-from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.breakdown.parts_table import with_parts
@@ -44,8 +45,7 @@ WORTH, MOST_STREAMS = 0.2, 3  # streams with this share of the main one's busy t
 FEW_USUAL = 5  # usual iterations: if there are as many, one more adds nothing
 
 
-@dataclass(frozen=True, slots=True)
-class FoundLoops:
+class FoundLoops(Struct, frozen=True):
     """The loops of a trace, and where its devices' time goes.
 
     `singles` are measured on devices without a loop, `timelines` are by device. `reasons` are the places of main
@@ -67,8 +67,7 @@ class FoundLoops:
         return replace(self, loops=tuple(map(measure, self.loops)), singles=tuple(map(measure, self.singles)))
 
 
-@dataclass(frozen=True, slots=True)
-class _DeviceLoops:
+class _DeviceLoops(Struct, frozen=True):
     """The loops of one device, or what is measured in their place, and why there is no loop."""
 
     timeline: Timeline
@@ -179,8 +178,7 @@ def _join(*reasons: str | None) -> str:
     return "; ".join(reason for reason in reasons if reason)
 
 
-@dataclass(frozen=True, slots=True)
-class _SearchedStream:
+class _SearchedStream(Struct, frozen=True):
     """The kernels of one stream, the host's evidence on them, the loops found, and why there is none."""
 
     sequence: Sequence

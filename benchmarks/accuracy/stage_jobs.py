@@ -7,7 +7,7 @@ of the backward pass launches is the backward pass, forward kernels that it runs
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 import polars as pl
+from msgspec.structs import replace
 
 from deepprof.collectors.importers.kineto import Kineto
 from deepprof.collectors.trace import Trace

@@ -5,11 +5,10 @@ Each takes a trace and returns it with more records, none of which is why a devi
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec.structs import replace
 
 from benchmarks.cases.disturbances import numbered, rebuild
 from deepprof.collectors.trace import HOST_EVENTS, Trace

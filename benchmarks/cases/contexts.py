@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import polars as pl
 
 from benchmarks.cases.case import HEALTHY, Case
@@ -172,14 +173,14 @@ def _with_operands(trace: Trace, operands: Sequence[Row]) -> Trace:
     begun = trace.host_events.with_row_index("event").filter(pl.col("category") == "op").select("event", "start_ns")
     rows = begun.join(pl.DataFrame(operands), on="start_ns").drop("start_ns").to_dicts()
     device: Row = {"device": 0, "name": DEVICE, "multiprocessors": 132}
-    return replace(trace, operands=table(rows, OPERANDS), devices=table([device], DEVICES))
+    return msgspec.structs.replace(trace, operands=table(rows, OPERANDS), devices=table([device], DEVICES))
 
 
 def write_with_stalls(calls: Sequence[Call], _: Path) -> list[Trace]:
     """Return the trace of a job with what Nsight Compute measured of its gathers: their warps wait for memory."""
     (trace,) = write(calls)
     rows = {"name_id": [trace.names.index_of("gather_kernel")], "reason": ["long_scoreboard"], "share_ratio": [0.7]}
-    return [replace(trace, stalls=pl.DataFrame(rows, schema=STALLS))]
+    return [msgspec.structs.replace(trace, stalls=pl.DataFrame(rows, schema=STALLS))]
 
 
 CONVOLVE, NORM = "model.py(80): convolve", "model.py(55): rms_norm"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from functools import partial
 from random import Random
 
 import polars as pl
+from msgspec.structs import replace
 
 from benchmarks.cases.additions import add_worker, work_in_pauses
 from benchmarks.cases.case import HEALTHY

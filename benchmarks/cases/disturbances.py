@@ -7,11 +7,11 @@ Tables in, tables out: times bent, names changed, records left out. Nothing here
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec.structs import replace
 
 from deepprof.collectors.time_range import POINTS, cut
 from deepprof.collectors.trace import RECORD_TABLES, Accounting, Trace

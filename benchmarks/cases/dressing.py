@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import polars as pl
+from msgspec.structs import replace
 
 from benchmarks.cases.disturbances import drop_operators, rebuild
 from deepprof.collectors.trace import ANNOTATIONS, Trace

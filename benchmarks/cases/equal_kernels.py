@@ -6,11 +6,11 @@ The simulator draws a grid for each call; here a kernel has the same one in ever
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import polars as pl
+from msgspec.structs import replace
 
 from benchmarks.cases.case import HEALTHY, Case
 from benchmarks.cases.played import TWIN_SEED

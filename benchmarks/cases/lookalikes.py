@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from random import Random
+
+from msgspec.structs import replace
 
 from deepprof.simulation.host_problems import draw_loading
 from deepprof.simulation.models import draw_model, launch_adam

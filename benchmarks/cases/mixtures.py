@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from random import Random
 
+from msgspec import structs
+
 from benchmarks.cases.planted import PLANTED, KernelMistakes
 from deepprof.simulation.host_problems import LAUNCH_NS, draw_loading
 from deepprof.simulation.kernels import name_elementwise, name_gemm
@@ -152,10 +154,14 @@ class Mistakes(KernelMistakes):
                 yield step
             elif is_product(step.kernel) and due >= step.ns / 2:
                 due -= step.ns
-                yield replace(step, kernel=SGEMM, ns=TIMES_AS_LONG * step.ns)
+                yield structs.replace(step, kernel=SGEMM, ns=TIMES_AS_LONG * step.ns)
             elif self.scores and FLASH in step.kernel:
-                product = replace(step, op="aten::bmm", kernel=PRODUCT, ns=max(1, step.ns // 2))
-                yield from (product, replace(step, op="aten::softmax", kernel=SOFTMAX, ns=max(1, softmax_ns)), product)
+                product = structs.replace(step, op="aten::bmm", kernel=PRODUCT, ns=max(1, step.ns // 2))
+                yield from (
+                    product,
+                    structs.replace(step, op="aten::softmax", kernel=SOFTMAX, ns=max(1, softmax_ns)),
+                    product,
+                )
             else:
                 yield step
 
@@ -167,11 +173,11 @@ class Mistakes(KernelMistakes):
         for step in steps:
             is_one = isinstance(step, Launch) and (is_product(step.kernel) or step.kernel == SGEMM)
             if is_one and turn_ns:
-                yield replace(step, op="aten::conv2d", kernel=TURN, ns=turn_ns)
+                yield structs.replace(step, op="aten::conv2d", kernel=TURN, ns=turn_ns)
             yield step
             count += is_one
             if is_one and chain_ns and count % len(CHAIN) == 0:
-                yield from (replace(step, op=op, kernel=kernel, ns=chain_ns) for op, kernel in CHAIN)
+                yield from (structs.replace(step, op=op, kernel=kernel, ns=chain_ns) for op, kernel in CHAIN)
 
     def delay(self, random: Random, iterations: int, whole_ns: int) -> Callable[[int, int], tuple[Step, ...]]:
         """Return what waits for the batch of iteration n, at least so long; some batches are late."""
@@ -191,7 +197,7 @@ class Mistakes(KernelMistakes):
         """Yield the steps, in the second half of the capture with slower kernels."""
         factor = 1 + 2 * self.slower * (index >= iterations / 2)
         for step in steps:
-            yield replace(step, ns=round(step.ns * factor)) if isinstance(step, Launch) else step
+            yield structs.replace(step, ns=round(step.ns * factor)) if isinstance(step, Launch) else step
 
     def copy(self, whole_ns: int) -> tuple[Step, ...]:
         """Return what is copied in front of an iteration."""
@@ -214,4 +220,4 @@ class Mistakes(KernelMistakes):
         """Return the model with tiny kernels in its optimizer, if these are a mistake."""
         count = round(self.tiny * model.device_ns / 3_300)  # with the pause before each
         tiny = Launch("aten::mul_", launch_adam(model, 2_200).optimizer[0].kernel, 2_200)
-        return replace(model, optimizer=(tiny,) * count) if count else model
+        return structs.replace(model, optimizer=(tiny,) * count) if count else model

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
 import polars as pl
+from msgspec.structs import replace
 
 from deepprof.collectors.trace import Trace
 from deepprof.simulation import convnet

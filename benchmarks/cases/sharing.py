@@ -6,10 +6,12 @@ The traces carry what nsys records of a device, so that nobody has to say that i
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from random import Random
+
+from msgspec.structs import replace
 
 import deepprof
 from benchmarks.cases.case import HEALTHY, Case

@@ -6,9 +6,10 @@ The seeds were fixed before the rules were tuned; tuning used others.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
+
+from msgspec.structs import replace
 
 import deepprof
 from benchmarks.cases.case import HEALTHY, Case

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from benchmarks.cases.case import HEALTHY, Case
 from benchmarks.cases.contexts import ITERATIONS, Call, write

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Protocol, runtime_checkable
+
+from msgspec.structs import replace
 
 from deepprof.collectors import plugins
 from deepprof.collectors.errors import DeepProfError, EndRequest, TraceError

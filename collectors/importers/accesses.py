@@ -8,7 +8,6 @@ may be cut off, and `_EndLine`, which counts what was not counted, may be missin
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +15,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import polars as pl
-from msgspec import Meta
+from msgspec import Meta, Struct, field
+from msgspec.structs import replace
 
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.assembly import Records, assemble
@@ -99,8 +99,7 @@ class _EndLine(msgspec.Struct, tag_field="kind", tag="end"):
 _Line = _StartLine | _LaunchLine | _MemoryLine | _ProblemLine | _EndLine
 
 
-@dataclass(slots=True, eq=False)
-class _Lines:
+class _Lines(Struct, eq=False):
     """What was read of a recording."""
 
     start: _StartLine | None = None

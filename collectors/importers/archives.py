@@ -15,10 +15,11 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, BinaryIO, Protocol, TypeAlias, TypeVar, cast
+
+from msgspec import Struct
 
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.files import (
@@ -57,8 +58,7 @@ Entry: TypeAlias = tuple[str, int, str]
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class _ArchiveMember:
+class _ArchiveMember(Struct, frozen=True):
     """One file in an archive: its `number` there, its `name` as written (never used as a path), its size unpacked."""
 
     number: int

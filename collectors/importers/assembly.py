@@ -6,10 +6,10 @@ null, invalid rows are left out and counted, and the remaining rows are typed, s
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
+from msgspec import Struct, field
 
 from deepprof.collectors.importers.flags import NBYTES_LIMIT, Tally, flag_events
 from deepprof.collectors.importers.launch_shapes import SHAPES, launch_shapes
@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 NARROW = {pl.Null(), pl.Int8(), pl.Int16(), pl.Int32(), pl.UInt8(), pl.UInt16(), pl.UInt32()}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Records:
+class Records(Struct, frozen=True, kw_only=True, eq=False):
     """The frames that an importer has read, with those of the columns of each table in `trace` that the format has.
 
     `name` (String) replaces `name_id`; `memory` has neither. `start_ns` and `end_ns` (`time_ns`) are integers.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.trace import STACKS, empty_table
 
@@ -16,8 +16,7 @@ TEXT_NBYTES = 2**28  # of all stacks of a trace
 ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _NumberedStacks:
+class _NumberedStacks(Struct, frozen=True, eq=False):
     """`of_chain` has the `stack_id` of each `chain`, null for one that is too long; `stacks` is STACKS."""
 
     of_chain: pl.DataFrame

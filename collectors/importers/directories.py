@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from deepprof.collectors import importers
 from deepprof.collectors.errors import TraceError
@@ -27,16 +28,14 @@ DAMAGED = "is no manifest of a store: what it says of its ranks is not known; co
 ARCHIVE = "an archive beside traces, named by itself it is read"
 
 
-@dataclass(frozen=True, slots=True)
-class DirectoryListing:
+class DirectoryListing(Struct, frozen=True):
     """The content of a directory: `traces` in the order of their names, and `notes` on its other files."""
 
     traces: list[Path]
     notes: tuple[str, ...] = ()
 
 
-@dataclass(slots=True)
-class _DirectoryEntries:
+class _DirectoryEntries(Struct):
     """The entries of a directory by kind; `left` maps the others to the reason why they are not read."""
 
     known: dict[Path, importers.Importer] = field(default_factory=dict)

@@ -6,16 +6,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
 
 import polars as pl
+from msgspec import Struct, field
 
 # 16 TiB: more than any machine can copy at once, and half a million of them still add up within int64.
 NBYTES_LIMIT = 2**44
 
 
-@dataclass(frozen=True, slots=True)
-class Tally:
+class Tally(Struct, frozen=True):
     """Counts of records by reason: `dropped` ones are in no table, `flagged` ones are kept and need a note."""
 
     dropped: Counter[str] = field(default_factory=Counter)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -39,8 +38,7 @@ class _LayersDocument(Struct, forbid_unknown_fields=True, gc=False):
     operators: Annotated[list[tuple[_Name, _Number, _Number]], Meta(min_length=1, max_length=OPERATORS)]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ModelLayers:
+class ModelLayers(Struct, frozen=True, eq=False):
     """The layers of the model in the file at `path`: `table`, with the schema `LAYERS`."""
 
     path: Path

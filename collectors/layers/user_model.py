@@ -9,10 +9,11 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from msgspec import Struct
 
 from deepprof.collectors.errors import UsageError, escaped
 
@@ -23,8 +24,7 @@ INSTALL = "install PyTorch (pip install torch), or give the model as ONNX"
 SHOWN_CHARS = 200
 
 
-@dataclass(frozen=True, slots=True)
-class ModelInput:
+class ModelInput(Struct, frozen=True):
     """One tensor that a model takes, by position or by `name`."""
 
     shape: tuple[int, ...]

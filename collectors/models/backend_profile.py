@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from math import prod
+
+from msgspec import Struct
 
 from deepprof.collectors.models.graph import TYPE_BITS
 
@@ -19,8 +20,7 @@ class LayerRole(StrEnum):
     OTHER = "other"
 
 
-@dataclass(frozen=True, slots=True)
-class BackendTensor:
+class BackendTensor(Struct, frozen=True):
     """A tensor as a backend has it; `shape` and `dtype` (a key of `TYPE_BITS`) are None where it does not say."""
 
     name: str
@@ -39,8 +39,7 @@ class BackendTensor:
         return None if self.shape is None or bits is None else (prod(self.shape) * bits + 7) // 8
 
 
-@dataclass(frozen=True, slots=True)
-class BackendLayer:
+class BackendLayer(Struct, frozen=True):
     """One layer that a backend executes in each run.
 
     `time_ns` is what it takes in one run, None where the backend has not timed it. `originals` are the names of the
@@ -65,8 +64,7 @@ class BackendLayer:
         return sum(known) if sizes and len(known) == len(sizes) else None
 
 
-@dataclass(frozen=True, slots=True)
-class BackendProfile:
+class BackendProfile(Struct, frozen=True):
     """One model on one backend, with inputs of one shape: its layers in the order in which they run.
 
     `latency_ns` is the time of a run from end to end, None where it was not measured. `average` says what times are

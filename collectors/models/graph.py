@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from math import prod
 from types import MappingProxyType
+
+from msgspec import Struct, field
 
 # Bits of one element, by the names that numpy and PyTorch give types.
 TYPE_BITS: Mapping[str, int] = MappingProxyType(
@@ -18,8 +19,7 @@ TYPE_BITS: Mapping[str, int] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class TensorSpec:
+class TensorSpec(Struct, frozen=True):
     """The shape of a tensor, `()` for a scalar, and the type of its elements: a key of `TYPE_BITS`."""
 
     shape: tuple[int, ...]
@@ -39,8 +39,7 @@ class TensorSpec:
 AttributeValue = int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ModelNode:
+class ModelNode(Struct, frozen=True):
     """One operator of a model.
 
     `inputs` and `outputs` name tensors; an optional input that is left out is an empty name. `layer` is the path of the
@@ -55,8 +54,7 @@ class ModelNode:
     layer: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelGraph:
+class ModelGraph(Struct, frozen=True):
     """A model whose every tensor has a shape.
 
     `nodes` are in the order of execution. `tensors` has the shape of every value that a node names; `weights` are the

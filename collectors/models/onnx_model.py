@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
 
 from deepprof.collectors.errors import TraceError, UsageError, escaped
 from deepprof.collectors.live.model_forward import NAME_CHARS
@@ -65,8 +65,7 @@ def read_model(
     return _make_graph(opened, known, dtype)
 
 
-@dataclass(frozen=True, slots=True)
-class _OpenedModel:
+class _OpenedModel(Struct, frozen=True):
     """A file's `ModelProto`, its nodes in the order of execution, and the specs of its inputs."""
 
     path: Path
@@ -157,8 +156,7 @@ def _cast(spec: TensorSpec, dtype: str | None) -> TensorSpec:
     return TensorSpec(spec.shape, dtype) if dtype is not None and spec.dtype in FLOATS else spec
 
 
-@dataclass(slots=True)
-class _OnnxInputs:
+class _OnnxInputs(Struct):
     """The shapes of a model's inputs.
 
     `dims` has each input's dimensions: a size, or the name of a symbol, which may be empty; None where the file does

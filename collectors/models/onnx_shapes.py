@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
 
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.models.graph import AttributeValue, TensorSpec
@@ -50,8 +50,7 @@ SLIDING = frozenset({*CONVOLUTIONS, "MaxPool", "AveragePool", "LpPool"})
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
 
-@dataclass(slots=True)
-class InferredTensors:
+class InferredTensors(Struct):
     """What is known of the tensors of a graph.
 
     `specs` has shapes and types, `values` the elements of small constants, `constants` what does not depend on the
@@ -70,8 +69,7 @@ class InferredTensors:
         return self.aliases.get(name, name)
 
 
-@dataclass(frozen=True, slots=True)
-class ShapeSources:
+class ShapeSources(Struct, frozen=True):
     """Where shapes come from that do not follow from the inputs: the file's own, and those that a run had."""
 
     declared: Mapping[str, TensorSpec]

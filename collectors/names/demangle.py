@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
 import polars as pl
+from msgspec.structs import replace
 
 from deepprof.collectors.names.short import shorten
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 LENGTH_LIMIT = 64 * 1024
 DEPTH_LIMIT = 3  # of `Kernel<Kernel<…>>`
@@ -50,8 +51,7 @@ def _shorten_at(name: str, depth: int) -> str:
     return full if len(full) <= len(text) else last.name  # it is longer if brackets were never closed
 
 
-@dataclass(slots=True)
-class _Declarator:
+class _Declarator(Struct):
     """The parts of a name such as `a::b<int>::c` that have been read: the closed ones, and the current one."""
 
     parts: list[str] = field(default_factory=list)  # those that are closed by "::"

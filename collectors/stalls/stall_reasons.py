@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.files import read_head, read_pieces
@@ -40,8 +40,7 @@ DECIMAL_POINT = r"^[\d,]*\.(?:\d{1,2}|\d{4,})$|^\d{1,3}(?:,\d{3})+(?:\.\d*)?$"
 LARGEST = 1e18
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class StallExport:
+class StallExport(Struct, frozen=True, eq=False):
     """The stall reasons in the export at `path`, of which `unreadable` values are no numbers.
 
     `table` has a row per `kernel` (its name there) and `reason`, with its `share_ratio` of all that the kernel's warps

@@ -7,11 +7,11 @@ import secrets
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.errors import TraceError, UsageError
 from deepprof.collectors.reprs import one_line, shorten_path
@@ -37,8 +37,7 @@ __all__ = ["Store", "check_store_target", "find_ranks", "is_store", "open_store"
 RANKS = 100_000
 
 
-@dataclass(frozen=True, slots=True)
-class Store:
+class Store(Struct, frozen=True):
     """A job in the native store: `ranks` by their numbers in the job."""
 
     path: Path

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
+
+from msgspec import Struct
 
 from deepprof.collectors.importers.files import open_file
 
@@ -34,8 +35,7 @@ class MalformedParquetError(Exception):
     """A file that is no Parquet, or states wrong sizes; the message gives the reason."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
+class Sizes(Struct, frozen=True):
     """Rows of the table, and bytes of all its pages unpacked, as their headers state them."""
 
     rows: int

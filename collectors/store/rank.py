@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.names.short import shorten
@@ -73,8 +73,7 @@ def open_rank(folder: Path) -> StoredRank:
     return StoredRank(folder, manifest)
 
 
-@dataclass(frozen=True, slots=True)
-class StoredRank:
+class StoredRank(Struct, frozen=True):
     """One rank of a store. Files beside those of the tables are ignored."""
 
     folder: Path

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from deepprof.analysis.merging import Analysis, check_job, merge
 from deepprof.analysis.pipeline import examine

@@ -26,7 +26,7 @@ from deepprof.metrics.sharing.devices import measure_device
 from deepprof.results.analysis_result import AnalysisResult
 
 
-class Analysis(AnalysisResult):
+class Analysis(AnalysisResult, frozen=True):
     """Everything DeepProf knows about one job: what renderers, the service and the Python API share.
 
     `no_loop_reason` states why there is no loop at all, `missing` why some main streams have none while others do.

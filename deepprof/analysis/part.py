@@ -7,10 +7,11 @@ same result because they run the same code.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from deepprof.collectors.trace import WORK_ACTIVITIES, Trace, empty_table
 from deepprof.diagnosis.diagnosed_job import TimeSummary, WorkWithoutLoop, add_up
@@ -33,8 +34,7 @@ from deepprof.results.analysis_result import Recording, describe_recording
 from deepprof.results.analysis_tables import BREAKDOWN, PLACED_STREAMS, PLACED_WORK
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class RankPart:
+class RankPart(Struct, frozen=True, kw_only=True, eq=False):
     """One rank's part of an analysis. `reasons` are the places of main streams without a loop, and why.
 
     `facts` is what the other ranks, or the rank's other devices, are compared with; None where there is no other.

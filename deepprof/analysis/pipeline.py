@@ -8,10 +8,10 @@ all ranks.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 
 import polars as pl
+from msgspec.structs import replace
 
 from deepprof.analysis.findings import find_findings
 from deepprof.analysis.part import RankPart, describe_rank
@@ -113,7 +113,7 @@ def _compare_with_peaks(
     found = measure_roofline(trace, loop, sources, peaks.get(loop.device))
     if found is None:
         return loop
-    metrics = replace(loop.metrics, mfu_ratio=found.mfu_ratio, hfu_ratio=found.hfu_ratio)
+    metrics = loop.metrics.with_utilization(found.mfu_ratio, found.hfu_ratio)
     return replace(loop, roofline=found, metrics=metrics)
 
 

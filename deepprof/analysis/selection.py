@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from deepprof.analysis import Analysis, analyze, separate
 from deepprof.collectors.errors import UsageError
@@ -38,8 +39,7 @@ Numbers = tuple[int | None, int | None]  # first and the one after the last; Non
 SHOWN = 8  # names of what there is, in a message
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
+class Selection(Struct, frozen=True, kw_only=True):
     """What is looked at: all that `range`, `grid`, `iterations` and `layer` have in common; None: everything.
 
     `range` is the name of ranges, or a pattern with the wildcards of file names; `grid` are kernels by number, counted
@@ -91,8 +91,7 @@ def _write_numbers(numbers: Numbers) -> str:
     return f"{'' if first is None else first}:{'' if last is None else last}"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _ReadRank:
+class _ReadRank(Struct, frozen=True, eq=False):
     """One rank of a job: the `trace` whose rows are selected, and its number in the analysis of the whole, if any."""
 
     trace: Trace
@@ -175,7 +174,7 @@ def _bring_loops(part: Trace, each: _ReadRank, analysis: Analysis, asked: Select
     roles = analysis.streams.filter(rank=each.rank).select("device", "stream", pl.col("role").cast(pl.String))
     main = roles.filter(role="main")["stream"].to_list()
     return SelectedTrace(
-        **{name: getattr(part, name) for name in Trace.__slots__},
+        **{name: getattr(part, name) for name in Trace.__struct_fields__},
         loops=tuple(loop for loop in kept if loop is not None),
         roles=roles,
         thread=main[0] if main and is_stand_in(each.analysed) else None,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from statistics import median
 from typing import Any, Protocol
+
+from msgspec import Struct
 
 from deepprof.collectors.errors import TraceError, UsageError
 from deepprof.collectors.models.backend_profile import BackendProfile
@@ -25,8 +26,7 @@ REASON_CHARS = 200  # of a backend's own message
 PLACES = re.compile(r"(Exception from|Check '.*?' failed at) \S+:\d+:|\[ONNXRuntimeError\] : \d+ : \w+ : ")
 
 
-@dataclass(frozen=True, slots=True)
-class RunOptions:
+class RunOptions(Struct, frozen=True):
     """How a model is run: `inputs` are its tensors by name.
 
     `dtype` is the type to compute in, None for what the backend chooses. `warmup` runs are not timed, `runs` are.

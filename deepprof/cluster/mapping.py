@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from deepprof.analysis import Analysis
 from deepprof.analysis.merging import check_job, merge
@@ -104,8 +106,7 @@ class _ClusterWorkers:
         return [found[future.key] for future in futures]
 
 
-@dataclass(frozen=True, slots=True)
-class TaskFailure:
+class TaskFailure(Struct, frozen=True):
     """A task that has no result: its status, and its error as Dask reports it."""
 
     status: str

@@ -10,12 +10,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeVar
 
 import numpy as np
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from deepprof.analysis.part import RankPart, without_timelines
 from deepprof.analysis.pipeline import examine
@@ -39,8 +40,7 @@ from deepprof.version import read_version
 Found = TypeVar("Found")
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorValue:
+class ErrorValue(Struct, frozen=True):
     """An error as a value: its kind, and the arguments to create it again."""
 
     kind: Literal["trace", "usage", "system"]
@@ -54,8 +54,7 @@ class ErrorValue:
         return UsageError(*self.arguments) if self.kind == "usage" else OSError(*self.arguments)
 
 
-@dataclass(frozen=True, slots=True)
-class ReadOptions:
+class ReadOptions(Struct, frozen=True):
     """How a path is read: `path` as the caller wrote it, `place` as an absolute path.
 
     `alone`: the job has no other path. `stored`: a rank in a store is only opened, because a part of it is read later.
@@ -70,8 +69,7 @@ class ReadOptions:
     shapes: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class RankHead:
+class RankHead(Struct, frozen=True):
     """What the job must know of one rank before it can be numbered and put on the common clock."""
 
     rank: int | None
@@ -82,8 +80,7 @@ class RankHead:
     devices: tuple[tuple[int, str | None], ...] = ()  # that the rank has work on, each with its identity
 
 
-@dataclass(frozen=True, slots=True)
-class RankCorrection:
+class RankCorrection(Struct, frozen=True):
     """The changes to one rank before it is examined; `stand_in`: no rank of the job has an event on a device."""
 
     number: NumberedTrace
@@ -91,8 +88,7 @@ class RankCorrection:
     stand_in: bool
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class OpenedTraces:
+class OpenedTraces(Struct, frozen=True, eq=False):
     """The traces behind one path, which stay with the worker that opened it."""
 
     ranks: tuple[Trace | StoredRank, ...]

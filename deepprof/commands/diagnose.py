@@ -18,7 +18,7 @@ from deepprof.commands.inputs import (
 )
 from deepprof.commands.output import add_output, capture, check_output, deliver
 from deepprof.commands.streams import say
-from deepprof.diagnosis.finding import MAX_FINDINGS, SEVERITIES
+from deepprof.diagnosis import MAX_FINDINGS, SEVERITIES
 from deepprof.plurals import counted
 
 if TYPE_CHECKING:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from deepprof.commands.daemons import open_endpoint
 from deepprof.commands.inputs import find_between, find_selection
@@ -32,8 +33,7 @@ OF_FILES = {  # options, and what they are without
 }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _SentFlame:
+class _SentFlame(Struct, frozen=True, eq=False):
     """The contexts (`SENT`) of a rank of a job, and the time that they are of, in Unix ns; None: nothing was sent."""
 
     job: str

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from deepprof.commands.arguments import parse_count, parse_seed
@@ -46,6 +45,8 @@ def run_trace(args: argparse.Namespace) -> int:
         peaks = load_peaks(args.peaks)
     report = _find_report(analyze_paths(args, details=None), args)
     if peaks is not None:
+        from msgspec.structs import replace
+
         from deepprof.metrics.cost.loop_roofline import rate_roofline
 
         report = replace(report, roofline=rate_roofline(report.roofline, peaks))

@@ -7,9 +7,10 @@ study prints what DeepProf finds in their traces beside the simulation's true va
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,8 +26,7 @@ LOSSES = {"turns": ("turns_ns",), "slower": ("slowed_ns",), "copies": ("copies_n
 TRUE = {"turns": "turns", "slower": "slowed", "copies": "copies"}
 
 
-@dataclass(frozen=True, slots=True)
-class _StudyTrial:
+class _StudyTrial(Struct, frozen=True):
     """Programs that run at once, each with a share of the device's memory; `fits`: whether that is enough for each."""
 
     programs: tuple[str, ...]
@@ -40,8 +40,7 @@ class _StudyTrial:
         return f"{words}-{round(100 * self.memory_share)}"
 
 
-@dataclass(frozen=True, slots=True)
-class _StudyOutcome:
+class _StudyOutcome(Struct, frozen=True):
     """The outcome of one program in a trial: figures by name, as DeepProf finds them and as they are. Times in ns."""
 
     trial: _StudyTrial

@@ -10,7 +10,7 @@ both iterations are aligned. Everything rests on `Loop.usual`: complete iteratio
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from deepprof.analysis import Analysis
 from deepprof.comparison.contexts import compare_contexts

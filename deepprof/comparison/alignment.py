@@ -7,11 +7,11 @@ nearly all names differ (a run in another precision), variants are matched first
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from deepprof.results.comparison_result import Kind
 
@@ -24,8 +24,7 @@ FEW_COMMON_NAMES = (
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class KernelSymbols:
+class KernelSymbols(Struct, frozen=True, eq=False):
     """A sequence of kernels: `exact` ids of names, and `coarse` ids that variants of a kernel share."""
 
     exact: Ids
@@ -44,8 +43,7 @@ class KernelSymbols:
         return KernelSymbols(np.roll(self.exact, -by), np.roll(self.coarse, -by))
 
 
-@dataclass(frozen=True, slots=True)
-class AlignedSpan:
+class AlignedSpan(Struct, frozen=True):
     """A[a_first:a_end] became B[b_first:b_end]. `alike`: kernel by kernel they are the same or variants."""
 
     kind: Kind

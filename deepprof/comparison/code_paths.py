@@ -8,11 +8,10 @@ frame: what records operators writes some of them twice.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from deepprof.metrics.contexts.frames import number_distinct
 from deepprof.metrics.contexts.paths import find_nearest, number_paths, read_places
@@ -23,8 +22,7 @@ CODE = ("python", "module", "operator", "range", "scope")
 KEY = ("kind", "name", "file")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CodePaths:
+class CodePaths(Struct, frozen=True, eq=False):
     """Paths by number, parents before children; 0 is around all.
 
     `parent` is the path around each, `frames` has the columns `KEY` of each, but the first. `of_a` and `of_b` are the

@@ -9,13 +9,13 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from deepprof.comparison.code_paths import CodePaths, match_paths
 from deepprof.comparison.pairing import RunLoop
@@ -54,8 +54,7 @@ def compare_contexts(a: RunLoop, b: RunLoop) -> tuple[ContextChange, ...]:
     return tuple(sorted(found, key=lambda row: (-abs(row.difference_ns), row.measure, row.path, row.kind)))
 
 
-@dataclass(frozen=True, slots=True)
-class _CodeOfBoth:
+class _CodeOfBoth(Struct, frozen=True):
     """The code of two runs by path, and what it took in the usual iterations of each, by `DEVICE` and `HOST`."""
 
     paths: CodePaths
@@ -84,8 +83,7 @@ def _are_alike(parent: Int64s, a: PathTimes, b: PathTimes) -> bool:
     return any(shared)
 
 
-@dataclass(frozen=True, slots=True)
-class _Carrier:
+class _Carrier(Struct, frozen=True):
     """A path that carries a change: its times per mean iteration, without what paths further in carry."""
 
     path: int
@@ -149,8 +147,7 @@ def _surely_differ(a: Floats, b: Floats) -> bool:
     return interval[0] > 0 or interval[1] < 0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _RunCode:
+class _RunCode(Struct, frozen=True, eq=False):
     """A run's contexts, the line of code of each, and a context of each path."""
 
     contexts: pl.DataFrame
@@ -172,8 +169,7 @@ def _find_code(contexts: pl.DataFrame, paths: Int64s) -> _RunCode:
     return _RunCode(contexts, find_lines(contexts), dict(zip(numbers.tolist(), first.tolist(), strict=True)))
 
 
-@dataclass(frozen=True, slots=True)
-class _PathPlaces:
+class _PathPlaces(Struct, frozen=True):
     """The paths, and where they are in the code of both runs."""
 
     paths: CodePaths

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from deepprof.comparison.alignment import TOO_LONG, AlignedSpan, KernelSymbols, align, aligned_ratio, count_kernels
 from deepprof.comparison.rotation import find_rotation
@@ -23,8 +23,7 @@ ANOTHER = 0.5  # share of aligned kernels: with less, most are new, and rows wou
 MAX_REPLACED_KERNELS = 12  # kernels in the row of a replacement; a longer one is identified by its first kernels
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _RunIteration:
+class _RunIteration(Struct, frozen=True, eq=False):
     """One run's iteration in the ids that both runs share; `durations_ns` per kernel."""
 
     symbols: KernelSymbols

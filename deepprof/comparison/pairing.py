@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.trace import Trace
 from deepprof.comparison.template import take_template
@@ -20,8 +20,7 @@ ALIKE = 0.5  # share of common kernels: with less it is not the same loop, and t
 Devices = dict[int, list[Loop]]  # of one rank: the loops of each device
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RunLoop:
+class RunLoop(Struct, frozen=True, eq=False):
     """A loop, the trace that it was found in, and the calling contexts of that where its host recorded code."""
 
     loop: Loop

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.contexts.measures import COLUMNS, Amounts, list_amounts
@@ -23,8 +23,7 @@ DEVICE, HOST = "device", "host"
 ON_DEVICE, ON_HOST = ("device_ns",), ("host_ns", "waiting_ns")  # of the host without the waits
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PathTimes:
+class PathTimes(Struct, frozen=True, eq=False):
     """Times by path and iteration, with all within, in rows sorted by path; `iterations` is how many there are.
 
     `means` are those of all paths per iteration, and `seen` is whether a path took anything in any of them.

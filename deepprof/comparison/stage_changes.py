@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import polars as pl
+from msgspec import Struct
 
 from deepprof.metrics.annotation.anatomy_tables import Anatomy
 from deepprof.metrics.annotation.stage_names import STAGES
@@ -54,8 +54,7 @@ def _describe_doubts(a: str, b: str) -> str:
     return ", ".join(f"the stages of {run} are {doubt}" for run, doubt in (("A", a), ("B", b)) if doubt)
 
 
-@dataclass(frozen=True, slots=True)
-class _RunStages:
+class _RunStages(Struct, frozen=True):
     """What the stages of a run take of its mean iteration, in ns by name; `host_ns` is None where it is not known."""
 
     device_ns: Mapping[str, int]

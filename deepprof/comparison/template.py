@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.loop import Loop
@@ -15,8 +14,7 @@ MAX_TEMPLATE_ITERATIONS = 64  # iterations: more would not change a median, and 
 CELLS = 1 << 22  # kernels of all these iterations together
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class UsualIteration:
+class UsualIteration(Struct, frozen=True, eq=False):
     """The kernels of a usual iteration; `name_ids` are the trace's, `durations_ns` medians; arrays of one length."""
 
     name_ids: npt.NDArray[np.uint32]

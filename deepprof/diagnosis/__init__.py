@@ -2,3 +2,9 @@
 
 `judgement` rates a cost, `causes` puts one root cause first, `on_cpu` rewords findings for programs without a device.
 """
+
+from typing import Literal
+
+Severity = Literal["info", "warning", "critical"]
+SEVERITIES: tuple[Severity, ...] = ("info", "warning", "critical")  # ascending
+MAX_FINDINGS = 5  # that a report shows unless all are asked for: more are a list of symptoms

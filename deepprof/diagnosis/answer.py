@@ -7,11 +7,11 @@ included; a stall is an iteration far from the usual ones, and its share is that
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 import polars as pl
+from msgspec import Struct, field
 
 from deepprof.diagnosis.device_means import (
     Devices,
@@ -47,8 +47,7 @@ STALLS, FIRST = "slow-iterations", "first-use"
 ONCE = {STALLS: LEAST_OF_STALL, "late-start": LEAST_OF_START}  # what happens once, and from which share on it may lead
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class RecordingAnswer:
+class RecordingAnswer(Struct, frozen=True, kw_only=True, eq=False):
     """The answer to what was recorded and what to do.
 
     `whole_ns` is the mean usual iteration, the marked step or the recorded time. `parts` are the shares of it, by part

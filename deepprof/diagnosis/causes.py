@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from heapq import heappop, heappush
 
+from msgspec.structs import replace
+
+from deepprof.diagnosis import SEVERITIES
 from deepprof.diagnosis.device_means import Devices, average_costs
 from deepprof.diagnosis.engine import declared_rules
-from deepprof.diagnosis.finding import SEVERITIES, Finding
+from deepprof.diagnosis.finding import Finding
 
 OVER_TIME = frozenset({"slow-iterations", "drift"})  # they may concern any part
 SAME_KIND = 0.5  # least share of the symptom's time in the parts of its cause

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from functools import cache
+
+from msgspec.structs import replace
 
 from deepprof.diagnosis.engine import declared_rules
 from deepprof.diagnosis.finding import Finding

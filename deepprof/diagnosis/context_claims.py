@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
-from deepprof.diagnosis.finding import Finding, Severity
+from deepprof.diagnosis import Severity
+from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.judgement import FindingTexts, Numbers, many
 from deepprof.metrics.contexts.per_loop import LoopContexts
 
 AMOUNT_WORDS = {"host_ns": "of the host's time", "device_ns": "of work on the device"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContextClaim:
+class ContextClaim(Struct, frozen=True, kw_only=True):
     """A claim of `rule` about one context of a loop; `saved_ns` of computing is what an iteration could save.
 
     It is a remark unless `severity` says more; a recording without iterations allows no more. `certainty` is how sure

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
+
+from msgspec import Struct
 
 from deepprof.diagnosis.engine import declared_rules
 from deepprof.diagnosis.finding import Finding
@@ -26,8 +27,7 @@ FROM_AND_TO_HOST = frozenset(COPY_PARTS[way] for way in ("HtoD", "DtoH", None))
 ON_DEVICES = frozenset({COPY_PARTS["DtoD"], COPY_PARTS["PtoP"], "exposed_memset_ns"})
 
 
-@dataclass(frozen=True, slots=True)
-class UnnamedPart:
+class UnnamedPart(Struct, frozen=True):
     """A part of one loop's iteration time that is above its limit, and `why` no finding names it."""
 
     rank: int

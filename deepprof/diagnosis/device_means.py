@@ -7,7 +7,8 @@ where the cost is above its limit; on the others the cost is the time of the sam
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from deepprof.diagnosis.engine import declared_rules
 from deepprof.diagnosis.finding import Finding
@@ -19,8 +20,7 @@ from deepprof.metrics.ranks.facts import longest_loops
 Place = tuple[int, int, int | None]  # rank, device, and main stream where there is one
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class MeasuredDevice:
+class MeasuredDevice(Struct, frozen=True, eq=False):
     """A device, and the mean time of its iteration, marked step or recording and of each part of that, in ns.
 
     `parts` are empty where they are not known. `median_ns` is the median iteration, 0 where nothing repeats.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 
 import polars as pl
+from msgspec import Struct, field
 
 from deepprof.collectors.trace import WORK_ACTIVITIES
 from deepprof.diagnosis.finding import Finding
@@ -17,8 +17,7 @@ from deepprof.metrics.ranks.comparison import RankComparison
 from deepprof.metrics.top_tables import TopWork
 
 
-@dataclass(frozen=True, slots=True)
-class TimeSummary:
+class TimeSummary(Struct, frozen=True):
     """Device time of all ranks and devices: unions of intervals, `busy_ns + idle_ns == span_ns`.
 
     The span of one device runs from its first event to its last; several devices add up to device time.
@@ -45,8 +44,7 @@ def add_up(summaries: Iterable[TimeSummary]) -> TimeSummary:
     return TimeSummary(span, busy, span - busy, {activity: events[activity] for activity in WORK_ACTIVITIES})
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class WorkWithoutLoop:
+class WorkWithoutLoop(Struct, frozen=True, eq=False):
     """What takes the time of a device without a loop; `stream` is its main stream, None where it has none.
 
     `roofline` is that of what is measured as one iteration, None where there is none or no shapes were read. `parts` is
@@ -66,8 +64,7 @@ class WorkWithoutLoop:
     earlier: EarlierWork | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class DiagnosedJob:
+class DiagnosedJob(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """The loops of all ranks, where the time goes, and the findings, the root cause first.
 
     `breakdown` has the schema `BREAKDOWN` of `deepprof.results.analysis_tables`.

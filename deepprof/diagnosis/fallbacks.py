@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class LibraryFallback:
+class LibraryFallback(Struct, frozen=True):
     """Kernels of a library's fallback: what it is, what brings another one, and how much of its time that may save."""
 
     match: str

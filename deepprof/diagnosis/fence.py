@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any, cast
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from deepprof.collectors.plugins import PlugIn
-from deepprof.diagnosis.finding import Finding, Severity
+from deepprof.diagnosis import Severity
+from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.rule import Examine, Rule
 
 

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from deepprof.collectors.reprs import in_milliseconds, one_line
+from deepprof.diagnosis import Severity
 
 if TYPE_CHECKING:
     from deepprof.metrics.loop import Loop
 
-Severity = Literal["info", "warning", "critical"]
-SEVERITIES: tuple[Severity, ...] = ("info", "warning", "critical")  # ascending
-MAX_FINDINGS = 5  # that a report shows unless all are asked for: more are a list of symptoms
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Finding(Struct, frozen=True, kw_only=True):
     """One cause of lost time.
 
     `headroom_ns_per_iteration` is what one iteration would save if the cause were gone (null: not known), `iterations`

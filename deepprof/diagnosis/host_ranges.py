@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.trace import Trace
 
 
-@dataclass(frozen=True, slots=True)
-class HostRanges:
+class HostRanges(Struct, frozen=True):
     """The `count` ranges of a rank's host in `span_ns`; most of the time is in `longest`, of `calls`.
 
     These take `longest_ns` together, nested ones and those at one time counted once.

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
-from deepprof.diagnosis.finding import Finding, Severity
+from msgspec import Struct
+from msgspec.structs import replace
+
+from deepprof.diagnosis import Severity
+from deepprof.diagnosis.finding import Finding
 from deepprof.metrics.breakdown.costs import Cost, mean_of
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.series.outliers import cost_beside_slow
@@ -24,8 +27,7 @@ HIDDEN = 0.5  # of the limit of a warning: a smaller saving is a remark
 MIN_AFFECTED = 2  # iterations that show it: in one it may be chance
 
 
-@dataclass(frozen=True, slots=True)
-class SeverityLimits:
+class SeverityLimits(Struct, frozen=True):
     """Shares of the iteration time from which on a finding is a warning, and critical."""
 
     warning: float
@@ -38,8 +40,7 @@ class SeverityLimits:
         return "critical" if share >= self.critical else "warning"
 
 
-@dataclass(frozen=True, slots=True)
-class FindingTexts:
+class FindingTexts(Struct, frozen=True):
     """The texts of a finding."""
 
     title: str
@@ -47,8 +48,7 @@ class FindingTexts:
     advice: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CostClaim:
+class CostClaim(Struct, frozen=True, kw_only=True):
     """A claim of `rule`: that the time of `parts` is lost, `cost` in all.
 
     `certainty` is how clearly the trace shows the cause, not only the time. `headroom_ns` is what could be saved where

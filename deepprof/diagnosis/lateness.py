@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from deepprof.metrics.ranks.comparison import RankGroup
 
@@ -25,8 +26,7 @@ CLEAR = 4  # times the noise of the measurement
 LUCK = 0.05  # the chance that any of so many ranks is late as often in one step, if all are alike
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Lateness:
+class Lateness(Struct, frozen=True, eq=False):
     """How much later one rank comes than the others, by iteration; `typical_ns` is how far the others are apart.
 
     For one marked step `arrivals_ns` is how much later it comes to each collective, and `last` at how many of them it

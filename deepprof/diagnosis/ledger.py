@@ -7,7 +7,8 @@ keeps only what its cause leaves; where the cause claims all of it, its headroom
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from deepprof.diagnosis.finding import Finding
 from deepprof.metrics.breakdown.costs import mean_parts

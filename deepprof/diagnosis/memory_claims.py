@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from deepprof.collectors.trace import Trace
-from deepprof.diagnosis.finding import Finding, Severity
+from deepprof.diagnosis import Severity
+from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.judgement import FindingTexts, Numbers
 from deepprof.metrics.memory.device_memory import DeviceMemory
 
@@ -14,8 +16,7 @@ Place = dict[str, int | str]
 PLACE_KEYS = ("function", "file", "line", "operator", "layer")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryClaim:
+class MemoryClaim(Struct, frozen=True, kw_only=True):
     """A claim of `rule` about the memory of a device; a remark unless `severity` says more.
 
     `certainty` is how sure it is that what was measured matters. Where the device has a loop, the finding is on that.

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.cost.loop_device import describe_device
@@ -16,8 +15,7 @@ from deepprof.metrics.kernels.loop_work import LoopWork
 IMPOSSIBLE = 1.05  # times the roof: the shapes, the type or the peaks are wrong, or an algorithm needs fewer operations
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LoopProducts:
+class LoopProducts(Struct, frozen=True, eq=False):
     """The products of a loop (`metrics.cost.loop_products`) that its device can have done in their time, and its peaks.
 
     What is faster than its roof is left out: a peak that is too low makes no other product look slower than it is.

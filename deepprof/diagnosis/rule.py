@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Generic, Literal, ParamSpec
+
+from msgspec import Struct
 
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.judgement import CostClaim, SeverityLimits
@@ -16,8 +17,7 @@ Examine = Callable[..., Iterable[Finding]]
 Subject = Literal["loop", "contexts", "work", "memory", "shares", "ranks", "history"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule(Generic[P]):
+class Rule(Struct, Generic[P], frozen=True, kw_only=True):
     """A rule, called as the function that it was made of.
 
     `subject` states what it examines: one loop of one trace, the calling contexts of a loop, what a loop's device

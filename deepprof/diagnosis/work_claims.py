@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import polars as pl
+from msgspec import Struct
 
-from deepprof.diagnosis.finding import Finding, Severity
+from deepprof.diagnosis import Severity
+from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.judgement import MOST_OF_IT, FindingTexts, Numbers, SeverityLimits, format_ms, many
 from deepprof.metrics.breakdown.queueing import saved_without
 from deepprof.metrics.contexts.code_lines import Place, find_most
@@ -27,8 +27,7 @@ def _write_saved(headroom_ns: float) -> str:
     return f"Only {format_ms(headroom_ns)}" if headroom_ns >= 1_000 else "Nothing"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class WorkClaim:
+class WorkClaim(Struct, frozen=True, kw_only=True, eq=False):
     """A claim of `rule`: that some `kernels` of a device, rows of `Work.kernels`, take longer than they need to.
 
     `saved_ns` is a bound: what an iteration could save at most, as the summary states on what assumption. `certainty`

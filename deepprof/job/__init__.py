@@ -10,9 +10,10 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from deepprof.collectors.errors import TraceError
 from deepprof.job.files import Name, TraceFiles, find_files, find_paths

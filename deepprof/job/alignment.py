@@ -7,9 +7,10 @@ a synchronising one ends on all its ranks at the same moment, whichever rank cam
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from deepprof.collectors.clocks import TraceClock, read_clock, shift, to_unix, within_limit
 from deepprof.collectors.processes import session_of
@@ -23,8 +24,7 @@ SHOWN = 6  # ranks named in a sentence
 ONE_WAY = r"(?i)send|recv|p2p|broadcast|^_*(?:reduce|gather|scatter)(?:_?oop)?$"
 
 
-@dataclass(frozen=True, slots=True)
-class ClockOffset:
+class ClockOffset(Struct, frozen=True):
     """How far a clock is ahead of another: the median over `matched` collectives, and their spread.
 
     `spread_ns` is the median distance from the median.
@@ -40,8 +40,7 @@ class ClockOffset:
         return self.matched >= MIN_MATCHED_COLLECTIVES and abs(self.offset_ns) > CLEAR * max(self.spread_ns, 1)
 
 
-@dataclass(frozen=True, slots=True)
-class AlignedRank:
+class AlignedRank(Struct, frozen=True):
     """One rank in the alignment: its number, its clock, and how far that is ahead of the first rank's (None: unknown).
 
     The first rank itself has no offset. `session` is the same for the processes of one recording.
@@ -59,8 +58,7 @@ class AlignedRank:
         return found is not None and found.is_clear and within_limit(self.clock.times, -found.offset_ns)
 
 
-@dataclass(frozen=True, slots=True)
-class ClockCorrection:
+class ClockCorrection(Struct, frozen=True):
     """The correction of a trace: whether it moves `to_unix`, the `offset_ns` subtracted to be on `clock`, and notes."""
 
     to_unix: bool = False

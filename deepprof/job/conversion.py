@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from deepprof.collectors.importers.generic.columns import GenericColumns, Mapped, parse_columns
 from deepprof.collectors.store import replace_store, write_index
@@ -18,8 +19,7 @@ from deepprof.job.ranks import assign_ranks
 from deepprof.job.sources import TraceSources
 
 
-@dataclass(frozen=True, slots=True)
-class ConversionResult:
+class ConversionResult(Struct, frozen=True):
     """The content of a store: `read == kept + Σ dropped` records of `ranks` ranks, in `nbytes` on disk.
 
     `notes` name the files beside the traces that are not in the store.

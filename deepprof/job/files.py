@@ -6,16 +6,16 @@ import glob
 import os
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from deepprof.collectors.errors import TraceError, UsageError
 
 Name = str | os.PathLike[str]
 
 
-@dataclass(frozen=True, slots=True)
-class TraceFiles:
+class TraceFiles(Struct, frozen=True):
     """Trace files, each once, and `notes` on the files beside them that are not read."""
 
     paths: list[Path]

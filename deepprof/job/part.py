@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from deepprof.collectors.errors import UsageError
 from deepprof.collectors.store.rank import StoredRank
@@ -16,8 +18,7 @@ UNITS = (("s", 10**9), ("ms", 10**6), ("µs", 10**3))
 Between = tuple[int | None, int | None]  # ns from the first device event of the job; None: open
 
 
-@dataclass(frozen=True, slots=True)
-class RankBegin:
+class RankBegin(Struct, frozen=True):
     """When a rank's first device event starts on its own clock, and the unix time of that clock's zero, where known."""
 
     start_ns: int | None

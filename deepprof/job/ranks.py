@@ -9,10 +9,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import PurePath
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 if TYPE_CHECKING:
     from deepprof.collectors.trace import Trace
@@ -20,8 +22,7 @@ if TYPE_CHECKING:
 WORDS = re.compile(r"(?<![a-z])(?:rank|worker)[-_=.]?(\d{1,9})(?!\d)", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class NumberedTrace:
+class NumberedTrace(Struct, frozen=True):
     """The number of one trace in its job, and a sentence on its source if the trace does not state it itself."""
 
     rank: int

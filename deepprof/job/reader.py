@@ -14,9 +14,10 @@ import signal
 import sys
 import traceback
 import warnings
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers import importers, read

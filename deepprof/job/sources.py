@@ -6,9 +6,10 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
+
+from msgspec import Struct
 
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers import look_at, recognise
@@ -22,8 +23,7 @@ USUAL_RATIO = 20
 GZIP_MAGIC, GZIP_NBYTES = b"\x1f\x8b", 18  # bytes of the shortest gzip file
 
 
-@dataclass(frozen=True, slots=True)
-class TraceSource:
+class TraceSource(Struct, frozen=True):
     """One trace to read: number `index` of the job, at `path`, reported as `shown` if that is not its own name."""
 
     index: int

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from deepprof.collectors.names.short import shorten
 from deepprof.diagnosis.answer import find_group, group_shares, matches, share_parts

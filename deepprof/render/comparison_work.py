@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import Struct
 
 from deepprof.metrics.kernels.kind_words import CATEGORY_WORDS, NO_TYPE, PRECISION_WORDS, UNIT_WORDS, describe_kind
 from deepprof.render.comparison_rows import HEADER, SMALL, cells
@@ -51,8 +52,7 @@ def describe_work(work: WorkInBoth) -> WorkBlock:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _ShownChange:
+class _ShownChange(Struct, frozen=True):
     """A row of the text: what is computed, what became of it ("" for the same), and its time in both runs."""
 
     label: str

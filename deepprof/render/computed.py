@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
 import polars as pl
+from msgspec import Struct
 
 from deepprof.metrics.kernels.computed_work import find_matrix_unit_ratio, round_parts
 from deepprof.metrics.kernels.kind_words import CATEGORY_WORDS, describe_kind
@@ -87,8 +87,7 @@ def _describe_rows(table: pl.DataFrame) -> list[LoopWorkRow]:
     ]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ComputedTime:
+class ComputedTime(Struct, frozen=True, eq=False):
     """A table `WORK`, and what of its time is exposed communication, or in launches of whole graphs."""
 
     table: pl.DataFrame

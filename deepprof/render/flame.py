@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.names.short import shorten as shorten_kernel
 from deepprof.metrics.breakdown.parts import IDLE_PARTS
@@ -34,8 +34,7 @@ JOINT = " › "
 Format = Callable[[float], str]
 
 
-@dataclass(frozen=True, slots=True)
-class FlameMeasure:
+class FlameMeasure(Struct, frozen=True):
     """What a flame divides up: its name, its unit, the columns of contexts that it adds up, and how it is written."""
 
     title: str
@@ -96,8 +95,7 @@ def label(frame: dict[str, Any]) -> str:
     return str(name) if frame["file"] is None else write_line(name, frame["file"], frame["line"])
 
 
-@dataclass(frozen=True, slots=True)
-class _FlameLine:
+class _FlameLine(Struct, frozen=True):
     """A line: how far in, the frames on it, what they take, and how many smaller ones it stands for (0: itself)."""
 
     level: int

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from typing import Any
 
 import msgspec
+from msgspec.structs import asdict
 
 from deepprof.collectors.trace import WORK_ACTIVITIES
+from deepprof.diagnosis import MAX_FINDINGS
 from deepprof.diagnosis.coverage import UnnamedPart
-from deepprof.diagnosis.finding import MAX_FINDINGS, Finding
+from deepprof.diagnosis.finding import Finding
 from deepprof.metrics.breakdown.costs import mean_parts
 from deepprof.metrics.breakdown.parts import PART_NAMES
 from deepprof.metrics.loop import Agreement, Loop

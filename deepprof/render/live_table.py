@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+from msgspec import Struct
 
 Row = TypeVar("Row")
 Line = tuple[str, str]
@@ -14,8 +15,7 @@ GAP = 2
 INDENT = 2
 
 
-@dataclass(frozen=True, slots=True)
-class LiveColumn(Generic[Row]):
+class LiveColumn(Struct, Generic[Row], frozen=True):
     """A column; where the width is too small, the highest `rank` is left out first. Words align left, figures right."""
 
     title: str

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from io import BytesIO
 from typing import Any
 
 import msgspec
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from deepprof.collectors.models.graph import ModelGraph
 from deepprof.metrics.cost.model_costs import Grouping, ModelTotals, sum_costs
@@ -16,8 +17,7 @@ from deepprof.render.tabular import write_table
 SCHEMA = "deepprof.model/1"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ModelReport:
+class ModelReport(Struct, frozen=True, eq=False):
     """What is known of a model: its file, its graph, the cost of each operator (`COSTS`), in all, and `fused`."""
 
     path: str

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct, field
 
 from deepprof.render.flame import MEASURES, FlameMeasure, label
 
@@ -48,8 +48,7 @@ def split_ranks(contexts: pl.DataFrame) -> Iterator[tuple[tuple[Frame, ...], pl.
         yield ((f"rank {rank}", None, None),) if len(ranks) > 1 else (), contexts.filter(pl.col("rank") == rank)
 
 
-@dataclass(frozen=True, slots=True)
-class PprofPeriod:
+class PprofPeriod(Struct, frozen=True):
     """The time that a profile is of: Unix times in ns, and remarks for people."""
 
     start_ns: int
@@ -57,8 +56,7 @@ class PprofPeriod:
     comments: Sequence[str] = ()
 
 
-@dataclass(slots=True)
-class PprofProfile:
+class PprofProfile(Struct):
     """A profile of which samples are added, with a sample type for each of `measures`; the first one is the default.
 
     Texts and frames are referred to by number; the first text is empty, frames count from 1, and each frame is a
@@ -140,8 +138,7 @@ class PprofProfile:
             yield _field(STRING_TABLE, text.encode(errors="replace"))
 
 
-@dataclass(slots=True)
-class _ContextPlaces:
+class _ContextPlaces(Struct):
     """The frames of contexts, callers first, and where each hangs: the stacks of all are large where they are deep."""
 
     frames: list[Frame] = field(default_factory=list)

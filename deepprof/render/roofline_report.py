@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec import Struct
 
 from deepprof.collectors.names.short import shorten
 from deepprof.diagnosis.diagnosed_job import WorkWithoutLoop
@@ -37,8 +37,7 @@ MIN_NAME_CHARS = 40  # of an operator with its shapes; with less they are cut wh
 HEADER = ("calls", "time", "share", "bound", "of roof", "beyond", "rate")
 
 
-@dataclass(frozen=True, slots=True)
-class RooflineReport:
+class RooflineReport(Struct, frozen=True):
     """A roofline and its place; `over` is what its means are over: iterations, a marked step or the recording."""
 
     rank: int

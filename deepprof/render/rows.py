@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from deepprof.render.plain import CUT, shorten
 
@@ -22,8 +23,7 @@ ROUNDS = 3  # of cutting labels that look alike: those of one group may come to 
 KEPT, LEAD = 4, 3  # characters kept at the start of a label, and before its difference from another
 
 
-@dataclass(frozen=True, slots=True)
-class TextRow:
+class TextRow(Struct, frozen=True):
     """A label and its values; `became` is what the label turned into, shown after an arrow, "" for nothing."""
 
     label: str

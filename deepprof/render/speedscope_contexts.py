@@ -8,12 +8,12 @@ smallest stacks beyond that are one stack, which says how many they are.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from deepprof.metrics.contexts.frames import FRAMES, number_distinct
 from deepprof.metrics.contexts.paths import add_up, read_places
@@ -49,16 +49,14 @@ class SpeedscopeFrames:
         ]
 
 
-@dataclass(frozen=True, slots=True)
-class _ContextProfiles:
+class _ContextProfiles(Struct, frozen=True):
     """The profiles, and how many stacks of all of them were put together because they are small."""
 
     profiles: Sequence[dict[str, Any]]
     merged: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _ContextStacks:
+class _ContextStacks(Struct, frozen=True, eq=False):
     """All contexts of a job by row: the row around each (-1: none), how many are, its place in the tree, its frame.
 
     `frame` is a number of `frames`. `shown` says whether it is a frame of the stacks of what lies within it: the whole

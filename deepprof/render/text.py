@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from deepprof.diagnosis import MAX_FINDINGS
 from deepprof.diagnosis.answer import STALLS, choose_loop, find_mean, find_time
-from deepprof.diagnosis.finding import MAX_FINDINGS, Finding
+from deepprof.diagnosis.finding import Finding
 from deepprof.metrics.breakdown.costs import mean_parts
 from deepprof.metrics.loop import Loop
 from deepprof.plurals import counted, verb

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from types import MappingProxyType
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from deepprof.metrics.streams import FEW_KERNELS
 from deepprof.plurals import counted
@@ -98,8 +100,7 @@ CPU_REASONS: Mapping[str, str] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Wording:
+class Wording(Struct, frozen=True):
     """The nouns of a report.
 
     `unit` and `units` are what an iteration consists of: kernels, or copies of a device that does nothing else.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from functools import cached_property
 from typing import Literal
 
 import msgspec
 import polars as pl
+from msgspec import Struct, field
 
 from deepprof.collectors.reprs import one_line, shorten_path
 from deepprof.collectors.trace import WORK_ACTIVITIES, Accounting, Trace, empty_table
@@ -54,8 +55,7 @@ from deepprof.results.analysis_tables import (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recording:
+class Recording(Struct, frozen=True, kw_only=True):
     """What a report states about one rank's trace: its source, its record counts, the devices that it names.
 
     `on_cpu`: operators of the CPU take the place of kernels. `unexamined`: what could not be searched for, and why.
@@ -115,8 +115,7 @@ class AnswerBlock(msgspec.Struct, frozen=True, kw_only=True):
     text: list[str]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class AnalysisResult(DiagnosedJob):
+class AnalysisResult(DiagnosedJob, frozen=True, kw_only=True, eq=False, dict=True):
     """What an analysis found, for renderers; `Analysis`, which describes the fields, adds the ways to write it."""
 
     traces: tuple[Trace, ...]

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Literal
 
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.reprs import in_milliseconds, one_line
 from deepprof.collectors.table_schema import TableSchema
@@ -55,8 +56,7 @@ LAYER_CHANGES = TableSchema.of(
 COMPARISON_TABLES: Mapping[str, TableSchema] = MappingProxyType({"stages": STAGE_CHANGES, "layers": LAYER_CHANGES})
 
 
-@dataclass(frozen=True, slots=True)
-class LoopPlace:
+class LoopPlace(Struct, frozen=True):
     """Where a compared loop runs, and how many kernels its iteration has."""
 
     rank: int
@@ -78,8 +78,7 @@ class _TimedChange:
         return self.b_ns - self.a_ns
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimeChange:
+class TimeChange(Struct, frozen=True, kw_only=True):
     """The iteration time: medians over `iterations` of each run, and their ratio B / A.
 
     `low` and `high` bound the ratio with 95 % confidence (bootstrap); None where a run has too few iterations for it.
@@ -116,8 +115,7 @@ class WorkChange(_TimedChange):
     b_ns: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkInBoth:
+class WorkInBoth(Struct, frozen=True, kw_only=True):
     """What the device computes in both runs: all kinds that either has, the largest difference first.
 
     The ratios are the shares of the products' time on matrix units, None without products of known unit.
@@ -154,8 +152,7 @@ class StageChange(_TimedChange):
         return None if self.a_host_ns is None or self.b_host_ns is None else self.b_host_ns - self.a_host_ns
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StagesInBoth:
+class StagesInBoth(Struct, frozen=True, kw_only=True):
     """The stages that either run has, in the order of an iteration; `problem` states why there are no `rows`."""
 
     rows: tuple[StageChange, ...] = ()
@@ -175,8 +172,7 @@ class LayerChange(_TimedChange):
     b_backward_ns: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayersInBoth:
+class LayersInBoth(Struct, frozen=True, kw_only=True):
     """The layers of both runs by path; `problem` states why there are no `rows`.
 
     `source` is how both runs know them. `matched` layers have the same path in both, the time of `changed` ones
@@ -195,8 +191,7 @@ class LayersInBoth:
     problem: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CountChange:
+class CountChange(Struct, frozen=True):
     """What the host did per iteration, one of `metrics.breakdown.parts.COUNTS`: means."""
 
     name: str
@@ -231,8 +226,7 @@ class KernelChange(_TimedChange):
     b_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class CopyChange:
+class CopyChange(Struct, frozen=True):
     """Copies of one direction per iteration (memsets under `memset`): count, total time and bytes."""
 
     direction: str
@@ -244,8 +238,7 @@ class CopyChange:
     b_nbytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class CodeLine:
+class CodeLine(Struct, frozen=True):
     """A Python function, and the line on which it begins or, in a call stack, that it was at; None: unknown."""
 
     function: str
@@ -272,8 +265,7 @@ class ContextChange(_TimedChange):
     b_ns: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProgramChange:
+class ProgramChange(Struct, frozen=True, kw_only=True):
     """The two iterations kernel by kernel.
 
     `aligned_ratio` is the share of both iterations' kernels that are in both in the same order, variants of a kernel
@@ -293,8 +285,7 @@ class ProgramChange:
     problem: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoopPair:
+class LoopPair(Struct, frozen=True, kw_only=True):
     """Two loops, one of each run. `a_mean_ns` and `b_mean_ns` are the sums of the parts.
 
     Only the first pair of a comparison has `layers`, `program`, `kernels`, `copies` and `contexts`. `layers` is None
@@ -321,8 +312,7 @@ class LoopPair:
         return one_line(self, f"rank {self.a.rank} and {self.b.rank}", times, self.time.verdict)
 
 
-@dataclass(frozen=True, slots=True)
-class Headline:
+class Headline(Struct, frozen=True):
     """One sentence, and what it rests on: the part that explains most of the change, where, and how much of it.
 
     `share` is of the change of the mean iteration time, above 1 where other parts changed the other way. `stage` is the
@@ -337,8 +327,7 @@ class Headline:
     stage_share: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(Struct, frozen=True):
     """What A and B state of a setting that differs: hardware, world size, framework or a version."""
 
     what: str
@@ -346,8 +335,7 @@ class Difference:
     b: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class Comparison(Struct, frozen=True, kw_only=True):
     """Two runs compared: A before, B after.
 
     `pairs` has the loops that could be compared, the one that got slowest first; it is empty where none could be.

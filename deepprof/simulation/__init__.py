@@ -11,11 +11,12 @@ iteration. Except in the three oldest scenarios, the seed also draws the model a
 from __future__ import annotations
 
 import gzip
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from deepprof.collectors.errors import UsageError
 from deepprof.scenarios import SCENARIOS, Scenario
@@ -48,8 +49,7 @@ CLOCK_SKEW_NS = 5_000_000  # between the clocks of two hosts
 START_SKEW_NS = 300_000  # between the starts of two ranks' captures
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Simulation:
+class Simulation(Struct, frozen=True, kw_only=True):
     """A capture and the truth about it.
 
     `iterations` counts the complete ones, `warmup` how many of the first of them are warm-up. Per complete iteration:

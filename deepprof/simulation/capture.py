@@ -6,8 +6,9 @@ All ranks of a job play in lockstep: they run one program, and meet in its colle
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
+
+from msgspec.structs import replace
 
 from deepprof.simulation.machine import Machine
 from deepprof.simulation.plan import RankPlan

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from deepprof.simulation.host_problems import draw_loading
 from deepprof.simulation.models import SimulatedModel, draw_model, sum_ns

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from deepprof.simulation.host_problems import draw_loading
 from deepprof.simulation.models import deepen_model, draw_model, launch_adam, shrink_model

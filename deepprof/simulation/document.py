@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from deepprof.simulation.events import DEVICE, PROCESS, Event
 from deepprof.simulation.machine import Machine
@@ -28,8 +29,7 @@ DEVICE_PROPERTIES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class FileOrigin:
+class FileOrigin(Struct, frozen=True):
     """The rank of a file and the number of ranks, and what its host's clock shows at the simulation's zero."""
 
     rank: int = 0

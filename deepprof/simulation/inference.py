@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from deepprof.simulation.kernels import ADD, Launch, name_elementwise, name_gemm, name_reduce
 from deepprof.simulation.plan import RankPlan, SimulationRequest
@@ -52,8 +53,7 @@ HEAD = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class _TokenDecoder:
+class _TokenDecoder(Struct, frozen=True):
     """The launches that make one token: the layers, which a graph may hold, and the sampling after them."""
 
     layers: tuple[Launch, ...]

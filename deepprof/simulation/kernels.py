@@ -3,11 +3,10 @@
 # ruff: noqa: E501  kernel names are as long as their templates make them
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
+class Launch(Struct, frozen=True):
     """One kernel launch: the operator that requests it, the kernel's name and its typical time."""
 
     op: str

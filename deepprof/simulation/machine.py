@@ -7,8 +7,9 @@ Times are integer nanoseconds since the start of the capture's clock.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from deepprof.simulation.events import (
     CALLS,
@@ -97,8 +98,7 @@ DEVICE_BYTES_PER_NS = 650  # of copies within the device, which read and write
 FILL_BYTES_PER_NS = 1_350
 
 
-@dataclass(frozen=True, slots=True)
-class _Arrival:
+class _Arrival(Struct, frozen=True):
     """A launched collective: when its kernel starts to wait for the other ranks, and the ids of operator and call."""
 
     begin_ns: int

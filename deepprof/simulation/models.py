@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from deepprof.simulation import convnet, kernels
 from deepprof.simulation.kernels import Launch, name_elementwise
@@ -33,8 +35,7 @@ ADAM = tuple(  # one parameter's update without fusion: operator and functor
 )
 
 
-@dataclass(frozen=True)
-class SimulatedModel:
+class SimulatedModel(Struct, frozen=True, dict=True):
     """What the parts of one iteration launch; `blocks_backward` are in the order in which they run."""
 
     stem: Launches

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from deepprof.simulation.steps import Step
 
@@ -12,8 +13,7 @@ if TYPE_CHECKING:
     from random import Random
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SimulationRequest:
+class SimulationRequest(Struct, frozen=True, kw_only=True):
     """The requested simulation. Every rank draws the same from `random`, so that all of them run the same program."""
 
     random: Random
@@ -23,8 +23,7 @@ class SimulationRequest:
     ranks: int = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankPlan:
+class RankPlan(Struct, frozen=True, kw_only=True):
     """One rank's program: `build` gives the steps of iteration 0, 1 …; -1 is the one before the capture.
 
     `warmup` counts the iterations that differ at the beginning; `pace` and `slowness` are the machine's. The rest is

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
+
+from msgspec import Struct
 
 from deepprof.simulation.kernels import (
     AUTOTUNE,
@@ -31,8 +32,7 @@ HISTORY_OPS = 10  # operators that every iteration adds to the graph
 DATALOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _JobProgram:
+class _JobProgram(Struct, frozen=True, kw_only=True):
     """What distinguishes one scenario from another.
 
     `synchronous`: the loss is read back in every iteration, so the host never runs ahead. `batch_nbytes` is copied from

@@ -9,10 +9,12 @@ come, first served. Every process has one stream.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import count, pairwise
 from random import Random
 from typing import Literal
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from deepprof.simulation import Simulation, program
 from deepprof.simulation.capture import keep_head, keep_tail
@@ -31,8 +33,7 @@ DEVICE_NBYTES = 85_031_714_816
 KERNELS = "kernels"  # the engine that runs kernels, not copies
 
 
-@dataclass(frozen=True, slots=True)
-class _SharingLoss:
+class _SharingLoss(Struct, frozen=True):
     """One loss: a process waited (`turns`, `copies`), or a kernel took longer (`slowed`), for `ns` up to `time_ns`."""
 
     time_ns: int
@@ -40,8 +41,7 @@ class _SharingLoss:
     ns: int
 
 
-@dataclass
-class _SharedGpu:
+class _SharedGpu(Struct, dict=True):
     """One device: until when each engine is taken, which process has its turn, and which kernels run."""
 
     manner: Manner = "in turn"
@@ -120,8 +120,7 @@ def _engine_of(step: Step) -> str:
     return step.direction if isinstance(step, Copy) else KERNELS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SharingMember:
+class SharingMember(Struct, frozen=True, kw_only=True):
     """One job on the device: its program, its iterations, when it starts, and the memory that it takes (a share).
 
     A member that `lasts` continues after its iterations until all others have done theirs.
@@ -134,8 +133,7 @@ class SharingMember:
     lasts: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SharedRun:
+class SharedRun(Struct, frozen=True, kw_only=True):
     """One job's capture and its truth; `losses` is what others cost each complete iteration, in ns by kind.
 
     `starts_ns` are the starts of the iterations and the end of the last, `work` the times when the device works for the
@@ -290,8 +288,7 @@ def _rename(event: Event, pid: int) -> Event:
     return {**event, "pid": pid} if event["pid"] == PROCESS else event
 
 
-@dataclass(frozen=True, slots=True)
-class _StudyJob:
+class _StudyJob(Struct, frozen=True):
     """A program of the study: its name, the memory that it needs, and its copies."""
 
     name: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from deepprof.simulation.kernels import Launch
 
@@ -31,8 +31,7 @@ MAIN_STREAM = 7  # CUPTI's number of PyTorch's default stream
 COMMUNICATION_STREAM = 24
 
 
-@dataclass(frozen=True, slots=True)
-class Copy:
+class Copy(Struct, frozen=True):
     """A copy; pageable ones make the host wait until they are done. Without `op` it belongs to the open operator."""
 
     direction: str  # HtoD, DtoH or DtoD
@@ -42,30 +41,26 @@ class Copy:
     op: str = "aten::copy_"
 
 
-@dataclass(frozen=True, slots=True)
-class Fill:
+class Fill(Struct, frozen=True):
     """A memset on the main stream."""
 
     nbytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class HostOperator:
+class HostOperator(Struct, frozen=True):
     """An operator that runs on the host alone."""
 
     op: str
     ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class Pause:
+class Pause(Struct, frozen=True):
     """Plain Python on the main thread, which the profiler does not record."""
 
     ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Struct, frozen=True):
     """A runtime or driver call of the main thread; one that drains waits until the device is idle, then takes `ns`."""
 
     name: str
@@ -73,35 +68,30 @@ class Call:
     drains: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Open:
+class Open(Struct, frozen=True):
     """The start of an annotated range, or of an operator that holds others."""
 
     name: str
     category: str = "user_annotation"
 
 
-@dataclass(frozen=True, slots=True)
-class Close:
+class Close(Struct, frozen=True):
     """The end of the innermost open range."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(Struct, frozen=True):
     """The host waits for a stream."""
 
     stream: int = MAIN_STREAM
 
 
-@dataclass(frozen=True, slots=True)
-class CapturedLaunch:
+class CapturedLaunch(Struct, frozen=True):
     """A launch that is only captured into a graph: the call is made, nothing runs."""
 
     launch: Launch
 
 
-@dataclass(frozen=True, slots=True)
-class GraphReplay:
+class GraphReplay(Struct, frozen=True):
     """One launch of a whole graph, whose kernels share its correlation; `first_node` is its first kernel's node."""
 
     launches: tuple[Launch, ...]
@@ -109,29 +99,25 @@ class GraphReplay:
     first_node: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Reduce:
+class Reduce(Struct, frozen=True):
     """An all-reduce of `elements` bfloat16 values over all ranks, `ns` long once every rank has arrived."""
 
     elements: int
     ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class Join:
+class Join(Struct, frozen=True):
     """The main stream waits for the communication stream; the host does not."""
 
 
-@dataclass(frozen=True, slots=True)
-class Allocate:
+class Allocate(Struct, frozen=True):
     """Device memory allocated by PyTorch's allocator; a kept block is never released."""
 
     nbytes: int
     kept: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
+class Release(Struct, frozen=True):
     """Release the latest memory that is not kept."""
 
 

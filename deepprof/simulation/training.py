@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from deepprof.simulation.kernels import AUTOTUNE, STATISTICS
 from deepprof.simulation.models import SimulatedModel
@@ -57,8 +58,7 @@ def read_value(*, pinned: bool = True) -> tuple[Step, ...]:
     return *opened, Copy("DtoH", 4, pinned=pinned, op=""), Wait(), Close(), Close()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Training:
+class Training(Struct, frozen=True, kw_only=True):
     """An iteration: load, forward, backward, update, end.
 
     `load` gives the steps before iteration n, `before_forward` those before its forward pass, `after_block` those after

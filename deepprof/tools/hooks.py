@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.names import with_names
@@ -16,8 +16,7 @@ from deepprof.metrics.names import with_names
 BATCH_ROWS = 1 << 17  # of a table at a time
 
 
-@dataclass(frozen=True, slots=True)
-class ToolHook:
+class ToolHook(Struct, frozen=True):
     """A method for batches and the one for single rows: those of `table` whose `column` is one of `values`."""
 
     batches: str

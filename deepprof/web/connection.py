@@ -13,11 +13,11 @@ import logging
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 import h11
+from msgspec import Struct, field
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 if TYPE_CHECKING:
@@ -31,8 +31,7 @@ REFUSALS = {400: "this is no request of HTTP/1", 501: "this transfer encoding is
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionLimits:
+class ConnectionLimits(Struct, frozen=True, kw_only=True):
     """What a server bears of its clients; times in seconds.
 
     `answer_s` is for all of an answer, and of a stream of events for what waits to be read.
@@ -44,8 +43,7 @@ class ConnectionLimits:
     answer_s: float = 15.0  # until an answer has been read; Prometheus waits 10 s for a scrape
 
 
-@dataclass(slots=True)
-class OpenConnections:
+class OpenConnections(Struct):
     """The open connections of one server, oldest first: is the request still awaited?"""
 
     limits: ConnectionLimits

@@ -7,10 +7,10 @@ import hashlib
 import mimetypes
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -29,8 +29,7 @@ POLICY = (
 SCRIPT = re.compile(rb"<script[^>]*>(.+?)</script>", re.DOTALL)
 
 
-@dataclass(frozen=True)
-class PerfettoPage:
+class PerfettoPage(Struct, frozen=True, dict=True):
     """The files of the page by their path in an address; all are listed beforehand, no path of a client is opened."""
 
     files: Mapping[str, Path]

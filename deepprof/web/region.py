@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import gzip
-from dataclasses import replace
 from io import BytesIO
 from typing import TYPE_CHECKING
 
 import polars as pl
+from msgspec.structs import replace
 
 from deepprof.collectors.time_range import cut
 from deepprof.metrics.annotation.device_segments import find_windows

@@ -8,10 +8,11 @@ neither a box nor another label; one without such a place is left out.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from math import cos, hypot, pi, sin
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from deepprof.web.documents.states import StateEdge, StateNode
@@ -32,8 +33,7 @@ SHOWN = 0.985  # of all transitions: rarer ones are left out, unless a state had
 Point = tuple[float, float]
 
 
-@dataclass(frozen=True, slots=True)
-class GraphBox:
+class GraphBox(Struct, frozen=True):
     """A rectangle by its middle."""
 
     x: float
@@ -54,8 +54,7 @@ class GraphBox:
         return self.x + dx / reach, self.y + dy / reach
 
 
-@dataclass(frozen=True, slots=True)
-class GraphCurve:
+class GraphCurve(Struct, frozen=True):
     """A transition, the row `edge`: a Bézier curve by four points, and the middle of its label, None: no place."""
 
     edge: int

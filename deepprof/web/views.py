@@ -6,10 +6,10 @@ A view is one module of `documents/`, an entry here, and one file of the page's 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+from msgspec import Struct, field
 
 from deepprof.analysis import Analysis, Loop
 from deepprof.diagnosis.answer import find_mean
@@ -44,8 +44,7 @@ class NoDocumentError(Exception):
     """There is no document of that key."""
 
 
-@dataclass(frozen=True, slots=True)
-class ViewSource:
+class ViewSource(Struct, frozen=True):
     """A view: the documents that it can show, why there are none, and what writes one.
 
     `find_problem` returns why an analysis has no data for it, and how to record them; None where it has.

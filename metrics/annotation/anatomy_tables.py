@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.table_schema import TableSchema
 from deepprof.metrics.annotation.stage_names import STAGE
@@ -56,8 +55,7 @@ LAYER_TIMES = TableSchema.of(
 )
 
 
-@dataclass(frozen=True, eq=False)
-class Anatomy:
+class Anatomy(Struct, frozen=True, eq=False, dict=True):
     """The stages and the layers of a loop's usual iterations.
 
     `stages` has the schema `STAGES_IN_LOOP`, `in_iterations` has `STAGE_TIMES`, `layers` has `LAYER_TIMES` and no row

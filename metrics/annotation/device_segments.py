@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.trace import WORK_ACTIVITIES, Trace
 from deepprof.metrics.annotation.host_segments import join_bounds
@@ -26,8 +25,7 @@ OF_HOST = tuple(
 UNKNOWN_PART = PART_NAMES.index("idle_unknown_ns")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class DeviceSegments:
+class DeviceSegments(Struct, frozen=True, eq=False):
     """Segments [`start`, `end`) of a device's time in the iterations of a loop, sorted and without overlap.
 
     `iteration` is the row of `Loop.table`, `event` the row of `device_events`: of what runs on the main stream, else on

@@ -9,12 +9,12 @@ The stage of a calling context follows from its name, its parents and the passes
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.trace import WORK_ACTIVITIES, Trace
 from deepprof.metrics.annotation.device_segments import find_windows
@@ -105,8 +105,7 @@ _AGAINST: Mapping[str, tuple[float, ...]] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TraceStages:
+class TraceStages(Struct, frozen=True, eq=False):
     """For each device event the number of its stage in `STAGES`, -1 for unknown, and how it is known (`EVIDENCE`).
 
     `of_slices` are the stages of what the host did, None where it recorded no more than calls.
@@ -338,8 +337,7 @@ def _label_beside(found: TraceStages, work: pl.DataFrame, rows: Int64s, start: I
     found.evidence[events] = np.where(stage == NONE, NOTHING, BETWEEN)
 
 
-@dataclass(frozen=True, slots=True)
-class _JudgedStages:
+class _JudgedStages(Struct, frozen=True):
     """For each context, or slice, the number of its stage in `STAGES`, -1 where nothing speaks, and how sure it is.
 
     What a function, a range, a module or autograd says is `certain`; what an operator's name says is not.

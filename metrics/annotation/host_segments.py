@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from deepprof.metrics.contexts.slices import HostSlices
 
 Int64s = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _ThreadSegments:
+class _ThreadSegments(Struct, frozen=True, eq=False):
     """Segments [`start`, `end`) of one thread, sorted and without overlap; `row` is the innermost open slice."""
 
     start: Int64s

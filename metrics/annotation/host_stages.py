@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.annotation.device_segments import find_open, find_windows
@@ -24,8 +23,7 @@ THREADS = 4  # that are read: those that launch most, the main one of the loop f
 LONGEST = 2  # times as long as on the device: an iteration's time on the host counts up to there
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class StageSegments:
+class StageSegments(Struct, frozen=True, eq=False):
     """Time cut into segments [`bounds[i]`, `bounds[i + 1]`), each of one stage; `row` is the open slice, or -1."""
 
     bounds: Int64s

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.trace import empty_table
 from deepprof.metrics.annotation.boxes import BOXES
@@ -38,8 +38,7 @@ _BOXED = (
 _SIZE = 1 << 40  # ids of one kind
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Pieces:
+class _Pieces(Struct, frozen=True, eq=False):
     """Pieces of time, sorted, each with the path to it: `keys` has a column per level, -1 where there is none."""
 
     start: Int64s

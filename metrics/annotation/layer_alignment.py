@@ -6,11 +6,10 @@ checkpoint is computed again. Between passes and in them there are operators of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from deepprof.metrics.annotation.runs import GRAM, SequenceFinder
 from deepprof.metrics.contexts.backward import NODE, find_forward
@@ -72,8 +71,7 @@ def _find_made(
     return np.where(known, found[inner], -1)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _ModelTokens:
+class _ModelTokens(Struct, frozen=True, eq=False):
     """Operators by number: the `tokens` of a trace and the `sequence` of a dry run.
 
     `kept` are the places in the sequence of those that `finder` looks for; `passing` are the numbers of those that
@@ -157,8 +155,7 @@ def _describe_between(tokens: Int64s, places: Int64s, stretch: Int64s, passing: 
     return frame.with_columns(order=pl.int_range(pl.len()).over(within), count=pl.len().over(within)).drop("gap")
 
 
-@dataclass(frozen=True, slots=True)
-class _ForwardOperators:
+class _ForwardOperators(Struct, frozen=True):
     """Rows of slices that are operators of forward passes, in stretches that follow each other in time on one thread.
 
     `stretch` numbers them, ascending; of those that a backward node runs again there is a stretch a node, and `node` is

@@ -8,11 +8,11 @@ network, forward and backward.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.names.short import shorten
 from deepprof.collectors.trace import Trace
@@ -43,8 +43,7 @@ LONGEST_NAME = 40  # characters of a kernel's name in that of a block
 FEWEST_REPEATS, SMALLEST_BLOCK = 3, 4  # of blocks that count as layers: how often, and of how many kernels
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TraceLayers:
+class TraceLayers(Struct, frozen=True, eq=False):
     """The layers of one rank as a tree, and the layer of each device event and of each slice of the host.
 
     `name`, `parent` (-1: of the first, the model, which holds all) and `source` (of `SOURCES`) are by layer, parents
@@ -197,8 +196,7 @@ def _read_blocks(trace: Trace, loops: Sequence[Loop], stages: TraceStages) -> Tr
     return found if len(nodes.names) > 1 else None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _BlockEvents:
+class _BlockEvents(Struct, frozen=True, eq=False):
     """A block of a loop: the `event` rows of its kernels, and in which of its `repeats` each lies, from 0 on."""
 
     repeats: int

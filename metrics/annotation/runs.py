@@ -8,10 +8,10 @@ places and short is matched by its longest common subsequence. Nothing is matche
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 Int64s = npt.NDArray[np.int64]
 UInt64s = npt.NDArray[np.uint64]
@@ -25,8 +25,7 @@ ODD = 0x9E3779B97F4A7C15  # of the hashes
 OTHERS = 64  # places that are compared where a pass may begin
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
+class _Run(Struct, frozen=True):
     """`length` tokens from `begin` on are those of the sequence from `place` on; runs of one pass have its number."""
 
     begin: int

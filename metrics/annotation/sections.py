@@ -7,11 +7,10 @@ too wide at once; sections that are too wide themselves are the levels of the ne
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from deepprof.metrics.annotation.boxes import BOXES, RECORDED_KINDS
 from deepprof.metrics.contexts.frames import number_distinct
@@ -24,8 +23,7 @@ Bools = npt.NDArray[np.bool_]
 REGROUPINGS = 6  # rounds that look for runs; then levels are only cut, so that no input makes a level a box deep
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _SiblingBoxes:
+class _SiblingBoxes(Struct, frozen=True, eq=False):
     """All boxes that have a parent, siblings side by side; `title` is a number, `row` that of the box."""
 
     row: Int64s
@@ -41,8 +39,7 @@ class _SiblingBoxes:
         return self.end - self.start
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _BoxStretches:
+class _BoxStretches(Struct, frozen=True, eq=False):
     """Stretches of siblings: the place of the `first`, how many, the box around them, and how long it is."""
 
     first: Int64s

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.annotation.event_stages import TraceStages, find_stages
@@ -16,8 +16,7 @@ from deepprof.metrics.contexts.tree import ContextTree
 from deepprof.metrics.loop import Loop
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TraceAnnotation:
+class TraceAnnotation(Struct, frozen=True, eq=False):
     """The stages and layers of one trace; `tree` and `layers` are None where the trace shows none."""
 
     trace: Trace

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
+from msgspec import Struct
 
 from deepprof.metrics.breakdown.host_states import HostStates
 from deepprof.metrics.breakdown.parts import PART_NAMES
@@ -16,8 +16,7 @@ from deepprof.metrics.spans import NOTHING, Spans, covered, intersect, union
 OUTLIER = 1.5  # times the median: an iteration that takes longer is not typical of the loop
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
+class Cost(Struct, frozen=True):
     """Mean time of some parts over the iterations that the table of parts is a mean of (`Loop.usual`).
 
     `steadiness` is the share of the regular iterations in which the parts take at least half of their mean over these,

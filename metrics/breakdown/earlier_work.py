@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.breakdown.host_states import WAIT
@@ -14,8 +14,7 @@ UNKNOWN = "idle_unknown_ns"
 MOST = 0.8  # of the idle time of unknown cause: it is for earlier work, or the host waits in it
 
 
-@dataclass(frozen=True, slots=True)
-class EarlierWork:
+class EarlierWork(Struct, frozen=True):
     """A device waits most likely for earlier work; `call` is the one in which the host waits meanwhile, if any."""
 
     call: str | None

@@ -7,11 +7,10 @@ is unknown.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct, field
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.sharing.work import OtherWork, is_on_link
@@ -32,8 +31,7 @@ ON_IDLE = 0.8  # of the time from a launch to its begin: the device was idle, so
 HANDOFF_NS = 50_000  # from the end of work on one stream to the begin of work on another that waited for it
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Endings:
+class Endings(Struct, frozen=True, eq=False):
     """Every gap [start, end) of a device, with the event that ends it: its launch, and where the last work ran.
 
     `launch_ns` and `launched_ns` are begin and end of the launch call, meaningless where `linked` is false; `same`
@@ -55,8 +53,7 @@ class Endings:
     between_ns: int = BETWEEN_NS
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Gaps:
+class Gaps(Struct, frozen=True, eq=False):
     """The idle time that is classified without the host's records; the rest of the gaps is the host's."""
 
     launching: Spans

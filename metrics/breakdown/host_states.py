@@ -7,11 +7,11 @@ done something else (`pauses`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.breakdown.long_calls import ALLOCATOR, BUILD, find_long_calls
@@ -38,8 +38,7 @@ BEGIN_CAPTURE, END_CAPTURE = "BeginCapture", "EndCapture"
 HELD_NS = 100_000  # an asynchronous copy returns after 5 to 20 µs; a longer one waits, as from pageable memory
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class HostStates:
+class HostStates(Struct, frozen=True, eq=False):
     """Spans in which the launching threads do something other than launch, and when their calls begin (sorted).
 
     `waiting` is inside calls that wait for the device. `other` holds pauses that are too long for launching, and the

@@ -7,9 +7,9 @@ shows what it does, it waits if another thread works meanwhile, and hardly while
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.breakdown.host_states import HostStates, on_threads
@@ -31,8 +31,7 @@ LITTLE = 0.1  # of such a range: its own thread's operators and calls
 WORDS = {"other": "call", "python": "frame", "range": "range"}  # category of a wait: word in a place
 
 
-@dataclass(frozen=True, slots=True)
-class AwaitedThread:
+class AwaitedThread(Struct, frozen=True):
     """What launching threads wait for: `waits_in` is what they are in, `runs` what the other thread does.
 
     Either may be unknown (None), not both.

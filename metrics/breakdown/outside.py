@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
+from msgspec import Struct
 
 from deepprof.metrics.breakdown.parts import PART_NAMES
 from deepprof.metrics.breakdown.timeline import Timeline
 from deepprof.metrics.spans import Spans, covered, intersect, union
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimeOutside:
+class TimeOutside(Struct, frozen=True, kw_only=True):
     """The time outside the whole iterations after warm-up, of the device's time from its first to its last work.
 
     `recorded_ns` is all of that time and `inside_ns` that of the iterations. `places` has the time before, between and

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec.structs import replace
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.breakdown.host_states import HostStates

@@ -6,10 +6,9 @@ and pauses in which libraries read their files. In iterations these may recur, a
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import polars as pl
+from msgspec.structs import replace
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.breakdown.host_states import joined, on_threads, spans_of

@@ -6,11 +6,12 @@ A late launch is due to a wait of the host where the host could have launched ea
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from deepprof.collectors.reprs import in_milliseconds, one_line
 from deepprof.collectors.trace import WORK_ACTIVITIES, Trace
@@ -50,8 +51,7 @@ FILLED_NS = 2_000_000  # a queue is filled when what is launched begins so much 
 NEVER = np.int64(1 << 61)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Timeline:
+class Timeline(Struct, frozen=True, eq=False):
     """The span of one device, from its first event to its last, as segments [bounds[i], bounds[i + 1]).
 
     `parts[i]` indexes `PART_NAMES`. `host` is what the threads that feed the device were doing, None if the trace does

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from deepprof.metrics.contexts.per_loop import LoopContexts
 from deepprof.metrics.contexts.sent import SentContexts, is_left_out
@@ -29,8 +29,7 @@ STEADY = 0.6  # tau: a trend goes one way, mere variation does not
 MOST_TESTED = 500
 
 
-@dataclass(frozen=True, slots=True)
-class _GrowingContext:
+class _GrowingContext(Struct, frozen=True):
     """A context that takes more of `column` in each stage of a loop than in the one before; means per iteration."""
 
     context: int
@@ -62,8 +61,7 @@ def find_growing(seen: LoopContexts, column: str, least: float) -> _GrowingConte
     return _GrowingContext(found, column, float(stages[0, found]), float(stages[-1, found]))
 
 
-@dataclass(frozen=True, slots=True)
-class RisingContext:
+class RisingContext(Struct, frozen=True):
     """A context, a row of `SentContexts.contexts`, that takes more of `amount` from window to window.
 
     `before_ns` and `after_ns` are medians of the first and the last third of the windows, in a pass of usual length;

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 import polars as pl
+from msgspec import Struct
 
 from deepprof.metrics.contexts.sent import SentContexts, read_sent
 
 
-@dataclass(frozen=True, eq=False)
-class ContextsOfRank:
+class ContextsOfRank(Struct, frozen=True, eq=False, dict=True):
     """The history of one rank's contexts.
 
     `nodes` have `context`, `parent`, `kind`, `name` and `line`; `sums` a row for each window and node, with `time_ns`,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.table_schema import TableSchema
 from deepprof.collectors.trace import WORK_ACTIVITIES, Trace
@@ -41,8 +41,7 @@ NUMBERS = tuple(name for name in KERNEL_TOTALS if name not in {"name_id", "activ
 SHAPES = ("grid", "block", "registers", "shared_nbytes")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _LaunchPlace:
+class _LaunchPlace(Struct, frozen=True, eq=False):
     """The context from which a kernel was launched most: its frames, from the outermost on, with the schema `FRAMES`.
 
     `calls` and `device_ns` are of those launched there; `places` is the number of contexts that launched it.

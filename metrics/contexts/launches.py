@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.contexts.slices import HostSlices
@@ -20,8 +19,7 @@ NOT_IN_TRACE = "its launch call is not in the trace"
 REASONS = (NOT_RECORDED, NOT_LINKED, NOT_IN_TRACE)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LaunchSites:
+class LaunchSites(Struct, frozen=True, eq=False):
     """For each device event the row of the slice that launched it, or -1 and the number of the reason in `REASONS`.
 
     `is_slice`: the event is that slice itself, as operators are on a machine without a device.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.table_schema import TableSchema
 from deepprof.collectors.trace import WORK_ACTIVITIES, Trace
@@ -59,8 +59,7 @@ def measure_contexts(trace: Trace, tree: ContextTree, timelines: Iterable[Timeli
     return pl.DataFrame(np.hstack([whole, own]), schema=list(MEASURES)).cast(dict(MEASURES))  # type: ignore[arg-type]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Amounts:
+class Amounts(Struct, frozen=True, eq=False):
     """What contexts took, by one of `COLUMNS`: the context, how much, and when it began, a row each time."""
 
     column: str

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -16,8 +16,7 @@ Numbers = TypeVar("Numbers", npt.NDArray[np.int64], npt.NDArray[np.float64])
 DEEPEST = 1_000  # levels, as Python allows; what lies deeper belongs to the context there
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _NumberedPaths:
+class _NumberedPaths(Struct, frozen=True, eq=False):
     """Contexts by number, parents before children, and the `context` of each slice.
 
     `parent` is the number of the context around, `frame` what the context is; both continue the contexts given.

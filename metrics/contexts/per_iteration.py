@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.table_schema import TableSchema
 from deepprof.collectors.trace import Trace
@@ -43,8 +43,7 @@ IN_LOOPS = TableSchema.of(
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _TakenInWindows:
+class _TakenInWindows(Struct, frozen=True, eq=False):
     """What contexts took in windows of time, a row for each window and context that has anything.
 
     `window` is the window's number; `whole` and `own` have a column for each of `COLUMNS`, with all within and without.

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.breakdown.timeline import Timeline
@@ -26,8 +26,7 @@ STAGES = 6  # of a loop, one after the other: that all six grow by chance has th
 STAGE_ITERATIONS = 2  # at least: one alone may be anything
 
 
-@dataclass(frozen=True, eq=False)
-class LoopContexts:
+class LoopContexts(Struct, frozen=True, eq=False, dict=True):
     """The contexts of a loop's trace, with what they took in a usual iteration of it.
 
     `table` has the columns of `CONTEXTS`, and of `MEASURES` as means per usual iteration. `stages` is an array of

@@ -7,11 +7,10 @@ same program has: frames of Python and operators, backward operators within the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.table_schema import TableSchema
 from deepprof.metrics.contexts.backward import ENGINE, NODES
@@ -44,8 +43,7 @@ TAKEN = TableSchema.of(
 SENT = TableSchema.side_by_side("One calling context of a running job, with what it took.", [CONTEXTS, TAKEN])
 
 
-@dataclass(frozen=True, eq=False)
-class SentContexts:
+class SentContexts(Struct, frozen=True, eq=False, dict=True):
     """The contexts of what was sent, without what they took.
 
     `contexts` has the schema `CONTEXTS`. `nodes` has for each node that was sent its `context`, as sent, and `number`,

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.contexts.frames import KIND, KINDS, OF_CATEGORIES
@@ -20,8 +19,7 @@ OUTER_FIRST = ("range", "python", "operator", "runtime")
 RANKS = np.array([OUTER_FIRST.index(kind) if kind in OUTER_FIRST else -1 for kind in KINDS])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class HostSlices:
+class HostSlices(Struct, frozen=True, eq=False):
     """The slices of a trace's host in the order of `order_slices`, a row each: parents stand before their children.
 
     `rows` has `kind`, `name_id`, `process`, `thread`, what links need, and `event`, the row of `host_events`, null for

@@ -6,11 +6,10 @@ chain. Equal stacks and equal chains are one, and of either there are few.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.contexts.frames import KIND, PYTHON, SCOPE
@@ -23,8 +22,7 @@ LEFT_OUT = "(outer frames)"
 NAMELESS = "[Unknown]"  # what a recorder could not resolve says nothing
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class FrameLists:
+class FrameLists(Struct, frozen=True, eq=False):
     """Stacks, or chains: the frames of list `n` are `frame[begin[n]:begin[n + 1]]`, the outermost first.
 
     `of_rows` is the list of each slice, then of each device event; -1 for none.

@@ -6,11 +6,10 @@ context, however often they were taken. Backward operators stand under the forwa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.table_schema import TableSchema
 from deepprof.collectors.trace import Trace
@@ -44,8 +43,7 @@ CONTEXTS = TableSchema.side_by_side(
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ContextTree:
+class ContextTree(Struct, frozen=True, eq=False):
     """The calling contexts of one trace.
 
     `contexts` has the schema `CONTEXTS`; `sites` says from where device events were launched; `of_slices` and

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from deepprof.metrics.contexts.paths import number_paths
 from deepprof.metrics.contexts.stacks import FrameLists, expand
@@ -14,8 +13,7 @@ Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ContextNodes:
+class ContextNodes(Struct, frozen=True, eq=False):
     """Contexts by number: the one around each (-1: none), its frame, and whether a backward pass begins there."""
 
     parent: Int64s
@@ -27,8 +25,7 @@ class ContextNodes:
         return ContextNodes(*(np.concatenate(pair) for pair in pairs))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _ChainedFrames:
+class _ChainedFrames(Struct, frozen=True, eq=False):
     """Frames with a chain of frames in front: a number from `first` on is that of a row of `frame` and `chain`.
 
     A smaller number is a frame. `of_rows` is the number of each slice, then of each device event.

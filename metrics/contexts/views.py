@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from deepprof.metrics.contexts.frames import FRAMES, number_distinct
 from deepprof.metrics.contexts.paths import add_up, read_places
@@ -14,8 +13,7 @@ from deepprof.metrics.contexts.paths import add_up, read_places
 Int64s = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class FlameTree:
+class FlameTree(Struct, frozen=True, eq=False):
     """Frames in each other with a value each; parents stand before their children, the first is around all.
 
     `frames` has the schema `FRAMES`, `parent` is a row (0 for the first), `value` holds what lies within, too.

@@ -7,9 +7,10 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
+
+from msgspec import Struct
 
 from deepprof.collectors.errors import UsageError
 from deepprof.libraries import count_cpus
@@ -29,8 +30,7 @@ TRIAD_ITEM = 4  # bytes of an element
 TRIAD_ARRAYS = 3  # two are read, one is written; what a cache reads before it writes is not counted
 
 
-@dataclass(frozen=True, slots=True)
-class PeakTrial:
+class PeakTrial(Struct, frozen=True):
     """The best of several runs: `amount` FLOP or bytes in `best_ns`; `size` is of a matrix's side or an array."""
 
     work: PeakWork

@@ -9,11 +9,10 @@ are, and if it took about as long as the recorded ones.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.trace import Trace
 
@@ -49,8 +48,7 @@ def _tabulate(kernels: pl.DataFrame, row: Int64s, label: Int64s, alike: Int64s) 
     return found.cast({"alike": pl.Int64}).sort("event")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _StreamKernels:
+class _StreamKernels(Struct, frozen=True, eq=False):
     """Kernels stream by stream in the order of time, an element each.
 
     `row` is that of the table that they are from, `kind` is equal for equal name, grid and block. `call` and

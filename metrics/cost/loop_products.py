@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 import polars as pl
+from msgspec import Struct
 
 MOSTLY = 0.5  # of an operator's operations are of products
 MAX_DIMS_CHARS = 4096
@@ -21,8 +21,7 @@ KEY = ("operator", "dims", "dtypes", "product_dtype")
 AMOUNTS = ("calls", "device_ns", "flops", "nbytes", "product_flops", "ideal_ns", "headroom_ns")
 
 
-@dataclass(frozen=True, slots=True)
-class ProductSides:
+class ProductSides(Struct, frozen=True):
     """The sides of a product of matrices, `rows` × `inner` times `inner` × `columns`, or the channels of a convolution.
 
     Of a convolution `inner` are the channels that go in and `columns` those that come out, by group; `rows` is 0.

@@ -15,11 +15,11 @@ More than 100 % of a roof shows that the roof does not hold for a call: `above_r
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.annotation.device_segments import find_window
@@ -64,8 +64,7 @@ MIB = 1024**2
 ROUNDED: tuple[Precision, ...] = ("tf32", "bf16", "fp16")
 
 
-@dataclass(frozen=True, slots=True)
-class WorkSources:
+class WorkSources(Struct, frozen=True):
     """What a trace says of its device events: the cost of their calls, and their contexts and layers, where known."""
 
     costs: TraceCosts

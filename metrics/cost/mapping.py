@@ -18,8 +18,9 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
+
+from msgspec import Struct
 
 from deepprof.collectors.models.backend_profile import BackendLayer, BackendProfile, LayerRole
 from deepprof.collectors.models.graph import ModelGraph
@@ -40,8 +41,7 @@ REACHED = 256  # operators that one layer without a name is looked for among
 FEWEST_LETTERS = 3  # of two words where one begins with the other
 
 
-@dataclass(frozen=True, slots=True)
-class ModelMapping:
+class ModelMapping(Struct, frozen=True):
     """Layers of a backend and operators of a model, in both directions.
 
     `nodes` has for each layer the operators that it computes, by their places in the graph; `layers` for each operator

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.errors import UsageError
 from deepprof.collectors.models.graph import ModelGraph, ModelNode
@@ -49,8 +49,7 @@ SUMS: TableSchema = TableSchema.of(
 PARAMETER_TYPES = ("float", "bfloat", "complex", "int8", "uint8", "int4", "uint4")  # how their names begin
 
 
-@dataclass(frozen=True, slots=True)
-class ModelTotals:
+class ModelTotals(Struct, frozen=True):
     """What a whole model costs.
 
     Sums leave out operators whose types have no rule (`unknown_kinds`, with how many there are of each); they are None

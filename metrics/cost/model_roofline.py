@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.models.backend_profile import BackendLayer, BackendProfile, LayerRole
 from deepprof.collectors.models.graph import ModelGraph
@@ -25,8 +25,7 @@ SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ModelRun:
+class ModelRun(Struct, frozen=True, eq=False):
     """A model that ran on a backend with inputs of one shape.
 
     `layers` has the rows of `cost_layers`, `whole` one for the model from end to end, both with their roofs.
@@ -116,8 +115,7 @@ def _cost_of_conversion(mapping: ModelMapping, number: int) -> OperationCost | N
     return OperationCost(0, sizes[0], sizes[1]) if layer.tensors_nbytes is not None else None
 
 
-@dataclass(frozen=True, slots=True)
-class _MappingChecks:
+class _MappingChecks(Struct, frozen=True):
     """How far a mapping can be trusted.
 
     Of `product_layers`, `exact_layers` hold exactly one operator that multiplies and adds (those of attention two at

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
+
+from msgspec import Struct
 
 FUNCTION_FLOPS = 8  # exp, log, erf, tanh and others: reduction of the range, a polynomial, scaling
 SOFTMAX_FLOPS = FUNCTION_FLOPS + 4  # of an element: maximum, difference, exponential, sum, quotient
 
 
-@dataclass(frozen=True, slots=True)
-class OperationCost:
+class OperationCost(Struct, frozen=True):
     """What one operator costs, at least.
 
     `flops` counts a multiplication and its addition as two. `product_flops` are those of them that belong to matrix

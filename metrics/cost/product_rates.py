@@ -11,12 +11,12 @@ import json
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Struct
 
 from deepprof.metrics.cost.roofs import DevicePeaks, RateType, Text, normalise_name
 
@@ -53,8 +53,7 @@ class _FamiliesFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     families: Annotated[tuple[_DeviceFamily, ...], msgspec.Meta(min_length=1, max_length=1000)]
 
 
-@dataclass(frozen=True, slots=True)
-class ProductRates:
+class ProductRates(Struct, frozen=True):
     """How fast matrix units multiply, by type of the factors, and ordinary units in float64, over float32 on ordinary.
 
     `device` is its name for sentences. `is_recorded`: the recording names the device or its compute capability, or

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.reprs import one_line
 from deepprof.collectors.table_schema import TableSchema
@@ -60,8 +59,7 @@ USED_IN_ITERATIONS = TableSchema.of(
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LoopRoofline:
+class LoopRoofline(Struct, frozen=True, eq=False):
     """The work of a loop's usual iterations beside what its device allows.
 
     `groups` has the schema `CALL_GROUPS`, those with most time first, `products` has `PRODUCTS` and `iterations` has

@@ -7,11 +7,10 @@ What a profiler estimates itself (`flops` of the host events) is not used.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.table_schema import TableSchema
 from deepprof.collectors.trace import OPERANDS, Trace
@@ -60,8 +59,7 @@ OPERATOR_CALLS = TableSchema.of(
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TraceCosts:
+class TraceCosts(Struct, frozen=True, eq=False):
     """The `calls` of operators that launched kernels, with the schema `OPERATOR_CALLS`, in the order of their kernels.
 
     `of_events` is the row of `calls` for each device event, -1 for those that are no kernels or belong to no operator.

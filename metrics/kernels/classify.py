@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.contexts.launches import LaunchSites
@@ -21,8 +20,7 @@ __all__ = ["KernelKinds", "classify_names", "find_kernel_kinds"]
 Int64s = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class KernelKinds:
+class KernelKinds(Struct, frozen=True, eq=False):
     """The kinds of a trace's kernels: `table` has `name`, `operator` (null: not known) and `KERNEL_KINDS`.
 
     `of_events` is the row of `table` for each device event, -1 for those that are no kernels.

@@ -7,11 +7,11 @@ to `compute_ns` and `exposed_communication_ns` of the table of parts.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from deepprof.collectors.reprs import in_milliseconds, one_line
 from deepprof.collectors.table_schema import TableSchema
@@ -51,8 +51,7 @@ WORK_OF_KERNELS = TableSchema.of(
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Work:
+class Work(Struct, frozen=True, eq=False):
     """What a device computes in a mean iteration, a marked step or a recording.
 
     `table` has the schema `WORK`, `kernels` has `WORK_OF_KERNELS` (no rows where another machine examined the trace).

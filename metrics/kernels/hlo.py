@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any, Literal
@@ -19,6 +18,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.cost.roofs import DevicePeaks, find_peaks
@@ -73,8 +73,7 @@ def load_opcodes() -> _OpcodeTable:
     return msgspec.convert(tomllib.loads(text), _OpcodeTable)
 
 
-@dataclass(frozen=True, slots=True)
-class InstructionDevice:
+class InstructionDevice(Struct, frozen=True):
     """On what programs ran, as far as it decides how products are computed; `peaks` is None for an unknown device."""
 
     peaks: DevicePeaks | None = None

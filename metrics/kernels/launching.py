@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.contexts.launches import LaunchSites, find_sites
@@ -26,8 +26,7 @@ INNERMOST_SCOPE = "^([^;]*)/(?:;|$)"  # of the frames of a stack; other frames a
 FIRST_TYPES = r'^\["([^"]*)", ?"([^"]*)"'
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LaunchOperators:
+class LaunchOperators(Struct, frozen=True, eq=False):
     """The names of a trace's operators, their `kinds`, and for each device event the places of some of them or -1.
 
     `nearest` is the innermost operator, `deciding` the innermost one that a rule is about (with its operands in

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.contexts.per_loop import LoopContexts
@@ -31,8 +31,7 @@ def _windows_of(loop: Loop) -> tuple[Int64s, Int64s]:
     return begin, begin + loop.usual["iteration_ns"].to_numpy()
 
 
-@dataclass(frozen=True, eq=False)
-class LoopWork:
+class LoopWork(Struct, frozen=True, eq=False, dict=True):
     """The work of a loop, or of what is measured as one (`Loop.single`): what rules on computing examine.
 
     `kinds` are those of the trace's kernels. `peaks` are the device's, None where they are not known; `device_name` is

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from deepprof.metrics.kernels.kinds import KERNEL_KINDS, PRECISIONS, PRODUCTS, UNITS
 from deepprof.metrics.kernels.name_matching import find_first, search_each
@@ -26,8 +26,7 @@ WORDS = "unknown"  # the library of the table of words that any name may have
 _FOUND: dict[str, tuple[object, ...]] = {}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class FoundPatterns:
+class FoundPatterns(Struct, frozen=True, eq=False):
     """For each name the number of its table and that of the pattern in the table, -1 for none."""
 
     tables: tuple[PatternTable, ...]

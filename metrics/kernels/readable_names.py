@@ -7,11 +7,11 @@ recorder wrote.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from functools import lru_cache
 from itertools import islice
 
 import polars as pl
+from msgspec.structs import replace
 
 from deepprof.collectors.importers.xla.name_scopes import split_scopes
 from deepprof.collectors.trace import Trace

@@ -8,11 +8,10 @@ work does, as with a falling clock: work that itself grows does so in some kerne
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from deepprof.metrics.series.drift import separate
 from deepprof.metrics.series.trend import find_trend
@@ -27,8 +26,7 @@ EVEN = 0.8  # of the time is in calls that slow down by at least half as much
 CALL = ("name_id", "stream", "grid", "block", "place")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SlowingKernels:
+class SlowingKernels(Struct, frozen=True, eq=False):
     """Calls that became slower from early to late iterations.
 
     `kinds` are the rows of the table of kinds that they are of, `slowness` is the ratio of each iteration, 1 in a usual

@@ -7,9 +7,8 @@ the program: kernels ran one after the other. So time is counted in kernels: win
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.table_schema import TableSchema
 from deepprof.collectors.trace import Trace
@@ -46,8 +45,7 @@ ACCESS_WINDOWS = TableSchema.of(
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class AccessBands:
+class AccessBands(Struct, frozen=True, eq=False):
     """Stretches of 2 MiB: `bands` has the schema `ACCESSED_BANDS`, `windows` has `ACCESS_WINDOWS`.
 
     `unplaced_nbytes` were accessed in blocks for which the recording had no room.

@@ -9,9 +9,8 @@ above; hotness by access is not measured.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.table_schema import TableSchema
 
@@ -47,8 +46,7 @@ MAX_ROWS = 1 << 22  # pieces of allocations in stretches of 2 MiB, and rows over
 MAX_NBYTES = 1 << 62
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class AddressBands:
+class AddressBands(Struct, frozen=True, eq=False):
     """Stretches of 2 MiB: `bands` has the schema `ADDRESS_BANDS`, `windows` has `BAND_WINDOWS`.
 
     `window_ns` is the length of a window, `left_out` counts blocks without a place, or beyond `MAX_ROWS`.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.table_schema import TableSchema
 
@@ -27,8 +27,7 @@ BLOCKS = TableSchema.of(
 PLACE = ("process", "device", "address")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class MemoryBlocks:
+class MemoryBlocks(Struct, frozen=True, eq=False):
     """The blocks of one trace in the order of their allocations (`BLOCKS`), those from before the recording first.
 
     `left_out` counts the events of which no block could be made, by reason; `lost_releases` the blocks whose address

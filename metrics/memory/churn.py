@@ -6,11 +6,10 @@ which its thread launched last, or else for the only one of its process.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.breakdown.long_calls import ALLOCATOR
@@ -26,8 +25,7 @@ from deepprof.metrics.selection.thread_spans import NO_NUMBER, THREAD
 Int64s = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _AllocatorChurn:
+class _AllocatorChurn(Struct, frozen=True, kw_only=True):
     """Calls for memory of the driver per later iteration: how many, for how long; in how many iterations they occur."""
 
     calls: float

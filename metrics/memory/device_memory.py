@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from deepprof.metrics.annotation.host_stages import StageSegments, cut_host
 from deepprof.metrics.annotation.trace_annotation import TraceAnnotation
@@ -22,8 +22,7 @@ from deepprof.metrics.memory.use import MemoryUse, read_use
 Int64s = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, eq=False)
-class DeviceMemory:
+class DeviceMemory(Struct, frozen=True, eq=False, dict=True):
     """The memory of one device (-1: of the host), measured when it is asked for.
 
     `loop` is the longest one on the device, None where there is none.

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import polars as pl
+from msgspec import Struct
 
 from deepprof.metrics.memory.block_lifetimes import holds_at
 from deepprof.metrics.memory.composition import compose
@@ -17,8 +16,7 @@ Line = dict[str, str | int]
 MOST_FAILURES = 100  # of a device that are examined
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class FailedAllocation:
+class FailedAllocation(Struct, frozen=True, kw_only=True, eq=False):
     """One allocation for which there was no room.
 
     `free_nbytes` is what the driver had left, `holding` what the allocator held, both None where not recorded; `in_use`

@@ -7,11 +7,10 @@ is freed, wherever in the iteration that happens.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.loop import Loop
@@ -24,8 +23,7 @@ MOST_OF_PROCESS = 1 << 50  # more than any process has: sums of it do not overfl
 HOST_MEMORY = -1  # the device number of memory events that belong to no device
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _MemoryFloors:
+class _MemoryFloors(Struct, frozen=True, eq=False):
     """The least memory in use during complete iterations after warm-up, in order.
 
     `index` numbers the iterations. `absolute`: the recorder wrote totals; otherwise `nbytes` counts from what was

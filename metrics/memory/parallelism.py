@@ -9,11 +9,11 @@ last stage has the outputs and the loss as well.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.reprs import one_line
 from deepprof.collectors.table_schema import TableSchema
@@ -83,8 +83,7 @@ KINDS_BY_WORDS = {
 }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ParallelKind:
+class ParallelKind(Struct, frozen=True, eq=False):
     """How ranks share the work: `kind` is one of `PARALLEL_KINDS`, or several joined by ` + `; None: not told.
 
     `confidence` is the share of iterations that show the signs, less where memory is not known or does not agree.

@@ -5,10 +5,9 @@ Where no operator was recorded, as in a snapshot, it is the call stacks that hol
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.table_schema import TableSchema
 from deepprof.collectors.trace import Trace
@@ -40,8 +39,7 @@ HELD = TableSchema.of(
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _PeakMemory:
+class _PeakMemory(Struct, frozen=True, eq=False):
     """The peak of the memory in use on one device: `held` has the schema `HELD`, those with most memory first.
 
     `in_use_nbytes` is in use at the peak; None where the recorder wrote no totals. `known_nbytes` of it were allocated

@@ -7,9 +7,8 @@ kernel needs should be prefetched. So the level follows from the factor: what is
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.table_schema import TableSchema
 from deepprof.collectors.trace import Trace
@@ -38,8 +37,7 @@ MIGRATION = r"(?i)unified|managed"  # copies that the driver makes
 NOT_MANAGED = "no managed memory: no call allocates or prefetches it, and no migration is recorded"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PrefetchPlan:
+class PrefetchPlan(Struct, frozen=True, eq=False):
     """`level` is `object` or `tensor`, None where there is no plan; `reason` says why.
 
     `factor` is what is in use over what the device has, None where that is not known; `rows` is a table `PREFETCHES`.

@@ -7,11 +7,11 @@ be smaller than the difference of two iterations, and is found by where many of 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.loop import Loop
@@ -31,8 +31,7 @@ FEWEST_OF_LITTLE = 20  # iterations: a small rise in fewer may be a cache that i
 Int64s = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class _MemoryRise:
+class _MemoryRise(Struct, frozen=True):
     """Memory that iterations do not free: so many bytes per iteration, and over all that were looked at.
 
     `certainty` is that of a `LevelRise`.

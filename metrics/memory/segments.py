@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import polars as pl
+from msgspec import Struct
 
 from deepprof.metrics.memory.block_lifetimes import holds_at, pair_blocks
 from deepprof.metrics.memory.device_memory import DeviceMemory
@@ -16,8 +15,7 @@ ALL_KNOWN = 0.99  # of the memory in use and held: with fewer blocks and segment
 FAR = 1 << 62  # no device has such an address: sums with it could overflow
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fragmentation:
+class Fragmentation(Struct, frozen=True, kw_only=True):
     """The memory that the allocator of a device holds at one moment, in bytes.
 
     Of what is held and not in use, `split_nbytes` lies beside blocks in use and cannot be given back to the driver, and

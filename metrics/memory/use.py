@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.table_schema import TableSchema
 from deepprof.collectors.trace import Trace
@@ -34,8 +33,7 @@ PEAKS = TableSchema.of(
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class MemoryUse:
+class MemoryUse(Struct, frozen=True, eq=False):
     """Memory in use on one device from each of `time_ns` on, in the order of `rows` of `memory_events`.
 
     `absolute`: the recorder wrote totals; otherwise `allocated_nbytes` counts from the least in use in the recording.

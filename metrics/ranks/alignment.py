@@ -8,12 +8,12 @@ so that the time from one end to the next is the same on every rank, whatever it
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from deepprof.metrics.ranks.collectives import Passes
 
@@ -26,8 +26,7 @@ MIN_SHARED_DISTANCES = 3  # distances between ends that two ranks must share
 KEY = ("group", "sequence")
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(Struct, frozen=True):
     """The alignment of one rank with the reference: place `p` of this rank is place `p + shift` there.
 
     A place is iteration · length of a pass + position. `spread_ns` is the median difference between the ranks' times

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
 import polars as pl
+from msgspec import Struct
 
 from deepprof.metrics.breakdown.parts import COPY_PARTS
 from deepprof.metrics.loop import Loop
@@ -31,16 +31,14 @@ MORE_KERNELS = 1.02  # times as many as the others run: this rank has other work
 EVEN = 0.5  # of the slowdown of all kernels: kernels with nine tenths of the time slow down by at least as much
 
 
-@dataclass(frozen=True, slots=True)
-class LateCause:
+class LateCause(Struct, frozen=True):
     """The kind of time that makes a rank late, and by how much it exceeds the other ranks' (ns per iteration)."""
 
     kind: Kind
     extra_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class SlowerKernels:
+class SlowerKernels(Struct, frozen=True):
     """Kernels that two ranks have in common: `ratio` is the time of all on one over that on the other.
 
     `even`: nearly all are slower by about as much, as they are on a slower device; `name` is the kernel with

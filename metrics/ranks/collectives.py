@@ -7,11 +7,12 @@ the host launched it: its start on the device depends on what else runs there. W
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.loop import Loop
@@ -45,8 +46,7 @@ MIN_PASSES = 2  # passes: a sequence that occurs once is no pattern, except in a
 MAX_COLLECTIVES = 100_000  # collectives per iteration, more than any program has
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Passes:
+class Passes(Struct, frozen=True, eq=False):
     """The collectives of one loop: `names` lists those of a pass, `rows` has the schema `PASSES`.
 
     Iterations with a different sequence (a logged value, a skipped update) are left out. `on_cpu`: threads ran the

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.reprs import one_line
 from deepprof.collectors.table_schema import Columns, TableSchema
@@ -58,8 +58,7 @@ TOGETHER_ON_CPU = 0.05  # the same if threads wait for collectives: busy cores w
 MOST_RANKS = 1 << 20  # more than any job has; a file that states more is wrong
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RankGroup:
+class RankGroup(Struct, frozen=True, eq=False):
     """Ranks that run the same program, as (rank, device).
 
     `waits` has the schema `GROUP_WAITS`: how long each rank waits in every whole iteration, and the rank's own `index`
@@ -82,8 +81,7 @@ class RankGroup:
         return one_line(self, counted(len(self.places), "rank"), f"matched by {self.matching}" if self.matching else "")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RankComparison:
+class RankComparison(Struct, frozen=True, eq=False):
     """`ranks` has the schema `metrics.ranks.ranks_table.RANKS`, `skews` (one row per group and position) `GROUP_SKEWS`.
 
     `missing` holds the runs of ranks (first, last) of the job that no trace was given of; None if no trace states the

@@ -7,10 +7,10 @@ wait for another one.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from hashlib import blake2b
 
 import polars as pl
+from msgspec import Struct, field
 
 from deepprof.collectors.table_schema import TableSchema
 from deepprof.collectors.trace import Trace, empty_table
@@ -36,8 +36,7 @@ KERNEL_CALLS = TableSchema.of(
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PlaceFacts:
+class PlaceFacts(Struct, frozen=True, eq=False):
     """The longest loop of a rank's device: its collectives, when it computes during them, and its kernels' times.
 
     `kernels` has the schema `KERNEL_TIMES`. Without collectives no waiting can be compared, and these are empty.
@@ -50,8 +49,7 @@ class PlaceFacts:
     calls: pl.DataFrame = field(default_factory=lambda: empty_table(KERNEL_CALLS))
 
 
-@dataclass(frozen=True, slots=True)
-class RankFacts:
+class RankFacts(Struct, frozen=True):
     """One rank: the job's number of ranks by its trace, its first device (None without any), its places by device."""
 
     rank: int

@@ -7,10 +7,10 @@ other ranks. Other work (longer sequences, another stage) has other grids, and t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
+from msgspec import Struct
 
 from deepprof.metrics.ranks.facts import PlaceFacts
 
@@ -25,8 +25,7 @@ CLEAR = 4  # times as far from the other ranks as these are from each other
 KIND = ("kernel", "grid", "block")
 
 
-@dataclass(frozen=True, slots=True)
-class SlowerRank:
+class SlowerRank(Struct, frozen=True):
     """A place (rank, device) that takes `ratio` times as long as the others for equal kernels.
 
     `even_ratio` is the share of their time in kinds that are slower by at least half as much, `kinds` is how many were

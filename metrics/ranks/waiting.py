@@ -7,10 +7,10 @@ spends in it beyond the rank that spends least is its wait for that rank. Waitin
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
+from msgspec import Struct
 
 from deepprof.metrics.ranks.alignment import Match
 from deepprof.metrics.ranks.collectives import Passes
@@ -37,8 +37,7 @@ WAITS = pl.Schema(
 SKEWS = pl.Schema({"position": pl.Int64(), "name": pl.String(), "skew_ns": pl.Int64(), "member": pl.Int64()})
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ComparedRank:
+class ComparedRank(Struct, frozen=True, eq=False):
     """One rank in a comparison: its collectives, their match with the reference if known, when it computes in them."""
 
     passes: Passes

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import polars as pl
+from msgspec import field
 
 from deepprof.collectors.trace import Trace, empty_table
 
@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 STREAM_ROLES = pl.Schema({"device": pl.UInt16(), "stream": pl.Int64(), "role": pl.String()})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
-class SelectedTrace(Trace):
+class SelectedTrace(Trace, frozen=True, kw_only=True, eq=False):
     """A part of a trace, with what the analysis of the whole found.
 
     `loops` are those of the whole with the iterations that lie in the part, `roles` (`STREAM_ROLES`) are the roles of

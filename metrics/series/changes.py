@@ -8,12 +8,12 @@ compared to the variation between jumps.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from deepprof.metrics.series.statistics import deviation, local_median, noise
 
@@ -29,8 +29,7 @@ PENALTY = 3.0  # times log(n) for each change: a new level and its place, strict
 MAX_SERIES_VALUES = 20_000  # values: longer series are thinned evenly, which PELT's worst case, n², makes necessary
 
 
-@dataclass(frozen=True, slots=True)
-class LevelChange:
+class LevelChange(Struct, frozen=True):
     """A jump: the index of the first value on the new level, and the medians from the last jump to the next."""
 
     at: int

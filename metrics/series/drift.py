@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from deepprof.metrics.breakdown.parts import PART_NAMES
 from deepprof.metrics.loop import Loop
@@ -25,8 +25,7 @@ STEADY = 0.5  # tau: a trend goes one way, mere variation does not
 SEPARATED = 0.9  # least share of the pairs in which the later iteration is the slower one
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Drift:
+class Drift(Struct, frozen=True, eq=False):
     """Iterations that become slower from `before_ns` to `after_ns`, medians of the early and the late ones.
 
     `kind`: a `shift` at iteration `at`, a `trend` over all, or `ends` that differ, if the library that finds shifts

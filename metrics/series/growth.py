@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.breakdown.long_calls import BUILD
@@ -48,8 +48,7 @@ COMPILE = (
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class IntervalGrowth:
+class IntervalGrowth(Struct, frozen=True, eq=False):
     """The paper's growth: large intervals between iterations that become larger.
 
     `unexplained_ns` is each iteration's interval without the time that has another cause; `trend` is its trend.
@@ -65,8 +64,7 @@ class IntervalGrowth:
         return float(self.unexplained_ns.mean())
 
 
-@dataclass(frozen=True, slots=True)
-class CountGrowth:
+class CountGrowth(Struct, frozen=True):
     """A count per iteration (`kernels` or `events`) that grows from `first` to `last`, medians of the outer thirds.
 
     `lost_ns` is how much longer an iteration of the last third takes than one of the first, `time_ns` its time, and
@@ -83,8 +81,7 @@ class CountGrowth:
     bounds: tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Rebuilding:
+class Rebuilding(Struct, frozen=True):
     """Code or graphs built in most iterations: in `affected` of `iterations`, `building_ns` each on average.
 
     `idle_ns` is the device's idle time during it, per iteration of `time_ns`. `graphs`: these are graph captures and

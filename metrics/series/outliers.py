@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from deepprof.metrics.breakdown.costs import Cost, cost_of
 from deepprof.metrics.breakdown.parts import PART_NAMES
@@ -31,8 +32,7 @@ MIN_PROFILER_SHARE = 0.5  # least share of the profiler's work in the additional
 REGULAR = 2 / 3  # least share of a cycle's places that are slow
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Outliers:
+class Outliers(Struct, frozen=True, eq=False):
     """The slow rows of `Loop.usual`, among `iterations` rows of `total_ns` together.
 
     `rows` has index, start_ns, iteration_ns, `extra_ns` above the usual time (Float64), and the differences from the
@@ -77,8 +77,7 @@ def find_outliers(loop: Loop) -> Outliers | None:
     return Outliers(rows.hstack(differences).filter(pl.Series(slow)), usual.height, int(usual["iteration_ns"].sum()))
 
 
-@dataclass(frozen=True, slots=True)
-class _SlowIterations:
+class _SlowIterations(Struct, frozen=True):
     """The slow iterations that are worth reporting, by kind: the profiler's, irregular ones, those of a cycle.
 
     `every` is the cycle's length in iterations, None without one. If irregular ones are reported, a cycle is not.

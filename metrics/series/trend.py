@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 MIN_TREND_VALUES = 5  # values: fewer prove nothing
 SURE = 1.96  # deviations: smaller autocorrelations also occur among independent values
@@ -14,8 +14,7 @@ PART = 0.2  # of the slope: a half that rises less is level, and the series jump
 MAX_POINTS = 400  # pairs are compared, so longer series are thinned evenly
 
 
-@dataclass(frozen=True, slots=True)
-class Trend:
+class Trend(Struct, frozen=True):
     """The trend of a series.
 
     `slope` per value, `tau` in -1..1, `p_value` of tau under no trend (normal approximation), `growth` from the line's

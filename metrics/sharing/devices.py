@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
+from msgspec import Struct
 
 from deepprof.metrics.sharing.shared_places import Place, SharedWork
 from deepprof.metrics.sharing.shares import Manner, ShareOfDevice
@@ -16,8 +16,7 @@ from deepprof.metrics.spans import NOTHING, Spans, intersect, union
 ABSENT_NS = 100_000_000  # a process without a loop has gone after a longer pause; one with a loop after two iterations
 
 
-@dataclass(frozen=True, slots=True)
-class _Utilisation:
+class _Utilisation(Struct, frozen=True):
     """How long a given number of processes was present, and for how much of that time the device worked."""
 
     span_ns: int
@@ -29,8 +28,7 @@ class _Utilisation:
         return self.busy_ns / self.span_ns if self.span_ns else None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class SharedDevice:
+class SharedDevice(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """A device that several processes have work on, and each of them; `alone` is while one process is present."""
 
     identity: str | None

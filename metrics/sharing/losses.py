@@ -8,11 +8,10 @@ others that none of these explains is the host's, or hidden.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.table_schema import TableSchema
 from deepprof.metrics.sharing.repeated import MIN_RUNS_ALONE, Repeated, look_beside
@@ -42,8 +41,7 @@ LOSSES = TableSchema.of(
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class QueuedTime:
+class QueuedTime(Struct, frozen=True, eq=False):
     """When kernels, and when copies, of a process wait for what others use.
 
     `proven`: the trace shows that they were queued. Without launch records any pause may be a wait.

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.trace import WORK_ACTIVITIES, Trace
 from deepprof.metrics.breakdown.parts import COPY_PARTS
@@ -20,8 +19,7 @@ Float64s = npt.NDArray[np.float64]
 MIN_RUNS_ALONE = 3  # runs of one event that show how long it takes alone
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Repeated:
+class Repeated(Struct, frozen=True, eq=False):
     """Events that recur in every iteration, matched by `key`, in arrays of one length.
 
     `iteration` is the row of `Loop.usual` that an event starts in. `counted_ns` is the part of an event that can delay
@@ -73,8 +71,7 @@ def _make_repeated(rows: pl.DataFrame, keys: list[str], counted_ns: Int64s) -> R
     return Repeated(start, end, iteration, numbers, counted_ns)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _OverlapTimes:
+class _OverlapTimes(Struct, frozen=True, eq=False):
     """Repeated events beside other processes' work: how long both ran, and how much longer than alone each took."""
 
     overlap_ns: Int64s

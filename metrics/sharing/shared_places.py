@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.errors import UsageError
 from deepprof.collectors.processes import session_of
@@ -16,8 +16,7 @@ from deepprof.metrics.sharing.work import DeviceWork, OtherWork, read_work
 Place = tuple[int, int]  # rank and its device
 
 
-@dataclass(frozen=True, slots=True)
-class RankDevices:
+class RankDevices(Struct, frozen=True):
     """The devices that a rank has work on, each with an identity that holds beyond the rank (None: not recorded).
 
     Times of two ranks can be compared if their `clock` is the same: "unix", or the recording that they are parts of.
@@ -28,16 +27,14 @@ class RankDevices:
     clock: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class SharedPlaces:
+class SharedPlaces(Struct, frozen=True):
     """A device that several ranks have work on, each under a number of its own; `identity`: None if user-stated."""
 
     identity: str | None
     places: tuple[Place, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SharedWork:
+class SharedWork(Struct, frozen=True):
     """The work of each of several ranks on a device that they share."""
 
     identity: str | None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from deepprof.collectors.reprs import in_milliseconds, one_line
 from deepprof.collectors.trace import Trace
@@ -32,8 +33,7 @@ STOOD_STILL, WENT_ON = 0.8, 0.2  # extra time of a kernel as a share of the over
 IN_BETWEEN = 0.3  # of the overlap: the most for kernels that neither stood still nor went on
 
 
-@dataclass(frozen=True, slots=True)
-class Neighbour:
+class Neighbour(Struct, frozen=True):
     """Another process on the device: how long it has work there in a mean iteration of this one."""
 
     rank: int
@@ -41,8 +41,7 @@ class Neighbour:
     together_ns: int
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ShareOfDevice:
+class ShareOfDevice(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """One process on a shared device; without a loop `losses` is empty, and values computed from it are None.
 
     `alone_ns` is the median iteration while no other process works, over `alone_iterations`, `together_ns` while one

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.trace import WORK_ACTIVITIES, Trace
 from deepprof.metrics.spans import NOTHING, Spans, intersect, union
@@ -18,8 +18,7 @@ BETWEEN_NS = 20_000  # pause between two kernels of one process in which the dev
 ON_LINK = ("HtoD", "DtoH", "PtoP")  # copies by a separate engine; copies within the device are like kernels
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class DeviceWork:
+class DeviceWork(Struct, frozen=True, eq=False):
     """When one process has kernels on a device, and when it has copies into and out of the device."""
 
     rank: int
@@ -56,8 +55,7 @@ def is_on_link() -> pl.Expr:
     return (pl.col("activity") == "memcpy") & outward
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class OtherWork:
+class OtherWork(Struct, frozen=True, eq=False):
     """When other processes have kernels, copies, or either on the device."""
 
     kernels: Spans

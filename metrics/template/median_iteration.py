@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.enclosure import enclose, order_slices
@@ -23,8 +22,7 @@ DEEPEST = 128  # operators around a launch that are reported, at most
 COLUMNS = ("row", "start_ns", "end_ns", "process", "thread")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class MedianIteration:
+class MedianIteration(Struct, frozen=True, eq=False):
     """The kernels of the main stream in their order, arrays of one row per kernel.
 
     `name_ids` and `events` (rows of `device_events`) are those of one real iteration, `iterations` is how many run

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
-from dataclasses import replace
 from time import process_time
 
 import polars as pl
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from deepprof.collectors.names import demangle as demangling
 from deepprof.collectors.names.demangle import demangle, shorten, with_readable_names

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
-from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
+from msgspec.structs import replace
 
 from deepprof.collectors.importers import read as read_any
 from deepprof.collectors.importers.amd.rocpd import Rocpd

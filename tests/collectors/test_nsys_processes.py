@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from deepprof.analysis import analyze
 from deepprof.collectors.processes import session_of, split_all, split_processes

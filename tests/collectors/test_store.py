@@ -2,13 +2,13 @@
 
 import json
 import random
-from dataclasses import fields, replace
 from pathlib import Path
 
 import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 import deepprof
 from deepprof.collectors.errors import TraceError, UsageError
@@ -72,9 +72,9 @@ def make_full_trace(times=range(0, 100, 10)):
 
 
 def assert_same(one, other):
-    for field in fields(one):
-        a, b = getattr(one, field.name), getattr(other, field.name)
-        assert a.equals(b) if hasattr(a, "equals") else a == b, field.name
+    for name in one.__struct_fields__:
+        a, b = getattr(one, name), getattr(other, name)
+        assert a.equals(b) if hasattr(a, "equals") else a == b, name
     assert one.device_events.schema == other.device_events.schema
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import doctest
-from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 import deepprof
 from deepprof import simulation

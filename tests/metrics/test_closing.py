@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from deepprof.metrics.breakdown.parts_table import with_parts
 from deepprof.metrics.breakdown.timeline import lay_out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import polars as pl
 import pytest
 
@@ -139,7 +140,7 @@ def test_what_other_processes_did_before_is_no_part_of_a_recording() -> None:
     job = Job(6_000, WORK, [Did("enumerate(DataLoader)#_next", -800_000, -20_000, "range")], iterations=1)
     trace = job.trace()
     away = trace.annotations.with_columns(process=pl.col("process") + 1)
-    trace = replace(trace, annotations=away)
+    trace = msgspec.structs.replace(trace, annotations=away)
     timeline = lay_out(trace, 0, read_host(trace).launches)
     assert recorded_bounds(trace, timeline)[0] == -5_000
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.trace import DEVICES
 
@@ -18,8 +18,7 @@ SCOPE = 2**40  # each process counts its correlation ids from 1
 UNIX_FROM_NS = 10**18  # September 2001: clocks that count from the start of the machine never reach it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RocmProcessor:
+class RocmProcessor(Struct, frozen=True, kw_only=True):
     """A processor as the recorder lists it. `key` identifies it in device rows; `number` counts the GPUs of a node."""
 
     key: str

@@ -6,12 +6,12 @@ categories have a table of their own; in the layout between the two, times have 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import msgspec
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.importers.amd import words
 from deepprof.collectors.importers.amd.places import RocmProcessor
@@ -38,8 +38,7 @@ LAUNCH = ("group_segment_size", *(f"{what}_size_{side}" for what in ("grid", "wo
 AGENTS, NODES, PROCESSES = "rocpd_info_agent", "rocpd_info_node", "rocpd_info_process"
 
 
-@dataclass(frozen=True)
-class RocpdPart:
+class RocpdPart(Struct, frozen=True, dict=True):
     """The tables of `database` that end in `ending`."""
 
     database: SqliteDatabase
@@ -241,8 +240,7 @@ def _read_allocations(part: RocpdPart) -> pl.DataFrame:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _RocpdAgents:
+class _RocpdAgents(Struct, frozen=True):
     """The agents of one part; every process on a node lists the same processors."""
 
     node: str
@@ -272,8 +270,7 @@ def _name_node(part: RocpdPart) -> str:
     return next((name for series in names for name in series if name), part.ending)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _RocpdProcesses:
+class _RocpdProcesses(Struct, frozen=True, eq=False):
     """The processes of one part: `table` maps `key`, the id in the rows, to `table_pid` and to the number `process`."""
 
     table: pl.DataFrame

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import polars as pl
+from msgspec import Struct, field
 
 from deepprof.collectors.importers.amd import places
 from deepprof.collectors.importers.amd.places import RocmProcessor
@@ -64,8 +64,7 @@ ALLOCATION = pl.Schema(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Loose:
+class Loose(Struct, frozen=True, kw_only=True, eq=False):
     """Frames of DEVICE (or SHAPED), HOST and ALLOCATION as read from the parts of a file, and of STACKS.
 
     `shapes` asks for launch shapes too.
@@ -85,8 +84,7 @@ class Loose:
         return frame(SHAPED, {**columns, **shape}, rows) if self.shapes else frame(DEVICE, columns, rows)
 
 
-@dataclass(frozen=True, slots=True)
-class RocmTrace:
+class RocmTrace(Struct, frozen=True):
     """The file of a trace and the name of its format; `advice` explains how to record a trace with kernels."""
 
     path: Path

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.files import read_bytes
@@ -22,8 +22,7 @@ NAME_LENGTH = 100
 BOM = "\ufeff"
 
 
-@dataclass(frozen=True, slots=True)
-class TextHeader:
+class TextHeader(Struct, frozen=True):
     """The header of a delimited text: its line, counted from 0, the separator, and the names of the columns."""
 
     line: int

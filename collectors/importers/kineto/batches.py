@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 import numpy as np
+from msgspec import Struct
 
 from deepprof.collectors.importers.kineto.kineto_schema import (
     UNDECODABLE,
@@ -56,8 +56,7 @@ SPACE = re.compile(rb"[ \t\r\n]*+")
 TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+("?)|[{}\[\],]', re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class EventBatch:
+class EventBatch(Struct, frozen=True, eq=False):
     """Events in the order of the document. `consumed` counts the bytes used, `status` is why the batch ended there.
 
     Either `rows` (of dtype `ROW`) holds all events, except that those of the rows `odd` are in `events`; or `rows` is

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import numpy as np
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.importers.kineto.kineto_schema import NULL, KinetoDocument, decode_loosely
 from deepprof.collectors.importers.value_columns import integers, parse_integer, unsigned
@@ -25,16 +25,14 @@ VERSIONS = ("cuda_runtime_version", "cuda_driver_version", "hip_runtime_version"
 VERSION_LENGTH = 80  # characters; every device's record gets a copy
 
 
-@dataclass(frozen=True, slots=True)
-class KinetoClock:
+class KinetoClock(Struct, frozen=True):
     """A clock: `base_ns` must be added to every time; `kind` names the origin of the sums."""
 
     base_ns: int
     kind: Literal["unix", "session"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class KinetoHeader:
+class KinetoHeader(Struct, frozen=True, eq=False):
     """The header fields, each None or empty if the document has none or an invalid one.
 
     `layers` has the schema `LAYERS`; it is None if it is invalid.

@@ -6,11 +6,11 @@ tables of them in memory.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
+from msgspec import Struct, field
 
 from deepprof.collectors.importers.kineto.json_texts import FIRST, read_string
 from deepprof.collectors.importers.kineto.kinds import HOST_KINDS
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 RAW = {"process": "pid", "thread": "tid"}  # columns that have another name in the file
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class HostTables:
+class HostTables(Struct, frozen=True, eq=False):
     """HOST_EVENTS, and the STACKS and OPERANDS of its rows."""
 
     events: pl.DataFrame = field(default_factory=lambda: empty_table(HOST_EVENTS))
@@ -103,8 +102,7 @@ def _find_operators(rows: dict[str, pl.DataFrame], order: pl.Series) -> Numbers:
     return places[first : first + rows["op"].height]
 
 
-@dataclass(frozen=True, slots=True)
-class _Operators:
+class _Operators(Struct, frozen=True):
     """The operators that became rows: `at`, the position of each among its kind, and `event`, its row."""
 
     source: KinetoColumns

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.importers.flags import Tally
 from deepprof.collectors.importers.kineto.header import KinetoClock
@@ -23,8 +22,7 @@ COPY_KINDS = (  # a copy's name contains its direction, in one of two spellings
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class KinetoColumns:
+class KinetoColumns(Struct, frozen=True, eq=False):
     """The raw columns, which making the tables consumes, the clock, and the traits of names (`name_traits`)."""
 
     columns: EventColumns

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import polars as pl
+from msgspec import Struct, field
 
 from deepprof.collectors.importers.call_stacks import name_frame, number_stacks
 from deepprof.collectors.importers.flags import NBYTES_LIMIT, Tally
@@ -59,8 +59,7 @@ HOST_KINDS, HOST = (0, 1), -1  # memKind: pageable, pinned
 COLUMNS = dict.fromkeys(("start", "globalPid", "deviceId", "address", "bytes", "memKind", "memoryOperationType"))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class NsysTables:
+class NsysTables(Struct, frozen=True, eq=False):
     """A database, its texts by id, and the names, counts and STACKS of the rows read from it so far.
 
     `shapes` asks for launch shapes too, `details` for call stacks.

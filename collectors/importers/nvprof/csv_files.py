@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING
 
 import polars as pl
+from msgspec import Struct, field
 
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.assembly import Records, assemble
@@ -171,8 +171,7 @@ def _last_line_end(piece: bytes, newline: bytes) -> int:
     return at + len(newline) if at >= 0 else 0
 
 
-@dataclass(slots=True)
-class _NvprofCsvReader:
+class _NvprofCsvReader(Struct):
     """The state of reading one file: the current table, and the processes found so far."""
 
     path: Path

@@ -5,11 +5,10 @@ A quote that is never closed, as in a file that breaks off, affects its own line
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.importers.value_columns import GROUPED
 
@@ -17,8 +16,7 @@ NEWLINE, QUOTE, FIELD = 0x0A, 0x22, "\x1f"
 Bytes = npt.NDArray[np.uint8]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class NvprofCsvLines:
+class NvprofCsvLines(Struct, frozen=True, eq=False):
     """Lines split at their separators: `fields` has a String column per column of the header, in the same order.
 
     `separators` is the number of separators in each line, `closed` whether its quotes are closed.

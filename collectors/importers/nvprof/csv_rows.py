@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import polars as pl
+from msgspec import Struct, field
 
 from deepprof.collectors.importers.flags import Tally
 from deepprof.collectors.importers.nvprof.csv_lines import NvprofCsvLines, numbers, split_lines
@@ -39,8 +38,7 @@ PLACES = {"H": "H", "D": "D", "A": "D", "P": "P"}
 UNNAMED_DOMAIN = "<unnamed>"
 
 
-@dataclass(slots=True)
-class NvprofCsvHeader:
+class NvprofCsvHeader(Struct):
     """The columns of a table and their units, which are in its second line."""
 
     columns: list[str]
@@ -52,8 +50,7 @@ class NvprofCsvHeader:
         return TIME_UNITS[self.units[column]]
 
 
-@dataclass(slots=True, eq=False)
-class NvprofCsvProcess:
+class NvprofCsvProcess(Struct, eq=False):
     """The rows that have been read of one process, as loose frames."""
 
     read: int = 0

@@ -5,9 +5,9 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import polars as pl
+from msgspec import Struct, field
 
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.flags import Tally
@@ -32,8 +32,7 @@ PROCESS, THREAD = 1, 2  # kinds of object
 NO_TEXT = 0  # the id of nvprof's "-- null --"
 
 
-@dataclass(frozen=True, slots=True)
-class NvprofTables:
+class NvprofTables(Struct, frozen=True):
     """A database and the counts of the rows read from it so far."""
 
     database: SqliteDatabase

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import ctypes
 import os
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from deepprof import libraries
 
@@ -55,16 +55,14 @@ class UnsuitableTableError(Exception):
     """The table is unsuitable for this reader: SQLite has to read it."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoredColumn:
+class StoredColumn(Struct, frozen=True):
     """The position of a column in its records, and its kind: `STORED`, `THE_ROWID` or `WITH_DEFAULT`."""
 
     position: int
     kind: int = STORED
 
 
-@dataclass(frozen=True, slots=True)
-class PageFile:
+class PageFile(Struct, frozen=True):
     """An open SQLite file of `count` pages; its header states `page_size` and the `usable` bytes of each page."""
 
     file: FileIO

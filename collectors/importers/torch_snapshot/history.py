@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.importers.flags import NBYTES_LIMIT, Tally
 from deepprof.collectors.importers.torch_snapshot.snapshot_parts import FAILED, SnapshotTables
@@ -28,8 +27,7 @@ COMPLETED_AT_ONCE = (
 MICROSECOND = 1_000
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class AllocatorHistory:
+class AllocatorHistory(Struct, frozen=True, eq=False):
     """`memory` and `segments`: a row for each change, with device, addr, nbytes (signed), stream, stack and time_ns.
 
     `memory` also has what is in use and reserved on its device after the change; `failed` are the allocations for which

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 
 class PickleStatus(IntEnum):
@@ -49,8 +49,7 @@ ItemColumns = Mapping[str, npt.NDArray[Any]]
 Int64s = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PickledItems:
+class PickledItems(Struct, frozen=True, eq=False):
     """What lies in dictionaries (ITEM) and in lists (FILL), column by column, in the order in which it was stored.
 
     Lists are filled with runs: `members` are the numbers of the containers in them, NO_CONTAINER for other things, and

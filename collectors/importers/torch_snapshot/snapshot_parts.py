@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.importers.torch_snapshot.pickle_items import Int64s
 from deepprof.collectors.importers.torch_snapshot.snapshot_stacks import StackGroups
@@ -16,8 +15,7 @@ FAILED = "oom"  # the action of a request for which there was no room
 STATES_IN_USE = ("active_allocated", "active_pending_free", "active_awaiting_free")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SnapshotTables:
+class SnapshotTables(Struct, frozen=True, eq=False):
     """The parts of a snapshot; null where it does not say a value.
 
     `entries` are those of all histories in their order: device, action, addr, size, stream, time_us, device_free and

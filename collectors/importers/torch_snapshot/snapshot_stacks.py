@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.importers.call_stacks import name_frame, number_stacks
 from deepprof.collectors.importers.torch_snapshot.pickle_items import Int64s, ValueKind
@@ -19,8 +19,7 @@ MIXERS = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F))  # odd n
 UInt64s = npt.NDArray[np.uint64]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class StackGroups:
+class StackGroups(Struct, frozen=True, eq=False):
     """Lists of equal frames are one group: `chains` has the `frame` at each `depth` (0 is innermost) of group `chain`.
 
     `frames` has the text of each and whether it is Python's (`is_python`).

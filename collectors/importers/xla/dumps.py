@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import polars as pl
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.xla.name_scopes import write_frame, write_scopes
@@ -28,8 +29,7 @@ FIELD = re.compile(r'(\w+)=(?:"((?:[^"\\]|\\.)*)"|(\d{1,9}))')
 Numbers = dict[str, int]
 
 
-@dataclass(slots=True)
-class _DumpedProgram:
+class _DumpedProgram(Struct):
     """The tables at the head of a program: texts, places in files, and frames, each by number from 1."""
 
     texts: dict[str, dict[int, str]] = field(default_factory=dict)

@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct, field
 
 from deepprof.collectors.importers.value_columns import NameTable, integers, texts
 
@@ -56,8 +56,7 @@ EVENTS = {
 }
 
 
-@dataclass(slots=True, eq=False)
-class Profile:
+class Profile(Struct, eq=False):
     """Lines, which are rows of a timeline, and the events on them.
 
     `lines` has one (plane, label, thread, process) per line, by number. Each batch has some of the columns EVENTS, with

@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
+
+from msgspec import Struct, field
 
 from deepprof.collectors.importers.xla.name_scopes import STACK_NBYTES, clean, write_frame, write_scopes
 from deepprof.collectors.importers.xla.wire import ProtobufError, cut
@@ -60,8 +61,7 @@ _Place = tuple[bytes, int, bytes, int]  # name of the operation, number of its f
 NO_PLACE: _Place = (b"", 0, b"", 0)
 
 
-@dataclass(frozen=True, slots=True)
-class _HloOrigin:
+class _HloOrigin(Struct, frozen=True):
     """What an instruction was made for: the name with its scopes, and its frames of Python as in `Trace.stacks`."""
 
     op_name: str
@@ -71,8 +71,7 @@ class _HloOrigin:
 NOWHERE = _HloOrigin("", "")
 
 
-@dataclass(frozen=True, slots=True)
-class HloOperation:
+class HloOperation(Struct, frozen=True):
     """One instruction, as in `Trace.instructions`; `stack` has its frames as in `Trace.stacks`."""
 
     name: str
@@ -95,8 +94,7 @@ class HloOperation:
 HLO_COLUMNS = ("name", "opcode", "target", "parts", "shape", "operands", "factors", "precision", "op_name")
 
 
-@dataclass(slots=True)
-class _HloInstruction:
+class _HloInstruction(Struct):
     """What is kept of a decoded instruction; `operands` are numbers of others in its computation."""
 
     opcode: str
@@ -109,8 +107,7 @@ class _HloInstruction:
     shapes: list[str] = field(default_factory=list)  # of the operands
 
 
-@dataclass(slots=True)
-class _HloBody:
+class _HloBody(Struct):
     """A fused computation: what it was made for, the counts of its opcodes, its product, and what it calls.
 
     `scalars` counts opcodes that return single numbers, as those that compute an index do.
@@ -131,8 +128,7 @@ class _HloBody:
             counts[opcode] += 1
 
 
-@dataclass(frozen=True, slots=True)
-class _HloComputation:
+class _HloComputation(Struct, frozen=True):
     """A computation: its number and its root's, and its instructions, either decoded or as places in the content."""
 
     number: int

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
 
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.xla.events import OPERATION_STATS, STATS, Profile, nanoseconds
@@ -25,8 +25,7 @@ THREAD_BITS = 2**32 - 1  # the bits of a thread's number that trace.json.gz keep
 ADVICE = "give a file written by the profiler of JAX or TensorFlow"
 
 
-@dataclass(frozen=True, slots=True)
-class XPlaneHeader:
+class XPlaneHeader(Struct, frozen=True):
     """The header of a profile: its errors and warnings, hosts, and the stats of each plane by the plane's name."""
 
     said: list[str]

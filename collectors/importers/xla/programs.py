@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 
 import polars as pl
+from msgspec import Struct, field
 
 from deepprof.collectors.importers.value_columns import INT64, UINT64, NameTable
 from deepprof.collectors.importers.xla.events import Profile
@@ -31,8 +31,7 @@ OPERATION_TYPES = (pl.Int64(), pl.String(), pl.String())
 Span = tuple[int, int]
 
 
-@dataclass(slots=True)
-class HloPrograms:
+class HloPrograms(Struct):
     """Where the compiled programs lie in a file, by name and number; `unread` counts those that could not be read."""
 
     content: bytearray
@@ -84,8 +83,7 @@ def _number(content: bytearray, message: Span, number: int) -> int:
     return next((read_number(content, body, message[1])[0] for body in bodies), 0)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ProgramTables:
+class ProgramTables(Struct, frozen=True, eq=False):
     """The operations of compiled programs that ran: the tables `Trace.stacks` and `Trace.instructions`."""
 
     stacks: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=STACKS))

@@ -7,7 +7,8 @@ run, so that memory depends on the run and not on the file.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 RUN_NBYTES = 1024**2  # protobuf takes up to 60 times as much for a run of the shortest events
 PIECES = 500_000  # of one message: it has a plane for each device, a line for each thread, and events in one row
@@ -20,8 +21,7 @@ class ProtobufError(ValueError):
     """Content that is no protobuf message; the text of the error states where."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(Struct, frozen=True):
     """A message taken apart: the values of one field, and all other fields.
 
     `bodies` are the (start, end) of each value without its length, `runs` those of whole fields that follow each other;

@@ -7,10 +7,11 @@ compiled schema is only data, which every protobuf from 4.25 on can read.
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from deepprof.collectors.errors import TraceError
 
@@ -26,8 +27,7 @@ MESSAGES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class XPlaneSchema:
+class XPlaneSchema(Struct, frozen=True):
     """The message types of the pieces, and the error that protobuf raises for content that it cannot decode."""
 
     space: Any

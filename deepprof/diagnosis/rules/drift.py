@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
@@ -20,8 +21,7 @@ MAIN_PART_SHARE = 0.5  # least share of the loss in one kind of time for that to
 SAME = 0.02  # kernel counts per iteration that differ by less are the same work
 
 
-@dataclass(frozen=True, slots=True)
-class _GrowingPart:
+class _GrowingPart(Struct, frozen=True):
     """A kind of time that may grow, and what to do when it does."""
 
     word: str

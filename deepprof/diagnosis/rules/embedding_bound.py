@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from deepprof.collectors.names.short import shorten
 from deepprof.diagnosis.finding import Finding
@@ -33,8 +33,7 @@ GATHERS = r"scatter_gather_internal_kernel<(?:false|\(bool\)0)"  # ATen's kernel
 ADDS = r"(?i)scatter|backward|index_put|index_add|indexing_backward|compute_grad_weight|sum_and_scatter|IndexedSlices"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Access:
+class _Access(Struct, frozen=True, kw_only=True):
     """A kind of access to tables: its words, the share of its time that could be saved at most, why, and advice."""
 
     what: str

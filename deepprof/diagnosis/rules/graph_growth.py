@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from deepprof.collectors.trace import Trace
-from deepprof.diagnosis.finding import Finding, Severity
+from deepprof.diagnosis import Severity
+from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.judgement import format_ms, many, share_out
 from deepprof.diagnosis.rule import rule
 from deepprof.metrics.breakdown.costs import threads_of

@@ -8,11 +8,11 @@ backward pass are not counted, and where many kernels belong to no call their fo
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from deepprof.diagnosis.context_claims import ContextClaim
 from deepprof.diagnosis.finding import Finding
@@ -40,8 +40,7 @@ OTHERWISE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Passes:
+class _Passes(Struct, frozen=True):
     """What the two passes of one operator take per iteration in all places, and the context of the largest."""
 
     operator: str

@@ -7,9 +7,9 @@ which needs no common clock: the one that comes last does not wait. A rank that 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.judgement import format_ms, format_percent
@@ -32,8 +32,7 @@ ADVICE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _FirstWait:
+class _FirstWait(Struct, frozen=True):
     """How long a rank's device waits in collectives at its start beyond what it does later, and its recorded time."""
 
     loop: Loop

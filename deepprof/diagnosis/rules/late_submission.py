@@ -30,10 +30,9 @@ ADVICE = (
 @rule("late-submission", parts=PARTS, limits=LIMITS, explains={"slow-iterations", "drift"})
 def late_submission(loop: Loop, _: Trace) -> Iterator[Finding]:
     """Yield `late-submission` when the driver hands work over to an idle device late."""
-    claim = late_submission.claim(loop)
-    if claim is None:
+    claim, waits = late_submission.claim(loop), spans_of_parts(loop, PARTS)
+    if claim is None or not len(waits.starts):
         return
-    waits = spans_of_parts(loop, PARTS)
     each_ns, number = float(np.median(waits.ends - waits.starts)), len(waits.starts) / max(1, loop.usual.height)
     texts = FindingTexts(
         title="The driver hands launched work over to the device late",

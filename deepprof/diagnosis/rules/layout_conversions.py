@@ -7,11 +7,11 @@ section 6); programs copy with `.contiguous()` and `cat`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.frameworks import advise
@@ -26,8 +26,7 @@ from deepprof.metrics.kernels.operator_runs import sum_typed
 Bools = npt.NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True)
-class _Kind:
+class _Kind(Struct, frozen=True):
     """What kernels do, in words, and what to do about it, in general and by framework."""
 
     what: str

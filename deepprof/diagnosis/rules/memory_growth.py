@@ -9,7 +9,8 @@ Where allocations have no addresses, or no single line leaks, what iterations le
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.frameworks import advise
@@ -29,8 +30,7 @@ KEPT = (
 KEPT_IN = {"pytorch": "torch.cuda.memory._record_memory_history() shows where it was allocated."}
 
 
-@dataclass(frozen=True, slots=True)
-class _Leak:
+class _Leak(Struct, frozen=True):
     """What grows: per iteration, over the trace, and where it is allocated; `certainty` as of a finding."""
 
     nbytes: float

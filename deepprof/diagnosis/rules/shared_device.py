@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 
 import polars as pl
+from msgspec.structs import replace
 
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.judgement import CostClaim, FindingTexts, SeverityLimits, format_ms, share_out

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from deepprof.collectors.trace import Trace
-from deepprof.diagnosis.finding import Finding, Severity
+from deepprof.diagnosis import Severity
+from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.judgement import format_ms
 from deepprof.diagnosis.rule import rule
 from deepprof.metrics.breakdown.parts import COPY_PARTS, PART_NAMES
@@ -21,8 +23,7 @@ SEEN = {1: 0.5, 2: 0.75}  # confidence that so many slow iterations are typical 
 CHANCE = 1  # a single slow iteration is reported as info
 
 
-@dataclass(frozen=True, slots=True)
-class _SlowCause:
+class _SlowCause(Struct, frozen=True):
     """What slow iterations may have in common: the parts of the time that grow in them, and the texts about it.
 
     `sign` is the column that distinguishes it from another cause with the same parts, if any.

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from deepprof.diagnosis.finding import Finding, Severity
+from deepprof.diagnosis import Severity
+from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.judgement import SeverityLimits, format_ms, format_percent
 from deepprof.diagnosis.lateness import find_late
 from deepprof.diagnosis.rule import rule

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import polars as pl
+from msgspec.structs import replace
 
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding

@@ -8,11 +8,12 @@ step, it must be late at most of its collectives, and the finding states that it
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
-from deepprof.diagnosis.finding import Finding, Severity
+from deepprof.diagnosis import Severity
+from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.judgement import format_ms
 from deepprof.diagnosis.lateness import (
     Lateness,
@@ -76,8 +77,7 @@ ADVICE = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _StragglerVerdict:
+class _StragglerVerdict(Struct, frozen=True, kw_only=True):
     """The rank that is the cause: `late` are all ranks of its group that are late, the worst first.
 
     `others` are the loops of those that are not; `time_ns` is what an iteration usually takes. `exposed_ns` is how long

@@ -7,9 +7,9 @@ only that its queue does not move. With traces of both, `shared-device` says wha
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding

@@ -7,9 +7,9 @@ limits, that gain little. Products of a matrix and a vector, and sparse ones, ar
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import polars as pl
+from msgspec import Struct
 
 from deepprof.diagnosis.fallbacks import ANY
 from deepprof.diagnosis.finding import Finding
@@ -75,8 +75,7 @@ ALIGN = (
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _SlowProducts:
+class _SlowProducts(Struct, frozen=True, eq=False):
     """Products that a `faster` type, or unit, would speed up `times`-fold; `unit` are words for where they run now.
 
     `saved_ns` is a bound under a `condition`, in words.

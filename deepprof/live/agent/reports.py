@@ -11,12 +11,13 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from deepprof.collectors.errors import DeepProfError, TraceError, UsageError
 from deepprof.collectors.importers import covers, look_at, read, recognise

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import polars as pl
+from msgspec.structs import replace
 
 from deepprof.collectors.clocks import extremes, fits, shift
 from deepprof.collectors.errors import UsageError
@@ -50,7 +50,7 @@ def _later(trace: Trace, number: int, period_ns: int) -> Trace:
     """Return the repetition `number`: later, with its own link numbers, and without devices and stacks, sent before."""
     moved = shift(trace, number * period_ns)
     tables = {table: _renumber(moved, table, number) for table in LINKED}
-    return replace(moved, **tables, devices=empty_table(DEVICES), stacks=empty_table(STACKS))  # type: ignore[arg-type]
+    return replace(moved, **tables, devices=empty_table(DEVICES), stacks=empty_table(STACKS))
 
 
 def _renumber(trace: Trace, table: str, number: int) -> pl.DataFrame:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
 
-from deepprof.diagnosis.finding import Severity
+from deepprof.diagnosis import Severity
 from deepprof.live.wire.figures import LoopFigures, StageFigures
 
 if TYPE_CHECKING:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from types import MappingProxyType
 
 import polars as pl
+from msgspec.structs import replace
 
 from deepprof.collectors.time_range import SIDE_TABLES
 from deepprof.collectors.trace import RECORD_TABLES, TABLES, Accounting, Trace

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from deepprof.collectors.trace import RECORD_TABLES, Trace
 
 
-@dataclass(frozen=True, slots=True)
-class PerfettoClock:
+class PerfettoClock(Struct, frozen=True):
     """The clock of the traces (`unix` or `session`) and the time on it that is the file's zero, in nanoseconds.
 
     Ranks with different clocks have a zero each in `zeros_ns`: 50 years would lie between them otherwise.

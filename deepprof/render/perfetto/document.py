@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from deepprof.metrics.enclosure import order_slices
 from deepprof.render.lanes import assign_lanes
@@ -23,8 +23,7 @@ PIECE = 1 << 14  # events that are text at a time: 10 MB with names of 500 chara
 FIRST_TRACK = 1 << 20  # track ids are unique in the file and never a process id: viewers take those for main threads
 
 
-@dataclass(slots=True)
-class PerfettoResult:
+class PerfettoResult(Struct):
     """What a file holds; `dropped` are slices of the tables that did not become text."""
 
     slices: int = 0
@@ -34,8 +33,7 @@ class PerfettoResult:
     dropped: int = 0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PlacedLayer:
+class PlacedLayer(Struct, frozen=True, eq=False):
     """A layer as it is in the file: its process, and the track id of every row."""
 
     layer: SliceLayer

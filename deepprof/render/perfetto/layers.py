@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 import msgspec
 import polars as pl
+from msgspec import Struct, field
 
 SLICES = pl.Schema({"track": pl.UInt32(), "start_ns": pl.Int64(), "end_ns": pl.Int64(), "name_id": pl.UInt32()})
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SliceLayer:
+class SliceLayer(Struct, frozen=True, eq=False):
     """Slices of one process.
 
     `rows` has the columns of `SLICES` and those that `category` and `args` use: `track` is the number of a label in

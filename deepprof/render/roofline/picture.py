@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from math import ceil, floor, inf, isfinite, log10
 from typing import Literal
 
 import polars as pl
+from msgspec import Struct, field
 
 from deepprof.metrics.cost.roofs import MEMORY, DevicePeaks, find_rate_type
 from deepprof.plurals import counted
@@ -22,8 +22,7 @@ TINY = 1e-9  # weight of a value without any: of two ranges alike the one with m
 NO_ROOFS = "No peaks of this device are known: give them with --peaks to see its roofs."
 
 
-@dataclass(frozen=True, slots=True)
-class RooflineRoof:
+class RooflineRoof(Struct, frozen=True):
     """A line that nothing lies above: FLOP/s of units (`compute`) or bytes/s of a level of memory (`memory`).
 
     `is_extra` is one that the user asks about, such as a memory at half the rate: what if it were so.
@@ -40,8 +39,7 @@ class RooflineRoof:
         return f"{self.name} {(format_flops_rate if self.kind == 'compute' else format_nbytes_rate)(self.per_s)}"
 
 
-@dataclass(frozen=True, slots=True)
-class RooflinePoint:
+class RooflinePoint(Struct, frozen=True):
     """An operator, a layer or a whole model.
 
     `intensity` is in FLOP per byte; `share_ratio` its part of the time of all. `is_measured` is false where the FLOP,
@@ -58,8 +56,7 @@ class RooflinePoint:
     roof_ratio: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RooflinePicture:
+class RooflinePicture(Struct, frozen=True):
     """A roofline; `notes` are sentences below it. Points are sorted by their share, the largest first."""
 
     title: str
@@ -69,8 +66,7 @@ class RooflinePicture:
     device: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class RooflineAxis:
+class RooflineAxis(Struct, frozen=True):
     """The range of a logarithmic axis, in decades: `low` and `high` are powers of ten."""
 
     low: int
@@ -218,8 +214,7 @@ def _of_kind(roofs: Iterable[RooflineRoof], kind: str) -> list[RooflineRoof]:
     return [roof for roof in roofs if roof.kind == kind]
 
 
-@dataclass(frozen=True, slots=True)
-class RooflineLine:
+class RooflineLine(Struct, frozen=True):
     """A roof as a straight line in the picture, from one (intensity, FLOP/s) to another."""
 
     roof: RooflineRoof
@@ -246,8 +241,7 @@ def draw_lines(picture: RooflinePicture, across: RooflineAxis, upward: RooflineA
     return [line for line in lines if line.start[0] < line.end[0]]
 
 
-@dataclass(frozen=True, slots=True)
-class MarginalBars:
+class MarginalBars(Struct, frozen=True):
     """The time along an axis: the share of the whole in each of equal parts of it, and the greatest of them."""
 
     shares: tuple[float, ...]

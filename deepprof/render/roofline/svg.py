@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import atan2, cos, degrees, pi, sin, sqrt
 from xml.sax.saxutils import escape
+
+from msgspec import Struct
 
 from deepprof.plurals import counted
 from deepprof.render.plain import printable, shorten
@@ -74,8 +75,7 @@ text { fill: #1c2126; }
 Box = tuple[float, float, float, float]  # left, top, right, bottom
 
 
-@dataclass(frozen=True, slots=True)
-class _Plot:
+class _Plot(Struct, frozen=True):
     """Where the axes are on the drawing."""
 
     across: RooflineAxis

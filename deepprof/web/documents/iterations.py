@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import polars as pl
+from msgspec.structs import replace
 
 from deepprof.metrics.breakdown.parts import PART_NAMES
 from deepprof.metrics.kernels.classify import find_kernel_kinds

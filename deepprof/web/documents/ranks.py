@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from deepprof.metrics.ranks.facts import longest_loops
 from deepprof.render.wording import Wording, wording_of
@@ -61,8 +61,7 @@ class RanksDocument(msgspec.Struct, frozen=True, kw_only=True):
     left_out_rows: int = 0  # ranks
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _RankCells:
+class _RankCells(Struct, frozen=True, eq=False):
     """What each place needed itself in the latest iterations, and how long it waited.
 
     `shifts` is how much an iteration's number in its group is above the place's own; `index` are all iterations.

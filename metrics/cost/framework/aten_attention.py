@@ -10,8 +10,10 @@ recorded.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from math import prod
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from deepprof.metrics.cost.framework.operator_call import Operand, OperatorCall, Rule, UnfitOperandsError
 from deepprof.metrics.cost.operation_cost import OperationCost, count_attention
@@ -19,8 +21,7 @@ from deepprof.metrics.cost.operation_cost import OperationCost, count_attention
 NO_WINDOW = {"", "-1"}  # values of a window's side that limit nothing
 
 
-@dataclass(frozen=True, slots=True)
-class _AttentionForm:
+class _AttentionForm(Struct, frozen=True):
     """Where an operator has its operands.
 
     `query` is the place of the query, which key and value follow. `causal` is the place of the truth value `is_causal`,

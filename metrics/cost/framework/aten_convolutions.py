@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import prod
+
+from msgspec import Struct
 
 from deepprof.metrics.cost.framework.operator_call import OperatorCall, Rule, Shape, UnfitOperandsError, size_of
 from deepprof.metrics.cost.operation_cost import OperationCost, count_convolution
 
 
-@dataclass(frozen=True, slots=True)
-class _ConvolutionForm:
+class _ConvolutionForm(Struct, frozen=True):
     """Where an operator has its arguments, after the input and the weight.
 
     `transposed` is whether it always is, or the place of the argument that says so. A place that is None has the

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from deepprof.collectors.models.graph import TYPE_BITS
 from deepprof.metrics.cost.operation_cost import OperationCost
@@ -50,8 +50,7 @@ class UnfitOperandsError(ValueError):
     """The recorded operands are not those that a rule knows."""
 
 
-@dataclass(frozen=True, slots=True)
-class Operand:
+class Operand(Struct, frozen=True):
     """One operand of an operator.
 
     `shapes` has one shape for a tensor, one of each for a list of tensors, none for anything else. `dtype` is a key of
@@ -75,8 +74,7 @@ class Operand:
         return size_of(self.held, self.dtype)
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorCall:
+class OperatorCall(Struct, frozen=True):
     """One call of the operator `name`. Its methods raise `UnfitOperandsError` for operands that are something else."""
 
     name: str

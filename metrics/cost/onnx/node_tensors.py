@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from deepprof.collectors.models.graph import ModelGraph, ModelNode, TensorSpec
 from deepprof.metrics.cost.operation_cost import OperationCost
@@ -12,8 +13,7 @@ from deepprof.metrics.cost.operation_cost import OperationCost
 ABSENT = TensorSpec((0,), "bool")  # an optional input that is left out: no elements
 
 
-@dataclass(frozen=True, slots=True)
-class NodeTensors:
+class NodeTensors(Struct, frozen=True):
     """A node of a graph; its `inputs` and `outputs` are specs, `ABSENT` where they are left out."""
 
     node: ModelNode
@@ -65,8 +65,7 @@ class NodeTensors:
         return NodeCost(flops, reads, writes, product_flops, self.inputs[0].dtype if product_flops else None)
 
 
-@dataclass(frozen=True, slots=True)
-class NodeCost:
+class NodeCost(Struct, frozen=True):
     """The cost of a node, with the bytes that it reads and writes of each tensor, by their names."""
 
     flops: int

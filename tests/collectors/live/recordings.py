@@ -7,12 +7,13 @@ does not say as the file does is told here, once: numbers of 32 bits, the names 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec.structs import replace
 
 from deepprof.collectors.trace import DEVICE_EVENTS, Accounting, Trace
 

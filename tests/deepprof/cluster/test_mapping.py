@@ -7,13 +7,13 @@ import os
 import pickle
 import tarfile
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from dask.sizeof import sizeof
 from distributed import Client
+from msgspec.structs import replace
 from rich.console import Console
 
 import deepprof

@@ -7,12 +7,12 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from functools import cache
 
 import msgspec
 import polars as pl
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 
 import deepprof

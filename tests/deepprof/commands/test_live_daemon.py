@@ -7,9 +7,9 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 import deepprof
 from deepprof.commands import main

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from statistics import mean, median
+
+from msgspec.structs import replace
 
 from deepprof.analysis import Loop
 from deepprof.metrics.annotation.anatomy_tables import LAYER_TIMES, STAGE_TIMES, STAGES_IN_LOOP, Anatomy

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 
+import msgspec
 import numpy as np
 import polars as pl
 import pytest
@@ -133,7 +134,7 @@ def test_an_operator_with_nothing_around_it_is_neither_new_nor_gone() -> None:
         node = "autograd::engine::evaluate_function: IndexBackward0"
         names = [name if each == node else each for each in trace.names.to_list()]
         hosts = trace.host_events.with_columns(sequence=pl.lit(None, trace.host_events.schema["sequence"]))
-        return replace(trace, host_events=hosts, names=pl.Series(trace.names.name, names))
+        return msgspec.structs.replace(trace, host_events=hosts, names=pl.Series(trace.names.name, names))
 
     heavy = replace(GATHER, backward={"aten::index": 200.0})
     a, b = (deepprof.analyze([apart(each, name) for each in write((heavy, *REST))]) for name in ("One", "Other"))
@@ -162,7 +163,7 @@ def test_what_varies_as_much_within_a_run_is_no_row(monkeypatch: pytest.MonkeyPa
     events = late.with_columns(
         start_ns=pl.col("start_ns") + pl.col("shift") - pl.col("grown"), end_ns=pl.col("end_ns") + pl.col("shift")
     ).drop("grown", "shift")
-    other = deepprof.analyze(replace(trace, device_events=events))
+    other = deepprof.analyze(msgspec.structs.replace(trace, device_events=events))
     assert changes(plain(), other) == ()
     monkeypatch.setattr(contexts, "_surely_differ", lambda *sides: True)
     assert changes(plain(), other)
@@ -186,7 +187,7 @@ def test_a_run_without_code_or_iterations_says_nothing() -> None:
         calls = trace.host_events.filter(pl.col("category") == "runtime")
         kept = trace.device_events.height + calls.height
         tables = {"host_events": calls, "annotations": trace.annotations.clear()}
-        return replace(trace, **tables, accounting=Accounting(kept, kept))
+        return msgspec.structs.replace(trace, **tables, accounting=Accounting(kept, kept))
 
     slower = run(replace(GATHER, kernels=[("aten::index", 99.0)]), *REST)
     without = deepprof.analyze([bare(trace) for trace in write(PLAIN)])

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from deepprof.analysis import Analysis, Loop
 from deepprof.comparison import compare
@@ -74,7 +75,7 @@ def test_stages_add_up_to_the_mean_iteration(one: dict[str, list[int]], other: d
 
 
 def test_nothing_is_said_where_stages_are_not_known() -> None:
-    sure, none = annotate_loop(EQUAL), replace(annotate_loop(EQUAL), anatomy=None)
+    sure, none = annotate_loop(EQUAL), structs.replace(annotate_loop(EQUAL), anatomy=None)
     unknown = annotate_loop({"forward": [49], "unknown": [51]}, confidence={"forward": 1.0, "unknown": 0.0})
     doubted = annotate_loop({"forward": [100], "backward": [100]}, confidence={"forward": 0.6, "backward": 0.8})
     for a, b, problem in (
@@ -161,7 +162,7 @@ def test_equal_runs_name_no_stage() -> None:
 
 
 def test_a_loop_whose_anatomy_was_not_read_is_compared_without_stages() -> None:
-    bare = replace(plain(), loops=tuple(replace(loop, anatomy=None) for loop in plain().loops))
+    bare = structs.replace(plain(), loops=tuple(structs.replace(loop, anatomy=None) for loop in plain().loops))
     comparison = compare(bare, plain())
     assert comparison.worst is not None
     assert comparison.worst.stages.problem == "the stages of A are unknown"

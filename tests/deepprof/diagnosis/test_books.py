@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from deepprof.analysis import Analysis, analyze
 from deepprof.diagnosis.causes import burden, rank
@@ -27,7 +28,7 @@ def diagnosed(loop: Loop) -> tuple[Finding, ...]:
 def analysis_of(loop: Loop) -> Analysis:
     """Return an analysis that holds nothing but the loop and what is found in it."""
     analysis = analyze(make_trace())
-    return type(analysis)(**{**vars(analysis), "loops": (loop,), "findings": diagnosed(loop)})
+    return replace(analysis, loops=(loop,), findings=diagnosed(loop))
 
 
 @st.composite

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from deepprof.diagnosis.rules.capture_incomplete import capture_incomplete
 from tests.loops import make_loop

@@ -7,10 +7,11 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deepprof.diagnosis import SEVERITIES
 from deepprof.diagnosis.causes import explained_by, rank, reasons_of_delay
 from deepprof.diagnosis.device_means import MeasuredDevice
 from deepprof.diagnosis.engine import declared_rules
-from deepprof.diagnosis.finding import SEVERITIES, Finding
+from deepprof.diagnosis.finding import Finding
 from tests.deepprof.builders import build_finding
 
 MS = 1_000_000

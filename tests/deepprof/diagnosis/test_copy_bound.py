@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import polars as pl
 import pytest
+from msgspec.structs import replace
 
 from deepprof.diagnosis.coverage import OTHER_DIRECTION, find_unnamed
 from deepprof.diagnosis.rules.copy_bound import _is_mostly, copy_bound

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import polars as pl
 import pytest
 
@@ -130,6 +131,6 @@ def test_of_a_marked_step_a_larger_first_use_is_named_first() -> None:
     work = [WORK[0], *(replace(each, launched=each.start - 5) for each in later)]
     trace = Job(9_000, work, [Did("ProfilerStep#1", -10, 9_000, "range")], iterations=1).trace()
     begins = pl.when(pl.col("correlation") == 2).then(pl.col("start_ns") - 5_000_000).otherwise("start_ns")
-    found = analyze([replace(trace, host_events=trace.host_events.with_columns(start_ns=begins))])
+    found = analyze([msgspec.structs.replace(trace, host_events=trace.host_events.with_columns(start_ns=begins))])
     assert found.headline is not None
     assert (found.headline.rule, loss(found).rule) == ("launch-bound", "first-use")

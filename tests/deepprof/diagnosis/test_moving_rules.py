@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import msgspec
 import polars as pl
 import pytest
 
@@ -171,7 +172,7 @@ def test_too_little_work_says_nothing(rule: str) -> None:
     for iterations in (0, 1):
         assert found_in(write_work(replace(job, iterations=iterations))) == []
     (trace,) = write_work(job)
-    flat = replace(trace, device_events=trace.device_events.with_columns(end_ns="start_ns"))
+    flat = msgspec.structs.replace(trace, device_events=trace.device_events.with_columns(end_ns="start_ns"))
     assert found_in(flat) == []
 
 
@@ -189,13 +190,13 @@ def test_a_device_that_hardly_works_is_left_alone(rule: str) -> None:
     spread = rows.with_columns(start_ns=start, end_ns=start + pl.col("end_ns") - pl.col("start_ns")).drop("row")
     host = trace.host_events.with_columns(pl.col("start_ns") * 100, pl.col("end_ns") * 100)
     marks = trace.annotations.with_columns(pl.col("start_ns") * 100, pl.col("end_ns") * 100)
-    assert found_in(replace(trace, device_events=spread, host_events=host, annotations=marks)) == []
+    assert found_in(msgspec.structs.replace(trace, device_events=spread, host_events=host, annotations=marks)) == []
 
 
 def test_collectives_that_rule_leave_nothing_to_say() -> None:
     (trace,) = write_work(WorkingJob([PRODUCT, name_call(STEP, *ADAM), name_call(DROP, ("c::all", "ncclAll", 9000.0))]))
     names = trace.names.str.replace("^ncclAll$", "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage)")
-    assert found_in(replace(trace, names=names)) == []
+    assert found_in(msgspec.structs.replace(trace, names=names)) == []
 
 
 def test_xla_programs_of_one_kernel_each_are_a_chain() -> None:
@@ -218,4 +219,4 @@ def write_programs(kernels: int) -> Trace:
                 )
             now += 200_000
         ranges.append(span(3, begun, now))
-    return replace(make_trace(device, host, ranges, names), format="xplane")
+    return msgspec.structs.replace(make_trace(device, host, ranges, names), format="xplane")

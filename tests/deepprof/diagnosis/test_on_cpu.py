@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from deepprof.diagnosis import coverage, host_work
 from deepprof.diagnosis.fallbacks import HALF_ON_PROCESSOR

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import polars as pl
 import pytest
+from msgspec.structs import replace
 
 from deepprof.analysis import analyze
 from deepprof.collectors.trace import Process, Trace

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from deepprof.collectors.trace import Trace, empty_table
@@ -134,7 +135,7 @@ def test_one_followed_iteration_is_told_with_less_confidence(name: str) -> None:
 def test_a_loop_without_parts_has_no_costs(name: str) -> None:
     rule, job, _, critical = RULES[name]
     loop, trace = job(critical).build()
-    assert list(rule(replace(loop, parts=empty_table(PARTS), timeline=None), trace)) == []
+    assert list(rule(msgspec.structs.replace(loop, parts=empty_table(PARTS), timeline=None), trace)) == []
 
 
 @EVERY

@@ -9,6 +9,7 @@ from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import polars as pl
@@ -185,7 +186,7 @@ def test_numbers_that_say_that_the_steps_are_others_leave_ranks_apart() -> None:
     _, traces = given.build()
     assert [finding.rank for finding in late(traces)] == [2]
     moved = traces[1].collectives.with_columns(pl.col("sequence") + 100)
-    assert late([traces[0], replace(traces[1], collectives=moved), *traces[2:]]) == []
+    assert late([traces[0], msgspec.structs.replace(traces[1], collectives=moved), *traces[2:]]) == []
 
 
 def test_a_step_beside_loops_is_not_compared_and_changes_nothing() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import msgspec
 import polars as pl
 import pytest
 
@@ -211,7 +212,7 @@ def test_small_grids_need_long_kernels_that_run_alone() -> None:
     assert (found.evidence["blocks"], found.evidence["multiprocessors"]) == (8, 108)
     assert found.headroom_ns_per_iteration == pytest.approx(900 * NS * (1 - 8 / 108), abs=1)
     (trace,) = write_work(WORKING_CASES["a scan of eight blocks"][0])
-    bare = replace(trace, launch_shapes=empty_table(LAUNCH_SHAPES))
+    bare = msgspec.structs.replace(trace, launch_shapes=empty_table(LAUNCH_SHAPES))
     assert find_rules(bare) == set()
     beside = with_other_work(trace)
     assert "small-grids" not in find_rules(beside)
@@ -227,8 +228,8 @@ def with_other_work(trace: Trace) -> Trace:
     rows = pl.DataFrame({"event": range(len(names)), "grid": [8 if name == SCAN else 4096 for name in names]})
     shapes = pl.concat([empty_table(LAUNCH_SHAPES), rows.cast({"event": pl.UInt32, "grid": pl.UInt64})], how="diagonal")
     counted = trace.accounting.read + beside.height
-    accounting = replace(trace.accounting, read=counted, kept=counted)
-    return replace(trace, device_events=both, launch_shapes=shapes, accounting=accounting)
+    accounting = msgspec.structs.replace(trace.accounting, read=counted, kept=counted)
+    return msgspec.structs.replace(trace, device_events=both, launch_shapes=shapes, accounting=accounting)
 
 
 def find_rules(trace: Trace) -> set[str]:

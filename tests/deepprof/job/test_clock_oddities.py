@@ -1,8 +1,7 @@
 """Clocks of jobs with a rank that recorded nothing, or whose recorder wrote nonsense."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from deepprof.collectors.store.rank import open_rank, write_rank
 from deepprof.collectors.time_range import OUT_OF_RANGE

@@ -1,11 +1,10 @@
 """Ranks on one clock: offsets that were put in are found, and what cannot be known is said."""
 
-from dataclasses import replace
-
 import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from deepprof.collectors.clocks import fits, shift, to_unix
 from deepprof.collectors.trace import COLLECTIVES, RECORD_TABLES

@@ -11,10 +11,10 @@ import tarfile
 import tempfile
 import warnings
 import zipfile
-from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import deepprof
 from deepprof import job
@@ -52,9 +52,9 @@ def scratch(tmp_path, monkeypatch):
 def assert_same(traces, others):
     assert len(traces) == len(others)
     for one, other in zip(traces, others, strict=True):
-        for field in fields(one):
-            a, b = getattr(one, field.name), getattr(other, field.name)
-            assert a.equals(b) if hasattr(a, "equals") else a == b, field.name
+        for name in one.__struct_fields__:
+            a, b = getattr(one, name), getattr(other, name)
+            assert a.equals(b) if hasattr(a, "equals") else a == b, name
 
 
 @pytest.fixture

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
 
+from msgspec.structs import replace
 from rich.console import Console
 
 import deepprof

@@ -7,6 +7,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 from rich.console import Console
 
 from deepprof.comparison.layer_changes import compare_layers
@@ -121,20 +122,20 @@ def test_a_cpu_has_no_device_beside_its_host() -> None:
 def test_a_stage_that_is_not_sure_is_marked() -> None:
     pair = pair_of()
     rows = tuple(replace(row, a_confidence=0.7) if row.stage == "forward" else row for row in pair.stages.rows)
-    text = shown(replace(pair, stages=StagesInBoth(rows=rows)))
+    text = shown(structs.replace(pair, stages=StagesInBoth(rows=rows)))
     assert "forward (0.70 sure) " in text
     assert text.count(" sure)") == 1
 
 
 def test_what_did_not_change_has_no_table() -> None:
     pair = pair_of(HOST)
-    same = replace(pair, a_mean_ns=10_000 * MS, b_mean_ns=10_000 * MS)
+    same = structs.replace(pair, a_mean_ns=10_000 * MS, b_mean_ns=10_000 * MS)
     assert "Stages" not in shown(same)
     assert "Layers" not in shown(same)
 
 
 def test_one_line_says_why_nothing_is_compared() -> None:
-    text = shown(replace(pair_of(confidence=0.6), layers=LayersInBoth(problem="the layers of A are unknown")))
+    text = shown(structs.replace(pair_of(confidence=0.6), layers=LayersInBoth(problem="the layers of A are unknown")))
     assert "\n  not compared by stage: the stages of A are only 0.60 sure\n" in text
     assert "\nNot compared by layer: the layers of A are unknown\n" in text
     assert "Stages" not in text
@@ -143,7 +144,7 @@ def test_one_line_says_why_nothing_is_compared() -> None:
 
 def test_layers_of_one_run_alone_are_counted() -> None:
     only = LayersInBoth(source="modules", matched=1, a_only=1, b_only=2, a_only_ns=3 * MS, b_only_ns=MS)
-    text = shown(replace(pair_of(), layers=only))
+    text = shown(structs.replace(pair_of(), layers=only))
     assert "1 layer only in A (3.00 ms), 2 layers only in B (1.00 ms)\n" in text
 
 
@@ -151,8 +152,8 @@ def test_hidden_layers_are_counted() -> None:
     pair = pair_of()
     assert pair.layers is not None
     (row,) = pair.layers.rows
-    many = replace(pair.layers, rows=tuple(replace(row, path=f"layer {k}") for k in range(5)))
-    text = shown(replace(pair, layers=many), limit=3)
+    many = structs.replace(pair.layers, rows=tuple(replace(row, path=f"layer {k}") for k in range(5)))
+    text = shown(structs.replace(pair, layers=many), limit=3)
     assert ("layer 2" in text, "layer 3" in text) == (True, False)
     assert "and 2 more rows; --top shows more" in text
 
@@ -160,7 +161,7 @@ def test_hidden_layers_are_counted() -> None:
 def test_stages_that_both_runs_have_need_no_mark() -> None:
     pair = pair_of()
     rows = tuple(row for row in pair.stages.rows if row.presence == "both")
-    text = shown(replace(pair, stages=StagesInBoth(rows=rows)))
+    text = shown(structs.replace(pair, stages=StagesInBoth(rows=rows)))
     assert "\nStages, per mean iteration\n" in text
     assert "\n  backward  " in text
 
@@ -212,9 +213,9 @@ def test_json_limits_layers_and_writes_any_path() -> None:
     pair = pair_of()
     assert pair.layers is not None
     (row,) = pair.layers.rows
-    odd = replace(pair.layers, rows=(replace(row, path="\ud800" + "x" * 2_000), row))
-    (told,) = json.loads(encode(comparison_of(replace(pair, layers=odd)), limit=1))["pairs"]
+    odd = structs.replace(pair.layers, rows=(replace(row, path="\ud800" + "x" * 2_000), row))
+    (told,) = json.loads(encode(comparison_of(structs.replace(pair, layers=odd)), limit=1))["pairs"]
     (path,) = [each["path"] for each in told["layers"]["rows"]]
     assert len(path) == 1_000
-    (none,) = json.loads(encode(comparison_of(replace(pair, layers=None))))["pairs"]
+    (none,) = json.loads(encode(comparison_of(structs.replace(pair, layers=None))))["pairs"]
     assert none["layers"] is None

@@ -3,11 +3,11 @@
 import json
 import math
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
 import pytest
+from msgspec.structs import replace
 
 from deepprof.collectors.trace import Accounting
 from deepprof.metrics.iteration import LOOP_METRICS, Spread

@@ -4,12 +4,12 @@ import gzip
 import io
 import json
 from collections import Counter, defaultdict
-from dataclasses import replace
 
 import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 import deepprof
 from deepprof.collectors.trace import MEMORY_EVENTS, Accounting

@@ -2,10 +2,10 @@
 
 import io
 import json
-from dataclasses import replace
 
 import polars as pl
 import pytest
+from msgspec.structs import replace
 
 import deepprof
 from deepprof.commands import main

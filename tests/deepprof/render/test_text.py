@@ -1,10 +1,10 @@
 import io
 import json
 import re
-from dataclasses import replace
 
 import polars as pl
 import pytest
+from msgspec.structs import replace
 from rich.cells import cell_len
 from rich.console import Console
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from deepprof.analysis import Analysis
 from deepprof.web.package import TOO_LARGE, PageDocuments, write_documents

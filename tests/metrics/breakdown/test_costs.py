@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from deepprof.collectors.trace import empty_table
 from deepprof.metrics.breakdown.costs import Cost, cost_of, mean_of, spans_of_parts, threads_of

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from deepprof.metrics.breakdown.host_states import HostStates, read_states
 from deepprof.metrics.breakdown.other_threads import AwaitedThread, find_awaited

@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from deepprof.metrics.breakdown.costs import spans_of_parts
 from deepprof.metrics.breakdown.gaps import LATENCY_NS
@@ -105,7 +106,7 @@ def test_a_launch_that_takes_long_waits_for_room() -> None:
     spans = spans_of_parts(loop, ("exposed_htod_ns",))
     assert saved_without(loop, trace, spans) == pytest.approx(95 * MS / 6, rel=0.01)  # launches come at their own pace
     launches = trace.host_events.with_columns(end_ns=pl.col("start_ns") + 60 * MS)
-    assert saved_without(loop, replace(trace, host_events=launches), spans) == pytest.approx(20 * MS, rel=0.01)
+    assert saved_without(loop, structs.replace(trace, host_events=launches), spans) == pytest.approx(20 * MS, rel=0.01)
 
 
 def test_what_nobody_knows_to_be_queued_is_not_bounded() -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from deepprof.collectors.trace import LAUNCH_SHAPES, Trace
 from deepprof.metrics.contexts.kernel_totals import KERNEL_TOTALS, find_place_of, list_calls, total_calls

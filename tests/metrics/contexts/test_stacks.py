@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from deepprof.collectors.trace import EVENT_STACKS, STACKS, Trace
 from deepprof.metrics.contexts.launches import NOT_LINKED, NOT_RECORDED

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import polars as pl
 import pytest
+from msgspec.structs import replace
 
 from deepprof.collectors.models.backend_profile import BackendTensor, LayerRole
 from deepprof.collectors.models.graph import ModelGraph

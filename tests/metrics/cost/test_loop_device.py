@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from deepprof.collectors.trace import DEVICES, Trace
 from deepprof.metrics.cost.loop_device import describe_device, find_device_peaks

@@ -61,9 +61,9 @@ def test_what_runs_again_is_hardware_utilisation_only() -> None:
     found = measure_roofline(trace, loop, WorkSources(costs, None, None), PEAKS)
     assert found is not None
     again = found.products.with_columns(recomputed_flops=pl.col("product_flops") / 2)
-    rated = rate_roofline(replace(found, products=again), PEAKS)
+    rated = rate_roofline(msgspec.structs.replace(found, products=again), PEAKS)
     assert (rated.mfu_ratio, rated.hfu_ratio) == (pytest.approx(0.1), pytest.approx(0.2))
-    untold = rate_roofline(replace(found, untold="nobody knows"), PEAKS)
+    untold = rate_roofline(msgspec.structs.replace(found, untold="nobody knows"), PEAKS)
     assert (untold.mfu_ratio, untold.hfu_ratio) == (None, pytest.approx(0.2))
     assert (untold.why_no_mfu, untold.why_no_hfu) == ("nobody knows", None)
     assert untold.iterations["mfu_ratio"].to_list() == [None, None]
@@ -128,7 +128,7 @@ def test_kernels_that_take_no_time_have_no_shares() -> None:
 
 def test_a_device_without_a_name_has_no_peaks() -> None:
     trace, loop, costs = build_worked([product(1_000, 5_000_000)])
-    nameless = replace(trace, devices=trace.devices.clear())
+    nameless = msgspec.structs.replace(trace, devices=trace.devices.clear())
     found = measure_roofline(nameless, loop, WorkSources(costs, None, None), None)
     assert found is not None
     assert (found.device, found.why_no_mfu) == (None, "the recording does not name the device")
@@ -162,7 +162,7 @@ def test_collectives_copies_and_other_devices_are_no_work_of_it() -> None:
     )
     assert (found := measure_roofline(trace, loop, WorkSources(costs, None, None), PEAKS)) is not None
     assert found.groups["kernel"].to_list() == ["gemm"]
-    elsewhere = replace(loop, device=1)
+    elsewhere = msgspec.structs.replace(loop, device=1)
     assert measure_roofline(trace, elsewhere, WorkSources(costs, None, None), PEAKS) is None
 
 
@@ -174,7 +174,7 @@ def test_one_iteration_that_none_follows_has_nothing(iterations: int) -> None:
 
 def test_nothing_recorded_is_no_roofline() -> None:
     trace, loop, costs = build_worked([])
-    empty = replace(loop, iterations=empty_table(ITERATIONS))
+    empty = msgspec.structs.replace(loop, iterations=empty_table(ITERATIONS))
     for each in (loop, empty):
         assert measure_roofline(trace, each, WorkSources(costs, None, None), PEAKS) is None
     assert np.array_equal(costs.of_events, [])

@@ -11,12 +11,12 @@ tensor would hold if it were written out.
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
+from msgspec.structs import replace
 
 from deepprof.collectors.importers import read
 from deepprof.collectors.trace import Trace

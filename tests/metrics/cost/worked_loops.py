@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -69,7 +70,7 @@ def build_worked(calls: Sequence[OperatorCall], iterations: int = 3) -> tuple[Tr
                 found.append(_write_call(call, len(found)))
     trace = make_trace(events, names=names)
     device = {"device": 0, "name": "Round", "memory_nbytes": None, "multiprocessors": None, "properties": None}
-    trace = replace(trace, devices=table([device], DEVICES))
+    trace = msgspec.structs.replace(trace, devices=table([device], DEVICES))
     loop = build_loop(times, iterations=rows)
     return trace, loop, TraceCosts(table(found, OPERATOR_CALLS), np.array(owner, np.int64))
 

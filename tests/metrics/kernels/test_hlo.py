@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
+from msgspec.structs import replace
 
 from deepprof.collectors.instructions import EVENT_INSTRUCTIONS, INSTRUCTIONS
 from deepprof.collectors.trace import DEVICES, Trace

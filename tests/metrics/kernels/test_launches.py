@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import polars as pl
 import pytest
+from msgspec.structs import replace
 
 from deepprof.collectors.trace import EVENT_STACKS, OPERANDS, STACKS, Trace
 from deepprof.metrics.cpu_fallback import stand_in

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from deepprof.collectors.instructions import EVENT_INSTRUCTIONS, INSTRUCTIONS
 from deepprof.collectors.names.short import shorten

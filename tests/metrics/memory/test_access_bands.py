@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from deepprof.collectors.trace import ACCESSES, MEMORY_EVENTS, Accounting, Trace
 from deepprof.metrics.memory.access_bands import ACCESS_WINDOWS, ACCESSED_BANDS, measure_access_bands

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import polars as pl
 import pytest
+from msgspec.structs import replace
 
 from deepprof.collectors.trace import COLLECTIVES, Trace
 from deepprof.metrics.memory.parallelism import EXCHANGES, read_exchanges

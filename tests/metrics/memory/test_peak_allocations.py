@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import replace
 from typing import Any
 
 import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from deepprof.collectors.trace import ALLOCATIONS, MEMORY_EVENTS, STACKS, Accounting, Trace
 from deepprof.metrics.contexts.tree import build_tree

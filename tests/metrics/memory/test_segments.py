@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from deepprof.collectors.trace import MEMORY_EVENTS, SEGMENTS, Trace
 from deepprof.metrics.annotation.event_stages import TraceStages

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import replace
 
 import numpy as np
 import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from deepprof.metrics.ranks.collectives import Passes, read_passes
 from deepprof.metrics.ranks.facts import KERNEL_TIMES, computing_spans, gather_facts, mean_times, places_of

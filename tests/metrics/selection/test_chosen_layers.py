@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from deepprof.collectors.trace import MEMORY_EVENTS, Accounting, Trace
 from deepprof.metrics.annotation.event_stages import TraceStages

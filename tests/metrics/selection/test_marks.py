@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -12,6 +11,7 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from deepprof.collectors.kept_rows import NOT_SELECTED, RowMarks, keep_rows
 from deepprof.collectors.time_range import SIDE_TABLES

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 import pytest
+from msgspec.structs import replace
 
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.series.growth import find_growth, find_interval_growth

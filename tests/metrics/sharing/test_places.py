@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from deepprof.collectors.errors import UsageError
 from deepprof.collectors.trace import Process

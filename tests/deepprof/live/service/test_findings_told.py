@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deepprof.diagnosis.finding import Severity
+from deepprof.diagnosis import Severity
 from deepprof.live.service.examination import ExaminationResult, FindingSummary
 from deepprof.live.service.examiner.examined import LatestExamination
 from deepprof.live.service.query import job_of

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import polars as pl
 import pytest
+from msgspec.structs import replace
 
 import deepprof
 from deepprof.collectors.trace import ACTIVITIES

@@ -1,11 +1,10 @@
 """What is cut and put together again is what it was: every column of every table, and everything around them."""
 
-from dataclasses import replace
-
 import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from deepprof import analyze
 from deepprof.collectors.errors import TraceError

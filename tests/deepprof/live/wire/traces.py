@@ -1,9 +1,8 @@
 """Traces with a row in every table, and the way over the wire."""
 
-from dataclasses import fields, replace
-
 import polars as pl
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from deepprof.collectors.trace import (
     COLLECTIVES,
@@ -68,9 +67,9 @@ def assert_same(one, other):
     """The first came over the wire, which has no word for the process behind a rank."""
     assert one.processes == ()
     other = replace(other, processes=())
-    for field in fields(Trace):
-        a, b = getattr(one, field.name), getattr(other, field.name)
-        assert a.equals(b, null_equal=True) if hasattr(a, "equals") else a == b, field.name
+    for name in Trace.__struct_fields__:
+        a, b = getattr(one, name), getattr(other, name)
+        assert a.equals(b, null_equal=True) if hasattr(a, "equals") else a == b, name
     for name, schema in SENT_TABLES.items():
         assert getattr(one, name).schema == schema, name
 

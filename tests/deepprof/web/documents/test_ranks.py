@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import polars as pl
 import pytest
+from msgspec.structs import replace
 
 from deepprof.analysis import Analysis
 from deepprof.metrics.ranks.comparison import compare_ranks
