@@ -93,7 +93,6 @@ def _measure(loop: Loop, trace: SelectedTrace, sequence: Sequence) -> pl.DataFra
 
 
 def _place(rows: pl.DataFrame, sequence: Sequence) -> Iterations:
-    """Return the iterations as places in the sequence of the part."""
     first = np.searchsorted(sequence.start_ns, rows["start_ns"].to_numpy())
     kernels = rows["kernels"].to_numpy()
     return Iterations(first, first + kernels, kernels, rows["edits"].to_numpy(), rows["complete"].to_numpy())

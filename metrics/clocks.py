@@ -116,7 +116,6 @@ def _follows_launches(alike: pl.DataFrame) -> bool:
 
 
 def _spread(values: pl.Series) -> float:
-    """Return the distance between the quartiles."""
     return float(values.quantile(0.75) or 0) - float(values.quantile(0.25) or 0)
 
 

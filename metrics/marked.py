@@ -96,12 +96,10 @@ def _choose_ranges(evidence: Evidence, count: int) -> Family | None:
 
 
 def _count_ranges(family: Family) -> int:
-    """Return the number of ranges."""
     return len(family.positions)
 
 
 def _holds_all(family: Family, count: int) -> bool:
-    """Return whether every kernel is in exactly one of the ranges."""
     if family.ends is None:
         return False
     bounds = np.append(family.positions, count)

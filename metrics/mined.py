@@ -151,7 +151,6 @@ def _count_markers(evidence: Evidence) -> str:
 
 
 def _from_mined(trace: Trace, sequence: Sequence, evidence: Evidence, found: mining.MinedLoop) -> Loop:
-    """Return the measured loop."""
     iterations = measure_iterations(trace, sequence, found.iterations)
     blocks = _large_blocks(found)
     return Loop(
@@ -301,7 +300,6 @@ def _keep_both_ways(found: mining.MiningResult, trace: Trace, sequence: Sequence
 
 
 def _refuse(loop: mining.MinedLoop) -> str:
-    """Return why a repetition is no loop."""
     repeated = f"{counted(loop.period, 'kernel')} {verb(loop.period, 'repeats', 'repeat')}"
     return f"{repeated} {len(loop.iterations.first)} times, but {ONE_WAY}"
 

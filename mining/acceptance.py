@@ -110,7 +110,6 @@ def judge(candidate: Candidate, evidence: Evidence) -> AcceptanceVerdict:
 
 
 def _reject(reason: str) -> AcceptanceVerdict:
-    """Return a verdict that refuses."""
     return AcceptanceVerdict(False, 0.0, reason)
 
 

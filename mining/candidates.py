@@ -179,7 +179,6 @@ def measure(symbols: SymbolArray, template: Template) -> Candidate:
 
 
 def _make_candidate(symbols: SymbolArray, template: Template, matcher: Matcher, matches: Matches) -> Candidate:
-    """Return the candidate of a template that was matched."""
     coverage = float(matches.matched.sum()) / max(1, len(symbols))
     exact = matches.first[(matches.edits == 0) & (matches.matched == len(template.symbols))]
     left = reach_left(symbols, template.symbols, int(exact[0])) if len(exact) else 0
@@ -288,7 +287,6 @@ def _is_forward_of(part: SymbolArray, beside: SymbolArray) -> bool:
 
 
 def _grams(symbols: npt.NDArray[np.integer]) -> npt.NDArray[np.void]:
-    """Return the pairs of neighbours, one for each place."""
     if len(symbols) < GRAM:
         return np.zeros(0, f"V{4 * GRAM}")
     windows = np.lib.stride_tricks.sliding_window_view(symbols.astype(np.uint32), GRAM)

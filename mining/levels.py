@@ -91,7 +91,6 @@ def _split_by_gap(voters: Int64s, median: Int64s) -> list[Int64s]:
 
 
 def _make_level(stats: _ClassStats, group: Int64s) -> RepeatLevel:
-    """Return the level that a group of classes votes for."""
     gaps, votes = np.unique(stats.median[group], return_counts=True)
     anchor = group[np.argmax(stats.coverage[group] * stats.regularity[group])]
     anchors = stats.order[stats.offset[anchor] : stats.offset[anchor + 1]]
@@ -129,13 +128,11 @@ def _stable_order(values: npt.NDArray[np.integer]) -> Int64s:
 
 
 def _by_owner_and_gap(owner: npt.NDArray[np.integer], gap: Int64s) -> Int64s:
-    """Return the indices that sort by class, then by gap."""
     by_gap = _stable_order(gap)
     return by_gap[_stable_order(owner[by_gap])]
 
 
 def _class_medians(gap: Int64s, owner: Int64s, count: Int64s) -> Int64s:
-    """Return the lower median gap of each class, 0 for classes with one occurrence."""
     ranked = gap[_by_owner_and_gap(owner, gap)]
     first = np.append(0, np.cumsum(np.maximum(count - 1, 0)))[:-1]
     median = np.zeros(len(count), np.int64)

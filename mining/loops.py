@@ -213,12 +213,10 @@ def _check_coarse(coarse: npt.NDArray[np.integer] | None, alphabet: int) -> None
 
 
 def _share(mined: MiningResult, length: int) -> float:
-    """Return the share of the sequence that the loop matches."""
     return 0.0 if mined.loop is None else float(mined.loop.iterations.matched.sum()) / max(1, length)
 
 
 def _find_in(problem: _MiningProblem) -> MiningResult:
-    """Return the loop of the symbols as they are."""
     symbols, evidence = problem.symbols, problem.evidence
     if len(symbols) < 3:
         return MiningResult(
@@ -290,7 +288,6 @@ def _follow_stretches(symbols: SymbolArray, template: SymbolArray, breaks: Seque
 
 
 def _iterations_of(symbols: SymbolArray, template: SymbolArray) -> Iterations:
-    """Return the iterations of the template over one stretch."""
     rows = to_iterations(follow(symbols, template)[1], len(template))
     return count_edits(rejoin_tails(rows, symbols, template), symbols, template)
 

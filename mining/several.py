@@ -118,7 +118,6 @@ def _without_strangers(loop: MinedLoop, length: int) -> MinedLoop:
 
 
 def _with_rows(loop: MinedLoop, rows: Iterations, length: int) -> MinedLoop:
-    """Return the loop with other iterations, in a sequence of that length."""
     first, end = (int(rows.first[0]), int(rows.end[-1])) if len(rows.first) else (0, 0)
     return replace(loop, iterations=rows, prologue=first, epilogue=length - end)
 

@@ -197,7 +197,6 @@ def whole_votes(symbols: SymbolArray, candidate: Candidate, places: Sequence[int
 
 
 def _count_whole(symbols: SymbolArray, template: SymbolArray) -> int:
-    """Return how many iterations are whole."""
     return int(to_iterations(follow(symbols, as_symbols(template))[1], len(template)).complete.sum())
 
 

@@ -174,7 +174,6 @@ class AccessRecording:
 
 
 def _read_lines(path: Path) -> _Lines:
-    """Return the lines of the file."""
     lines, decoder = _Lines(), msgspec.json.Decoder(_Line)
     with open_file(path) as file:
         read_nbytes = 0
@@ -252,7 +251,6 @@ def _list_memory(memory: list[_MemoryLine], start: _StartLine) -> pl.DataFrame:
 
 
 def _describe(lines: _Lines) -> Iterator[str]:
-    """Yield what has to be known of the numbers."""
     yield "accesses were counted by patched kernels, one after the other: their times are not those of the program"
     if lines.start is not None and not lines.start.sees_tensor_copies:
         yield (

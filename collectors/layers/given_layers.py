@@ -26,7 +26,6 @@ def give_layers(traces: Sequence[Trace], layers: ModelLayers) -> list[Trace]:
 
 
 def _has_any(trace: Trace, wanted: pl.Series) -> bool:
-    """Return whether a trace has an operator with one of the names, in place or not."""
     used = trace.host_events.filter(pl.col("category") == "op")["name_id"].unique()
     plain = trace.names.gather(used).str.strip_chars_end("_")
     return bool(plain.is_in(wanted.str.strip_chars_end("_").implode()).any())

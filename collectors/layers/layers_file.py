@@ -73,7 +73,6 @@ def decode_layers(content: bytes | msgspec.Raw, path: Path) -> pl.DataFrame:
 
 
 def _tabulate(document: _LayersDocument) -> pl.DataFrame:
-    """Return the table of a document."""
     names, modules, calls = zip(*document.operators, strict=True)
     rows = pl.DataFrame({"operator": names, "module": modules, "call": calls}).with_row_index("position")
     known = pl.DataFrame(

@@ -92,7 +92,6 @@ def _load(place: str, module: str) -> ModuleType:
 
 
 def _make_model(place: str, module: ModuleType, name: str) -> Any:
-    """Return the model of that name in a module, or what a function of that name returns."""
     import torch
 
     if not hasattr(module, name):

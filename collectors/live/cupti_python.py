@@ -188,7 +188,6 @@ def load(importer: Callable[[], Any] | None = None) -> Any:
 
 
 def _import_cupti() -> Any:
-    """Import and return the module."""
     from cupti import cupti
 
     return cupti

@@ -93,7 +93,6 @@ def _read_start() -> str:
 
 
 def _read_command() -> str:
-    """Return the command line, shortened."""
     try:
         words = Path("/proc/self/cmdline").read_bytes()
     except OSError:

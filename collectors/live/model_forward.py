@@ -121,7 +121,6 @@ class ForwardRecorder:
             self.done(RecordedForward(tuple((path, kind) for _, path, kind in self.modules), _assign(nodes)))
 
     def _stop(self) -> list[_ExecutionNode]:
-        """End what is recorded, and return it."""
         ended, self.pass_ = self.pass_, None
         return [] if ended is None else ended.end()
 
@@ -286,7 +285,6 @@ def _find_outermost(rows: Sequence[_ExecutionNode]) -> set[int]:
 
 
 def _find_parents(rows: Sequence[_ExecutionNode]) -> set[int]:
-    """Return the numbers of the rows that have an operator in them."""
     parent = {node.number: node.parent for node in rows}
     found = set[int]()
     for node in rows:
@@ -363,7 +361,6 @@ def record_forward(
 
 
 def _create_parameters(model: Any, inputs: Sequence[object], named: Mapping[str, object]) -> None:
-    """Run a model that has not created all its parameters yet."""
     from torch.nn.parameter import is_lazy
 
     if any(is_lazy(each) for module, _, _ in list_modules(model) for each in module.parameters(recurse=False)):

@@ -123,7 +123,6 @@ def stop() -> None:
 
 
 def _begin(name: str, owner: ProgramRange | None) -> None:
-    """Write the begin of a range wherever ranges are recorded."""
     written = []
     try:
         for writer in _find_writers():
@@ -170,7 +169,6 @@ def _find_writers() -> tuple[_RangeWriter, ...]:
 
 @functools.cache
 def _write_with_torch(torch: ModuleType) -> _RangeWriter:
-    """Return how torch writes ranges."""
     record = torch.autograd.profiler.record_function
     return _RangeWriter(lambda name: record(name).__enter__(), lambda entered: entered.__exit__(None, None, None))
 

@@ -96,7 +96,6 @@ class Attachment:
 
 
 def _fill_sizes(changes: Array) -> None:
-    """Fill in how much memory the devices have in all."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_available():
         return
@@ -246,5 +245,4 @@ def _is_recording(profiler: Any) -> bool:
 
 
 def _report(error: Exception) -> None:
-    """Log why there are no layers."""
     warn(f"the layers of the model are not noted in the trace: {error}")

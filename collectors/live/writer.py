@@ -431,7 +431,6 @@ def _and_promise(last: RecordBatch, batch: RecordBatch) -> RecordBatch:
 
 
 def _until(batch: RecordBatch) -> tuple[int, int]:
-    """Return a batch's watermarks."""
     return batch.events_until_ns, batch.ranges_until_ns
 
 

@@ -75,7 +75,6 @@ class _OpenedModel(Struct, frozen=True):
 
 
 def _inline_functions(path: Path, model: Any) -> Any:
-    """Return the model with the functions of its own replaced by their nodes."""
     if not model.functions:
         return model
     from onnx import inliner
@@ -87,7 +86,6 @@ def _inline_functions(path: Path, model: Any) -> Any:
 
 
 def _infer(opened: _OpenedModel, sources: ShapeSources) -> InferredTensors:
-    """Return what is known of all tensors."""
     known = InferredTensors(specs=dict(opened.inputs))
     add_weights(opened.path, opened.model.graph.initializer, known)
     infer_shapes(opened.path, opened.nodes, opened.model, known, sources)
@@ -118,7 +116,6 @@ def _refuse_unmade(path: Path, graph: Any, known: InferredTensors) -> None:
 
 
 def _make_graph(opened: _OpenedModel, known: InferredTensors, dtype: str | None) -> ModelGraph:
-    """Return the graph of the nodes that depend on the inputs."""
     graph, nodes, inputs = opened.model.graph, opened.nodes, opened.inputs
     modules = find_modules(nodes, (each.name for each in graph.initializer))
     kept = [

@@ -43,7 +43,6 @@ def run_for_shapes(
 
 
 def _prepare(path: Path, model: Any, inputs: Mapping[str, TensorSpec], wanted: Iterable[str]) -> bytes:
-    """Return the model with its weights, its inputs' shapes as given, and the wanted tensors as its outputs."""
     import onnx
     from onnx.external_data_helper import load_external_data_for_model
 

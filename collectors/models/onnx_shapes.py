@@ -204,7 +204,6 @@ def _compute(
 
 
 def _read_filling(node: Any) -> dict[str, AttributeValue]:
-    """Return the value of ConstantOfShape and its type as attributes."""
     from onnx import numpy_helper
 
     for each in node.attribute:
@@ -239,7 +238,6 @@ def _infer_results(
 
 
 def _has_all_parts(node: Any, attributes: Mapping[str, AttributeValue], known: InferredTensors) -> bool:
-    """Return whether a Split has as many parts as results."""
     sizes = known.values.get(known.resolve(node.input[1])) if len(node.input) > 1 and node.input[1] else None
     listed = attributes.get("split", ())
     count = len(listed) if isinstance(listed, tuple) and listed else attributes.get("num_outputs", len(node.output))

@@ -35,7 +35,6 @@ def _limit_resources() -> None:
 
 
 def _answer(directory: str) -> None:
-    """Answer every line of the standard input."""
     sys.path.append(directory)
     import pydemumble
 

@@ -60,7 +60,6 @@ def _merge_short(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def _take_notes(rows: pl.DataFrame, export: StallExport) -> list[str]:
-    """Return what of an export was not used."""
     listed, name = export.table["kernel"].n_unique(), shorten_path(export.path)
     missing = listed - rows["used"].explode().drop_nulls().n_unique()
     notes = [f"{counted(missing, 'kernel')} of {listed:,} in {name} ran nowhere in this trace"] if missing else []

@@ -167,5 +167,4 @@ def _read_numbers(text: pl.Expr) -> pl.Expr:
 
 
 def _is_empty(column: str) -> pl.Expr:
-    """Return whether a text is missing."""
     return pl.col(column).is_null() | (pl.col(column) == "")

@@ -59,7 +59,6 @@ def read_sizes(path: Path) -> Sizes:
 
 
 def _read_footer(file: BinaryIO) -> dict[int, Any]:
-    """Return the file's metadata."""
     size = os.fstat(file.fileno()).st_size
     if size < 12:
         raise MalformedParquetError(f"has {size} bytes")

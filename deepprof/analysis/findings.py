@@ -68,7 +68,6 @@ def _read_contexts(loop: Loop, annotation: TraceAnnotation, found: FoundLoops) -
 def _diagnose_work(
     loop: Loop, trace: Trace, kinds: KernelKinds, peaks: DevicePeaks | None, contexts: LoopContexts | None
 ) -> list[Finding]:
-    """Return the findings on what the device of a loop computes."""
     if loop.work is None:
         return []
     device = describe_device(trace, loop.device)

@@ -87,7 +87,6 @@ def merge(parts: Sequence[RankPart], question: AnalysisOptions, traces: Sequence
 
 
 def _gather(parts: Sequence[RankPart], compared: RankComparison | None, late: Sequence[Finding]) -> list[Finding]:
-    """Return the findings of each rank and of all together, worded for what they ran on."""
     found = list(chain.from_iterable((*(part.findings for part in parts), late)))
     if compared is not None and not compared.missing:
         found = [among_all(finding) for finding in found]

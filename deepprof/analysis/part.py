@@ -131,7 +131,6 @@ def _list_stretches(trace: Trace, found: FoundLoops, kinds: KernelKinds) -> Iter
 
 
 def _measure_start(recording: Loop) -> dict[str, int]:
-    """Return the parts of the time in which the program of a recording starts."""
     if recording.timeline is None:
         return {}
     starting = recording.timeline.starting

@@ -83,7 +83,6 @@ def read_contexts(trace: Trace, recorded: Trace) -> ContextTree | None:
 
 
 def _measure_layers(found: FoundLoops, annotation: TraceAnnotation) -> FoundLoops:
-    """Return the loops with the stages and layers of their iterations."""
     loops = (
         replace(loop, anatomy=read_anatomy(annotation, loop, found.timelines[loop.device])) for loop in found.loops
     )
@@ -125,7 +124,6 @@ def measure_work(found: FoundLoops, trace: Trace, kinds: KernelKinds) -> FoundLo
 
 
 def _measure_shares(found: FoundLoops, trace: Trace, shared: Mapping[int, SharedWork]) -> tuple[ShareOfDevice, ...]:
-    """Return what the rank loses to others on each device that it shares."""
     longest, rank = longest_loops(found.loops), trace.rank or 0
     return tuple(
         measure_share(trace, each, own, longest.get((rank, device)))

@@ -224,7 +224,6 @@ def _mark_numbers(each: _ReadRank, numbers: Numbers) -> RowMarks | None:
 
 
 def _mark_path(each: _ReadRank, path: str) -> RowMarks | None:
-    """Return the marks of a layer."""
     return None if each.analysis is None else mark_layer(each.analysis.annotated.get(each.rank), path, each.trace)
 
 
@@ -248,7 +247,6 @@ def say_iterations(analysis: Analysis, rank: int) -> str:
 
 
 def _explain_range(ranks: Sequence[_ReadRank], name: str) -> str:
-    """Return a line on the ranges that there are."""
     names = pl.concat(list_range_names(each.trace) for each in ranks)
     known = names.group_by("name", maintain_order=True).agg(pl.col("len").sum()).sort("len", descending=True)
     there = _list(known["name"].to_list()) if known.height else "no ranges; deepprof.range writes some"
@@ -256,14 +254,12 @@ def _explain_range(ranks: Sequence[_ReadRank], name: str) -> str:
 
 
 def _explain_grid(ranks: Sequence[_ReadRank], asked: Selection) -> str:
-    """Return a line on the kernels that there are."""
     most = max(count_kernels(each.trace) for each in ranks)
     there = f"there are 0 to {most - 1}" if most else "there are none on a device"
     return f"no kernel has a number in {_write_numbers(asked.grid or (None, None))}, {there}"
 
 
 def _explain_iterations(ranks: Sequence[_ReadRank], asked: Selection) -> str:
-    """Return a line on the iterations that there are."""
     analysis, rank = ranks[0].analysis, ranks[0].rank
     there = "" if analysis is None else say_iterations(analysis, rank)
     return f"iterations {_write_numbers(asked.iterations or (None, None))}: {there}"

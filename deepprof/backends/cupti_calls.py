@@ -155,7 +155,6 @@ class CuptiLibrary:
             self.call(function, **members)
 
     def _describe(self, result: int) -> str:
-        """Return CUPTI's name of a result."""
         text, describe = c_char_p(), getattr(self._library, "cuptiGetResultString", None)
         if describe is not None and not describe(result, ctypes.byref(text)) and text.value:
             return text.value.decode(errors="replace")

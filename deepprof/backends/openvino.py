@@ -70,7 +70,6 @@ class OpenVino:
 
 
 def _build(path: Path, options: RunOptions) -> Any:
-    """Return the compiled model."""
     import openvino
 
     settings: dict[str, Any] = {"PERF_COUNT": True, "NUM_STREAMS": 1}

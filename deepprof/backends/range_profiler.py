@@ -109,7 +109,6 @@ class RangeProfiler:
         return image
 
     def _make_counters(self) -> Any:
-        """Return the image that the counters of one range come into."""
         asked = {"pMetricNames": self._names, "numMetrics": len(self._names)}
         room = {"maxNumOfRanges": 1, "maxNumRangeTreeNodes": 1}
         name = "RangeProfilerGetCounterDataSize"
@@ -132,7 +131,6 @@ class RangeProfiler:
             raise UncountedError(LOST)
 
     def _abandon(self) -> None:
-        """End a range that is not read."""
         with suppress(UncountedError):
             self._running.close()
 

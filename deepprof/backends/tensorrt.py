@@ -109,7 +109,6 @@ class TensorRt:
 
 
 def _list_options(path: Path, options: RunOptions) -> list[str]:
-    """Return the options of trtexec for a model."""
     shapes = {name: spec for name, spec in options.inputs.items() if name in _find_open(path)}
     given = [f"--shapes={','.join(map(_write_shape, shapes, shapes.values()))}"] if shapes else []
     counts = [f"--iterations={options.runs}", "--duration=0", "--warmUp=500"]

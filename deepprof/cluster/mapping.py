@@ -137,7 +137,6 @@ def explain(failure: TaskFailure, path: str) -> BaseException:
 def _plan_readings(
     files: Sequence[Path], *, stored: bool, columns: Mapped | None, shapes: bool
 ) -> list[tasks.ReadOptions]:
-    """Return how each file is to be read."""
     from deepprof.collectors.importers.generic.columns import parse_columns
 
     mapping = None if columns is None else parse_columns(columns)
@@ -170,7 +169,6 @@ def _plan_orders(
 
 
 def _list_devices(head: tasks.RankHead, order: tasks.RankCorrection) -> RankDevices:
-    """Return the devices of one rank, with the clock that it is put on."""
     unix = order.correction.to_unix or head.clock.clock == "unix"
     return RankDevices(order.number.rank, head.devices, "unix" if unix else head.session)
 
@@ -181,7 +179,6 @@ def _read_shared(
     orders: Sequence[Sequence[tasks.RankCorrection]],
     shared: Sequence[SharedPlaces],
 ) -> tuple[SharedWork, ...]:
-    """Return the work of ranks on the devices that they share."""
     if not shared:
         return ()
     places = [place for each in shared for place in each.places]

@@ -114,7 +114,6 @@ def open_path(how: ReadOptions) -> OpenedTraces | ErrorValue:
 
 
 def _read_sources(how: ReadOptions) -> OpenedTraces:
-    """Return the traces behind one path."""
     sources = TraceSources([Path(how.place)])
     with closing(sources):
         sources.measure()  # opens an archive, so that `total` is known
@@ -129,7 +128,6 @@ def split(rank: Trace | StoredRank, how: ReadOptions) -> Sequence[Trace | Stored
 
 
 def _read_source(source: TraceSource, sources: TraceSources, how: ReadOptions) -> Trace | StoredRank:
-    """Return one trace with the name it has in the report."""
     found: Trace | StoredRank | None = open_stored(source) if how.stored else None
     alone = how.alone and sources.total == 1
     found = found or read_rank(source, alone=alone, columns=how.columns, details=None, shapes=how.shapes)
@@ -196,7 +194,6 @@ def read_works(
 
 
 def _tell_head(trace: Trace) -> RankHead:
-    """Return what the job must know of one trace."""
     events, devices = trace.device_events.height, list_devices(trace).devices
     return RankHead(trace.rank, trace.path, events, read_clock(trace), session_of(trace), devices)
 

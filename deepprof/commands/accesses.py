@@ -92,7 +92,6 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _make_environment(args: argparse.Namespace, output: Path, compiled: CompiledAccesses) -> dict[str, str]:
-    """Return the environment of the command."""
     settings = {
         "OUTPUT": str(output),
         "PATCHES": str(compiled.patches),
@@ -135,7 +134,6 @@ def _sum_up(output: Path) -> None:
 
 
 def _describe(output: Path, trace: Trace) -> str:
-    """Return a line on the launches counted, and on what was not."""
     dropped = ", ".join(f"{reason} {many:,}" for reason, many in trace.accounting.dropped.items())
     kernels = counted(trace.device_events.height, "launch", "launches")
     return f"{output}: {kernels} counted; not counted: {dropped or 'nothing'}"

@@ -47,7 +47,6 @@ class Convert:
 
 
 def _describe(written: ConversionResult) -> str:
-    """Return a line on the records written and those dropped."""
     ranks = counted(written.ranks, "rank")
     dropped = ", ".join(f"{reason} {count:,}" for reason, count in written.dropped.items())
     kept = f"{written.kept:,} of {written.read:,} records kept"

@@ -104,14 +104,12 @@ def _explain_failure(analysis: Analysis, severity: str) -> None:
 
 
 def _render_json(analysis: Analysis, limit: int | None) -> str:
-    """Return the report as JSON."""
     from deepprof.render.json import encode
 
     return encode(analysis, limit=limit)
 
 
 def _render_text(analysis: Analysis, limit: int | None, args: argparse.Namespace) -> str:
-    """Return the report as text."""
     from deepprof.render.text import print_report
 
     return capture(lambda console: print_report(analysis, console, limit=limit, verbose=args.verbose), args.output)

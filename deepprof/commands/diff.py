@@ -80,12 +80,10 @@ def _compare_paths(args: argparse.Namespace) -> tuple[Sequence[Analysis], Compar
 
 
 def _is_page(args: argparse.Namespace) -> bool:
-    """Return whether the report is to be a page to look at."""
     return args.format == "text" and str(args.output or "").lower().endswith((".html", ".htm"))
 
 
 def _write_page(comparison: Comparison, a: Analysis, b: Analysis) -> str:
-    """Return both runs as one page."""
     from deepprof.web.documents.diff import name_runs
     from deepprof.web.html import write_report
     from deepprof.web.package import write_comparison

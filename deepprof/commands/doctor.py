@@ -58,7 +58,6 @@ class Doctor:
 
 
 def _look_around(args: argparse.Namespace) -> DoctorMachine:
-    """Return what the doctor examines besides files."""
     from deepprof.collectors.live import __file__ as live
     from deepprof.collectors.live.identity import find_socket
     from deepprof.collectors.live.inject import find_library
@@ -100,14 +99,12 @@ def _call_daemon(to: str | None) -> str | None:
 
 
 def _measure_width() -> int:
-    """Return the number of columns of the terminal."""
     import shutil
 
     return shutil.get_terminal_size((COLUMNS, 25)).columns
 
 
 def _can_write(encoding: str | None) -> bool:
-    """Return whether an encoding has the signs of the report."""
     try:
         "✓–✗·".encode(encoding or "ascii")
     except (UnicodeEncodeError, LookupError):

@@ -80,7 +80,6 @@ def _check_format(args: argparse.Namespace) -> None:
 
 
 def _show_recorded(args: argparse.Namespace) -> None:
-    """Show the contexts of traces."""
     from deepprof.render.flame import MEASURES
     from deepprof.render.flame_formats import FlameOrigin, write_flame_format
 

@@ -59,7 +59,6 @@ def read_flame(args: argparse.Namespace) -> _SentFlame:
 
 
 def _read(daemon: Daemon, ranks: Sequence[RankState], rank: int, args: argparse.Namespace) -> _SentFlame:
-    """Return the contexts of one of a job's ranks."""
     from deepprof.collectors.errors import UsageError
     from deepprof.collectors.times import TIME_LIMIT_NS
     from deepprof.metrics.contexts.sent import read_sent
@@ -89,7 +88,6 @@ def say_left_out(contexts: pl.DataFrame) -> str | None:
 
 
 def _count(number: int, things: str) -> str:
-    """Return a number with its word, whose plural is given."""
     return f"{number:,} {things if number > 1 else things[:-1]}"
 
 

@@ -202,7 +202,6 @@ def _load_peaks(args: argparse.Namespace) -> DevicePeaks | None:
 
 
 def _attach_dump(traces: Sequence[Trace], folder: str) -> list[Trace]:
-    """Return the traces with the stacks of the compiled programs in a folder."""
     from pathlib import Path
 
     from deepprof.collectors.importers.xla.dumps import attach_dump
@@ -211,7 +210,6 @@ def _attach_dump(traces: Sequence[Trace], folder: str) -> list[Trace]:
 
 
 def _read_stalls(name: str) -> StallExport:
-    """Return the stall reasons in a file."""
     from pathlib import Path
 
     from deepprof.collectors.stalls.stall_reasons import read_stalls
@@ -220,14 +218,12 @@ def _read_stalls(name: str) -> StallExport:
 
 
 def _give_stalls(traces: list[Trace], stalls: StallExport) -> list[Trace]:
-    """Return the traces with the stall reasons of their kernels."""
     from deepprof.collectors.stalls.kernel_stalls import give_stalls
 
     return give_stalls(traces, stalls)
 
 
 def _read_layers(name: str) -> ModelLayers:
-    """Return the layers in a file."""
     from pathlib import Path
 
     from deepprof.collectors.layers.layers_file import read_layers
@@ -236,7 +232,6 @@ def _read_layers(name: str) -> ModelLayers:
 
 
 def _give_layers(traces: list[Trace], layers: ModelLayers) -> list[Trace]:
-    """Return the traces with the layers of their model."""
     from deepprof.collectors.layers.given_layers import give_layers
 
     return give_layers(traces, layers)

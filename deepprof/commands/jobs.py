@@ -62,7 +62,6 @@ def _check_names(action: str, jobs: Sequence[str]) -> None:
 
 
 def _list_jobs(daemon: Daemon, args: argparse.Namespace) -> None:
-    """Show the jobs."""
     from deepprof.collectors.errors import UsageError
     from deepprof.live.client.watch_view import draw_jobs_held
 
@@ -78,7 +77,6 @@ def _list_jobs(daemon: Daemon, args: argparse.Namespace) -> None:
 
 
 def _list_senders(daemon: Daemon, args: argparse.Namespace) -> None:
-    """Show the senders."""
     from deepprof.live.client.watch_view import draw_senders
 
     senders = daemon.senders()

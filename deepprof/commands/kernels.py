@@ -54,7 +54,6 @@ class ListKernels:
 
 
 def _write(kernels: pl.DataFrame, ranks: int, args: argparse.Namespace) -> str:
-    """Return the kernels in the form that is asked for."""
     import polars as pl
 
     from deepprof.render.kernel_list import print_kernels, write_kernels, write_lines

@@ -51,7 +51,6 @@ class Layers:
 
 
 def _find_layers(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the content of a file of layers."""
     from pathlib import Path
 
     if not args.model.endswith(".onnx"):
@@ -67,7 +66,6 @@ def _find_layers(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _parse_input(text: str) -> ModelInput:
-    """Return the shape, type and name of an input."""
     from deepprof.collectors.layers.user_model import read_input
 
     found = read_input(text)

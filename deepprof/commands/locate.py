@@ -60,7 +60,6 @@ class Locate:
 
 
 def _parse_question(text: str) -> str:
-    """Return what is looked for."""
     from argparse import ArgumentTypeError
 
     if text in QUESTIONS or text.startswith(OWN):
@@ -81,7 +80,6 @@ def _order_by(what: str) -> pl.Expr:
 
 
 def _write(report: LocateReport, args: argparse.Namespace) -> str:
-    """Return the report in the format that is asked for."""
     from deepprof.render.located import encode_located, print_located
     from deepprof.render.page import TextPage
 

@@ -61,7 +61,6 @@ class Model:
 
 
 def _read(args: argparse.Namespace) -> ModelGraph:
-    """Return the model with the shapes that the options give."""
     from pathlib import Path
 
     from deepprof.collectors.errors import UsageError
@@ -74,7 +73,6 @@ def _read(args: argparse.Namespace) -> ModelGraph:
 
 
 def _write(report: ModelReport, args: argparse.Namespace) -> str:
-    """Return the report in the format that was chosen."""
     if args.format == "text":
         from deepprof.render.model_text import print_model
         from deepprof.render.page import TextPage

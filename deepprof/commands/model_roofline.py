@@ -57,7 +57,6 @@ def _choose_profiler(args: argparse.Namespace) -> Callable[[ModelGraph], Backend
 
 
 def _choose_recorded(args: argparse.Namespace) -> Callable[[ModelGraph], BackendProfile]:
-    """Return what reads the recorded files of trtexec."""
     from deepprof.backends.backend import RunOptions
     from deepprof.backends.tensorrt import read_recorded
 
@@ -76,7 +75,6 @@ def _choose_recorded(args: argparse.Namespace) -> Callable[[ModelGraph], Backend
 def _list_runs(
     args: argparse.Namespace, profile: Callable[[ModelGraph], BackendProfile], peaks: DevicePeaks | None
 ) -> Iterator[ModelRun]:
-    """Yield what each batch took."""
     from deepprof.collectors.models.onnx_model import read_model
     from deepprof.metrics.cost.model_roofline import measure_model_run
 

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 
 def _is_watched() -> bool:
-    """Return whether stderr is a terminal."""
     return sys.stderr is not None and sys.stderr.isatty()
 
 
@@ -63,7 +62,6 @@ def counting(doing: str, what: str) -> Iterator[Callable[[int, int], None] | Non
 
 
 def _make_bar(console: Console) -> Progress:
-    """Return a bar that is erased at the end."""
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
     spinner = SpinnerColumn(_choose_spinner(console))

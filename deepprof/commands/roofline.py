@@ -85,7 +85,6 @@ def _run_model(args: argparse.Namespace) -> int:
 
 
 def _is_given(value: object) -> bool:
-    """Return whether an option has another value than one that is left out."""
     return value is not None and value is not False and value != ()
 
 

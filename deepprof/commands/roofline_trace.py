@@ -78,7 +78,6 @@ def _find_report(analysis: Analysis, args: argparse.Namespace) -> RooflineReport
 
 
 def _write(report: RooflineReport, args: argparse.Namespace) -> str:
-    """Return the report in the format that is asked for."""
     from deepprof.metrics.cost.roofline_rows import list_rows
     from deepprof.render.roofline_report import encode_roofline, print_roofline, write_roofline
 

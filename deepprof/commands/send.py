@@ -83,7 +83,6 @@ def _read_traces(args: argparse.Namespace) -> list[Trace]:
 
 
 def _describe(totals: ReplayTotals) -> str:
-    """Return a line on what was sent."""
     ranks = counted(totals.ranks, "rank")
     rate = (totals.durable - totals.present) / totals.seconds if totals.seconds else 0.0
     present = f" ({totals.present:,} were there already)" if totals.present else ""

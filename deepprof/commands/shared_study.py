@@ -64,7 +64,6 @@ def study(iterations: int, seed: int) -> list[_StudyOutcome]:
 
 
 def _attempt(trial: _StudyTrial, iterations: int, seed: int) -> list[_StudyOutcome]:
-    """Return the outcome of one trial for each of its programs."""
     from deepprof.analysis import analyze
     from deepprof.job import read_job
     from deepprof.simulation.sharing import simulate_shared
@@ -152,7 +151,6 @@ def _describe_programs() -> Iterator[str]:
 
 
 def _list_cells(outcome: _StudyOutcome, figures: Iterable[str]) -> dict[str, str]:
-    """Return the cells of one row by their heading."""
     from deepprof.render.units import format_duration, format_ratio
 
     cells = {"program": outcome.program, "memory": f"{outcome.trial.memory_share:.0%}"}

@@ -133,7 +133,6 @@ def _check_length(scenario: str, iterations: int, ranks: int) -> None:
 
 
 def _write_rank(args: argparse.Namespace) -> Simulation:
-    """Simulate and write a single file."""
     from deepprof.files import check_target
     from deepprof.simulation import simulate, write
 

@@ -103,7 +103,6 @@ def _run(tool: Tool, args: argparse.Namespace) -> ToolReport:
 
 
 def _run_on_files(tool: Tool, args: argparse.Namespace) -> tuple[Report, ToolRecords]:
-    """Return what a tool reports of files, and what it was given."""
     with reading() as watch:
         from deepprof.job import read_job
         from deepprof.tools import ToolRun
@@ -126,7 +125,6 @@ def _analyse(traces: Sequence[Trace], options: dict[str, Any]) -> Analysis:
 
 
 def _count_records(traces: Sequence[Trace]) -> ToolRecords:
-    """Return what was read of files."""
     from deepprof.render.tool_report import ToolRecords
 
     accounts = [trace.accounting for trace in traces]
@@ -155,7 +153,6 @@ def _write(report: ToolReport, args: argparse.Namespace) -> None:
 
 
 def _write_list(args: argparse.Namespace) -> None:
-    """Write which tools there are."""
     from deepprof.collectors.errors import UsageError
     from deepprof.tools import installed_tools
     from deepprof.tools.options import list_options
@@ -190,7 +187,6 @@ def _draw_list(console: Console, tools: Mapping[str, type[Tool]]) -> None:
 
 
 def _draw_options(console: Console, kind: type[Tool]) -> None:
-    """Draw the docstring of a tool and its options."""
     from inspect import cleandoc
 
     from deepprof.render.page import TextPage

@@ -85,7 +85,6 @@ def _tell(address: str, *, opens: bool) -> None:
 
 
 def _parse_port(text: str) -> int:
-    """Return a port, 0 for any free one."""
     from argparse import ArgumentTypeError
 
     if not (text.isascii() and text.isdecimal() and len(text) <= 5 and int(text) < 1 << 16):

@@ -118,7 +118,6 @@ def _show_live(scenes: Iterator[LiveScene], console: Console, screen: _WatchScre
 
 
 def _draw(scene: LiveScene, console: Console, height: int | None) -> Text:
-    """Return a scene as the console can show it."""
     from rich.text import Text
 
     from deepprof.live.client.watch_view import draw_scene

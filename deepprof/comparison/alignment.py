@@ -88,7 +88,6 @@ def _align_gap(
 
 
 def _unmatched(a_first: int, a_end: int, b_first: int, b_end: int) -> AlignedSpan:
-    """Return the span of kernels that have nothing in common."""
     kind: Kind = "added" if a_first == a_end else "removed" if b_first == b_end else "replaced"
     return AlignedSpan(kind, a_first, a_end, b_first, b_end, alike=False)
 

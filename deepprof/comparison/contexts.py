@@ -134,7 +134,6 @@ def _judge(path: int, paths: CodePaths, sides: tuple[PathTimes, PathTimes], chan
 
 
 def _list_outer(path: int, parent: Int64s) -> Iterator[int]:
-    """Yield the paths around one, from the inside out."""
     while path := int(parent[path]):
         yield path
 

@@ -32,7 +32,6 @@ def _find_source(anatomy: Anatomy | None) -> str | None:
 
 
 def _describe_source(source: str | None) -> str:
-    """Return how layers are known in words."""
     return "unknown" if source is None else f"known by {SOURCES.get(source, source)}"
 
 

@@ -59,7 +59,6 @@ def compare_times(a_ns: npt.ArrayLike, b_ns: npt.ArrayLike) -> TimeChange:
 
 
 def _judge(ratio: float, low: float | None, high: float | None) -> Verdict:
-    """Return the verdict on the ratio."""
     if abs(ratio - 1) < SAME:
         return "same"
     if low is not None and low > 1:
@@ -74,7 +73,6 @@ def compare_parts(a: pl.DataFrame, b: pl.DataFrame) -> tuple[PartChange, ...]:
 
 
 def _sum_columns(rows: pl.DataFrame) -> dict[str, int]:
-    """Return the sum of each part."""
     return {name: int(rows[name].fill_null(0).sum()) for name in PART_NAMES}
 
 
@@ -106,7 +104,6 @@ def _order(row: WorkChange) -> tuple[Any, ...]:
 
 
 def _read_times(work: Work | None) -> Mapping[tuple[Any, Any, Any], int]:
-    """Return the time of each kind."""
     if work is None:
         return {}
     times = work.table["time_ns"].to_numpy()
@@ -132,7 +129,6 @@ def compare_kernels(a: RunLoop, b: RunLoop) -> tuple[KernelChange, ...]:
 
 
 def _sum_kernels(side: RunLoop) -> Totals:
-    """Return the totals of each short name."""
     kernels = _work_of(side).filter(pl.col("activity").is_in(["kernel", "graph"]))
     by_id = (
         kernels.group_by("name_id").agg(pl.len(), pl.col("ns").sum()).sort("ns", "name_id", descending=[True, False])
@@ -154,7 +150,6 @@ def compare_copies(a: RunLoop, b: RunLoop) -> tuple[CopyChange, ...]:
 
 
 def _sum_copies(side: RunLoop) -> Totals:
-    """Return the totals of each direction."""
     copies = _work_of(side).filter(pl.col("activity").is_in(["memcpy", "memset"]))
     kind = pl.when(pl.col("activity") == "memset").then(pl.lit("memset"))
     direction = kind.otherwise(pl.col("copy_kind").cast(pl.String).fill_null("unknown"))
@@ -163,7 +158,6 @@ def _sum_copies(side: RunLoop) -> Totals:
 
 
 def _per_iteration(totals: Mapping[str, tuple[int, int, int]], loop: Loop) -> Totals:
-    """Return the totals over the number of usual iterations."""
     count = max(1, loop.usual.height)
     return {
         name: (round(n / count, 3), round(ns / count), round(size / count)) for name, (n, ns, size) in totals.items()

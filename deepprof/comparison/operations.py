@@ -101,7 +101,6 @@ def _sum_up(
 
 
 def _spell(ids: Iterable[int], names: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of the ids."""
     return tuple(names[number] for number in ids)
 
 

@@ -67,7 +67,6 @@ def read_path_times(trace: Trace, tree: ContextTree, loop: Loop, paths: Int64s, 
 
 
 def _select_amounts(trace: Trace, tree: ContextTree, device: int) -> Iterator[Amounts]:
-    """Yield what counts of the time on the device and of that on the host."""
     wanted = (*ON_DEVICE, *ON_HOST, "launches")
     amounts = {each.column: each for each in list_amounts(trace, tree, (), device) if each.column in wanted}
     yield from (amounts[name] for name in ON_DEVICE)

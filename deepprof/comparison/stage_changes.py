@@ -78,12 +78,10 @@ def _read_stages(anatomy: Anatomy, many: int) -> _RunStages:
 
 
 def _add_up(stages: pl.DataFrame, means: pl.Series, many: int) -> dict[str, int]:
-    """Return means by stage, rounded so that they add up."""
     return divide({stage: round(mean * many) for stage, mean in zip(stages["stage"], means, strict=True)}, many)
 
 
 def _compare(stage: str, a: _RunStages, b: _RunStages) -> StageChange:
-    """Return a stage of both runs."""
     return StageChange(
         stage=stage,
         presence=_find_presence(stage, a, b),
@@ -99,7 +97,6 @@ def _compare(stage: str, a: _RunStages, b: _RunStages) -> StageChange:
 
 
 def _find_presence(stage: str, a: _RunStages, b: _RunStages) -> Presence:
-    """Return which run has a stage."""
     if stage not in a.device_ns:
         return "new"
     return "both" if stage in b.device_ns else "gone"

@@ -134,7 +134,6 @@ def _same_place(cause: Finding, symptom: Finding) -> bool:
 
 
 def _place_of(finding: Finding) -> tuple[int | None, int | None, int | None]:
-    """Return the main stream that a finding is about."""
     return finding.rank, finding.device, finding.stream
 
 

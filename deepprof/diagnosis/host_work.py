@@ -76,5 +76,4 @@ def _find_advice(name: str) -> str | None:
 
 
 def _split(name: str) -> str:
-    """Return the words of a name."""
     return BETWEEN.sub(" ", name).lower().strip()

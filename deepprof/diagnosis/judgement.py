@@ -185,7 +185,6 @@ def many(iterations: int) -> float:
 
 
 def _describe_cost(cost: Cost) -> dict[str, int | float]:
-    """Return the numbers that every finding on a cost rests on."""
     return {
         "cost_ns_per_iteration": round(cost.mean_ns),
         "share_ratio": round(cost.share, 4),

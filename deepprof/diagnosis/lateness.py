@@ -87,7 +87,6 @@ def sum_waits_for(place: tuple[int, int], group: RankGroup) -> int:
 
 
 def _rows_of(table: pl.DataFrame, place: tuple[int, int]) -> pl.DataFrame:
-    """Return the rows of one rank and device."""
     return table.filter((pl.col("rank") == place[0]) & (pl.col("device") == place[1]))
 
 

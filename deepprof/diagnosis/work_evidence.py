@@ -73,7 +73,6 @@ def is_large(seen: LoopWork, ns: float, least_share: float) -> bool:
 
 
 def _add_lengths(seen: LoopWork) -> float:
-    """Return the lengths of all kernels, per iteration."""
     kernels = seen.work.kernels
     return float((kernels["kernels"] * kernels["mean_ns"]).sum())
 

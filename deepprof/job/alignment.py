@@ -182,7 +182,6 @@ def _state(first: AlignedRank, others: Sequence[AlignedRank]) -> list[str]:
 
 
 def _tell(members: Sequence[AlignedRank]) -> str:
-    """Return the offsets as a list for a sentence."""
     found = [(each.rank, each.offset) for each in members if each.offset is not None]
     shown = [
         f"rank {rank} {o.offset_ns:+,} ns (spread {o.spread_ns:,} ns, {o.matched} matched)" for rank, o in found[:SHOWN]

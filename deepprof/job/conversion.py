@@ -86,7 +86,6 @@ def _write_here(
 
 
 def _summarize(manifests: Sequence[RankManifest], nbytes: int, notes: tuple[str, ...]) -> ConversionResult:
-    """Return the sums over all ranks."""
     dropped: Counter[str] = Counter()
     for said in manifests:
         dropped.update(said.accounting.dropped)

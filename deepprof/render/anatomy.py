@@ -89,7 +89,6 @@ def describe_anatomy(loop: Loop) -> AnatomyBlock | None:
 
 
 def _describe_stage(row: Mapping[str, Any]) -> _StageBlock:
-    """Return the block of one stage."""
     return _StageBlock(
         stage=row["stage"],
         busy_ns=round(row["mean_busy_ns"]),
@@ -102,7 +101,6 @@ def _describe_stage(row: Mapping[str, Any]) -> _StageBlock:
 
 
 def _describe_layer(row: Mapping[str, Any]) -> _LayerBlock:
-    """Return the block of one layer, with a path that can be encoded."""
     path = row["path"][:NAME_LENGTH].encode("utf-8", "replace").decode()
     known = {name: row[name] for name in _LayerBlock.__struct_fields__ if name in row}
     return _LayerBlock(**(known | {"path": path, "kernels": round(row["kernels"], 3)}))
@@ -146,7 +144,6 @@ def _times_of(stages: pl.DataFrame) -> pl.Series:
 
 
 def _stage_row(row: Mapping[str, Any], share: float, page: TextPage) -> TextRow:
-    """Return the row of one stage, with a bar."""
     bar = (ASCII_BAR if page.ascii else BAR) * round(WIDEST * share)
     values = (
         format_duration(row["mean_busy_ns"] + row["mean_idle_ns"]),
@@ -205,7 +202,6 @@ def _describe_blocks(layers: pl.DataFrame) -> list[str]:
 
 
 def _layer_row(row: Mapping[str, Any], whole: float) -> TextRow:
-    """Return the row of one layer."""
     passes = (row["forward_ns"], row["backward_ns"])
     shown = tuple(format_duration(each) if each else ABSENT for each in passes)
     return TextRow(row["path"], (format_duration(row["own_busy_ns"]), format_ratio(row["own_busy_ns"] / whole), *shown))

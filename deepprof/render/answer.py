@@ -116,7 +116,6 @@ def _describe_head(answer: RecordingAnswer, analysis: AnalysisResult) -> str:
 
 
 def _has_foreign_events(analysis: AnalysisResult) -> bool:
-    """Return whether there are events of devices that are not read."""
     return any(each.accounting.dropped.get("other-device") for each in analysis.recordings)
 
 
@@ -137,7 +136,6 @@ def _sum_missing(analysis: AnalysisResult) -> tuple[int, int] | None:
 
 
 def _describe_missing(missing: tuple[int, int] | None) -> Iterator[str]:
-    """Yield a sentence on dispatches that are not in the file."""
     if missing is not None:
         share = format_ratio(missing[0] / missing[1])
         yield f"But {missing[0]:,} of {missing[1]:,} dispatches ({share}) are not in the file and may run meanwhile."
@@ -158,7 +156,6 @@ def _write_shares(parts: Mapping[str, float], words: Wording) -> str:
 
 
 def _is_large(share: float) -> bool:
-    """Return whether a share, as it is printed, is too large to be left out."""
     return round(share, SHARE_DIGITS) >= MINOR
 
 
@@ -314,7 +311,6 @@ def _describe_loss(answer: RecordingAnswer, analysis: AnalysisResult) -> str:
 
 
 def _describe_loss_itself(answer: RecordingAnswer, loss: Finding, analysis: AnalysisResult) -> str:
-    """Return what the largest avoidable loss is, and what it costs."""
     return (
         f"The largest avoidable loss: {_within_sentence(_write_title(answer, loss, analysis))}{_describe_cost(answer)}"
     )
@@ -343,7 +339,6 @@ def _write_title(answer: RecordingAnswer, finding: Finding, analysis: AnalysisRe
 
 
 def _within_sentence(title: str) -> str:
-    """Return a title as it is written within a sentence."""
     return title[:1].lower() + title[1:]
 
 

@@ -54,7 +54,6 @@ def _describe_stage(row: StageChange, *, marked: bool) -> TextRow:
 
 
 def _host_cells(rows: Sequence[StageChange]) -> tuple[str, str, str]:
-    """Return the cells of what stages take on the host."""
     return cells(sum(row.a_host_ns or 0 for row in rows), sum(row.b_host_ns or 0 for row in rows))
 
 
@@ -80,7 +79,6 @@ def print_layers(pair: LoopPair, page: TextPage, limit: int, words: Wording) -> 
 
 
 def _describe_layer(row: LayerChange) -> TextRow:
-    """Return the row of a layer."""
     passes = (row.b_forward_ns - row.a_forward_ns, row.b_backward_ns - row.a_backward_ns)
     shown = (format_difference(each) if each else ABSENT for each in passes)
     return TextRow(row.path, (*cells(row.a_ns, row.b_ns), *shown))

@@ -256,7 +256,6 @@ def encode(comparison: Comparison, *, limit: int | None = None) -> str:
 
 
 def _describe(comparison: Comparison, limit: int | None) -> DiffReport:
-    """Return the comparison as a value."""
     headline = comparison.headline
     return DiffReport(
         schema=SCHEMA,
@@ -280,7 +279,6 @@ def _describe(comparison: Comparison, limit: int | None) -> DiffReport:
 
 
 def _describe_pair(pair: LoopPair, limit: int | None) -> _PairBlock:
-    """Return a pair's block."""
     return _PairBlock(
         a=_describe_place(pair.a),
         b=_describe_place(pair.b),
@@ -299,12 +297,10 @@ def _describe_pair(pair: LoopPair, limit: int | None) -> _PairBlock:
 
 
 def _describe_place(place: LoopPlace) -> _PlaceBlock:
-    """Return a loop's block."""
     return msgspec.convert(place, _PlaceBlock, from_attributes=True)
 
 
 def _describe_time(pair: LoopPair) -> _TimeBlock:
-    """Return the block of a pair's iteration times."""
     time = pair.time
     bounds = None if time.low is None or time.high is None else (round(time.low, 6), round(time.high, 6))
     return _TimeBlock(
@@ -319,12 +315,10 @@ def _describe_time(pair: LoopPair) -> _TimeBlock:
 
 
 def _describe_part(part: PartChange) -> _PartBlock:
-    """Return a part's block."""
     return _PartBlock(a_ns=part.a_ns, b_ns=part.b_ns, difference_ns=part.difference_ns)
 
 
 def _describe_stages(stages: StagesInBoth) -> _StagesBlock:
-    """Return the block of the stages."""
     rows = [msgspec.convert(row, _StageRow, from_attributes=True) for row in stages.rows]
     sure = [(_round(row.a_confidence), _round(row.b_confidence)) for row in rows]
     rounded = [
@@ -334,12 +328,10 @@ def _describe_stages(stages: StagesInBoth) -> _StagesBlock:
 
 
 def _round(confidence: float | None) -> float | None:
-    """Return a confidence as the report of one run has it."""
     return None if confidence is None else round(confidence, 3)
 
 
 def _describe_layers(layers: LayersInBoth, limit: int | None) -> _LayersBlock:
-    """Return the block of the layers, with paths that can be encoded."""
     rows = [msgspec.convert(row, _LayerRow, from_attributes=True) for row in layers.rows[:limit]]
     paths = _spell(row.path for row in rows)
     return _LayersBlock(
@@ -356,7 +348,6 @@ def _describe_layers(layers: LayersInBoth, limit: int | None) -> _LayersBlock:
 
 
 def _describe_program(program: ProgramChange, limit: int | None) -> _ProgramBlock:
-    """Return the block of the aligned kernels."""
     return _ProgramBlock(
         aligned_ratio=program.aligned_ratio,
         rotation=program.rotation,
@@ -372,7 +363,6 @@ def _describe_program(program: ProgramChange, limit: int | None) -> _ProgramBloc
 
 
 def _describe_operation(row: OperationChange) -> _OperationBlock:
-    """Return the block of kernels that changed alike."""
     return _OperationBlock(
         kind=row.kind,
         a=_spell(row.a),
@@ -385,7 +375,6 @@ def _describe_operation(row: OperationChange) -> _OperationBlock:
 
 
 def _describe_kernel(row: KernelChange) -> _KernelBlock:
-    """Return a kernel's block."""
     (name,) = _spell([row.name])
     return _KernelBlock(
         name=name,
@@ -413,7 +402,6 @@ def _describe_context(row: ContextChange) -> _ContextBlock:
 
 
 def _describe_line(line: CodeLine | None) -> _LineBlock | None:
-    """Return the block of a line of code."""
     if line is None:
         return None
     function, file = _spell([line.function, line.file])

@@ -80,7 +80,6 @@ def _print_pairs(pairs: Sequence[LoopPair], page: TextPage, words: Wording) -> N
 
 
 def _times(a_ns: int, b_ns: int, ratio: float) -> tuple[str, str, str]:
-    """Return the cells of two times and their ratio."""
     sign = "+" if ratio > 1 else "-" if ratio < 1 else ""
     return format_duration(a_ns), format_duration(b_ns), f"{sign}{format_ratio(abs(ratio - 1))}"
 
@@ -93,7 +92,6 @@ def _describe_place(pair: LoopPair, words: Wording) -> str:
 
 
 def _print_pair(pair: LoopPair, page: TextPage, limit: int, words: Wording) -> None:
-    """Print what is known of the pair that got slowest."""
     page.skip()
     before = f"{pair.a.period:,} → " if pair.a.period != pair.b.period else ""
     page.line(f"{_describe_place(pair, words)}: 1 iteration = {before}{words.count(pair.b.period)}", "bold")
@@ -114,7 +112,6 @@ def title(words: Wording) -> str:
 
 
 def _describe_ratio(pair: LoopPair) -> str:
-    """Return the medians, and the bounds of their ratio."""
     time = pair.time
     bounds = "no interval: too few iterations"
     if time.low is not None and time.high is not None:
@@ -152,7 +149,6 @@ def _print_contexts(pair: LoopPair, page: TextPage, limit: int, words: Wording) 
 
 
 def _describe_context(row: ContextChange) -> TextRow:
-    """Return the row of a calling context."""
     return TextRow(f"{MARKS[row.status]} {name_context(row)}", cells(row.a_ns, row.b_ns))
 
 
@@ -189,7 +185,6 @@ def _print_operations(pair: LoopPair, page: TextPage, limit: int, words: Wording
 
 
 def _describe_operation(row: OperationChange) -> TextRow:
-    """Return the row of kernels that changed."""
     old, new = tell_apart(row.a[0], row.b[0]) if len(row.a) == len(row.b) == 1 else (name(row.a), name(row.b))
     became = new if row.kind == "replaced" else ""
     return TextRow(f"{MARKS[row.kind]} {row.times:,} {TIMES} {old or new}", cells(row.a_ns, row.b_ns), became=became)
@@ -232,7 +227,6 @@ def _print_kernels(pair: LoopPair, page: TextPage, limit: int, words: Wording) -
 
 
 def _describe_kernel(row: KernelChange) -> str:
-    """Return a kernel with how often it runs."""
     a, b = f"{row.a_count:,g}", f"{row.b_count:,g}"
     return f"{a if a == b else f'{a} → {b}'} {TIMES} {row.name}"
 
@@ -270,5 +264,4 @@ def _describe_counts(pair: LoopPair) -> Iterator[TextRow]:
 
 
 def _compare_numbers(a: float, b: float) -> tuple[str, str, str]:
-    """Return the cells of two mean numbers."""
     return f"{a:,.6g}", f"{b:,.6g}", f"{b - a:+,.4g}"

@@ -83,7 +83,6 @@ def print_work(pair: LoopPair, page: TextPage, words: Wording) -> None:
 
 
 def _add_up(rows: Sequence[_ShownChange]) -> tuple[int, int]:
-    """Return the time of the rows in both runs."""
     return sum(row.a_ns for row in rows), sum(row.b_ns for row in rows)
 
 
@@ -120,7 +119,6 @@ def _join_replaced(rows: Sequence[WorkChange]) -> Iterator[_ShownChange]:
 
 
 def _show(row: WorkChange) -> _ShownChange:
-    """Return the row of one kind."""
     return _ShownChange(describe_kind(row.category, row.precision, row.unit), "", row.a_ns, row.b_ns)
 
 

@@ -173,6 +173,5 @@ def _draw_kinds(rows: pl.DataFrame, whole: float, page: TextPage) -> None:
 
 
 def _fit(labels: Sequence[str], values: Sequence[tuple[str, ...]], page: TextPage) -> bool:
-    """Return whether labels and values fit on the page side by side."""
     columns = [labels, *zip(HEADER, *values, strict=True)]
     return INDENT + sum(max(map(len, column), default=0) + GAP for column in columns) - GAP <= page.width

@@ -248,7 +248,6 @@ def describe_headline(analysis: AnalysisResult) -> AnswerBlock:
 
 
 def _describe_traces(analysis: AnalysisResult) -> _TraceBlock:
-    """Merge the ranks of one job into one block."""
     recordings, summary = analysis.recordings, analysis.summary
     return _TraceBlock(
         paths=[readable(recording.path) for recording in recordings],
@@ -268,7 +267,6 @@ def _describe_traces(analysis: AnalysisResult) -> _TraceBlock:
 
 
 def _round_share(ratio: float | None) -> float | None:
-    """Return a share with six digits."""
     return None if ratio is None else round(ratio, 6)
 
 
@@ -279,7 +277,6 @@ def list_notes(analysis: AnalysisResult) -> list[str]:
 
 
 def _account(recordings: Iterable[Recording]) -> _AccountingBlock:
-    """Add up the accounting of all ranks."""
     accounts = [recording.accounting for recording in recordings]
     return _AccountingBlock(
         read=sum(each.read for each in accounts),
@@ -290,7 +287,6 @@ def _account(recordings: Iterable[Recording]) -> _AccountingBlock:
 
 
 def _add_up(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """Return the sum of each key."""
     total: Counter[str] = Counter()
     for each in counts:
         total.update(each)
@@ -305,7 +301,6 @@ def _describe_unnamed(left: UnnamedPart) -> _UnnamedBlock:
 
 
 def _describe_loop(loop: Loop) -> _LoopBlock:
-    """Return a loop's block."""
     used = list_utilization(loop.roofline)
     return _LoopBlock(
         rank=loop.rank,
@@ -339,7 +334,6 @@ def _describe_iteration(row: Mapping[str, Any], used: Mapping[str, Any]) -> _Ite
 
 
 def _describe_agreement(agreement: Agreement | None) -> _AgreementBlock | None:
-    """Return the block of the annotations' agreement."""
     if agreement is None:
         return None
     name = readable(agreement.name)
@@ -365,7 +359,6 @@ def _average_parts(loop: Loop) -> dict[str, int] | None:
 
 
 def _describe_finding(finding: Finding) -> _FindingBlock:
-    """Return a finding's block."""
     values: dict[str, Any] = asdict(finding) | {"evidence": _clean(finding.evidence)}
     values["location"] = None if finding.location is None else _clean(finding.location)
     texts = {key: readable(value) for key, value in values.items() if isinstance(value, str)}

@@ -98,6 +98,5 @@ def write_stub(name: str) -> str:
 
 
 def _quote(text: str) -> str:
-    """Return a basic string of TOML."""
     written = json.dumps(text, ensure_ascii=False)
     return re.sub(r"[\x7f-\x9f\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04X}", written)

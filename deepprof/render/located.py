@@ -102,7 +102,6 @@ def print_located(report: LocateReport, page: TextPage) -> None:
 
 
 def _name(found: LocatedBlock) -> str:
-    """Return the name that a person recognises."""
     if found.activity == "allocation":
         pieces = "" if found.piece_nbytes is None else f", pieces of {format_bytes(found.piece_nbytes)}"
         return f"{found.name or '(no operator)'}{pieces}"
@@ -134,7 +133,6 @@ def _list_numbers(found: LocatedBlock, by: str) -> list[str]:
 
 
 def _say_place(found: LocatedBlock) -> str:
-    """Return a line on the stack that follows."""
     if found.activity == "allocation":
         return "the first of them was allocated in"
     many = f"{found.stack_calls:,} of its calls, {format_duration(found.stack_ns)}"

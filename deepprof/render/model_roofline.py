@@ -61,7 +61,6 @@ def print_model_roofline(runs: Sequence[ModelRun], title: str, peaks: DevicePeak
 
 
 def _list_whole(run: ModelRun) -> dict[str, str]:
-    """Return the cells of a batch."""
     row = run.whole.row(0, named=True)
     return {
         "batch": str(run.profile.batch),
@@ -74,7 +73,6 @@ def _list_whole(run: ModelRun) -> dict[str, str]:
 
 
 def _list_rates(row: Mapping[str, Any]) -> dict[str, str]:
-    """Return the cells of rates and of the roof."""
     return {
         "FLOP/B": format_intensity(row["intensity"]),
         "FLOP/s": format_flops_rate(row["achieved_flops_per_s"]).removesuffix("FLOP/s").rstrip(),
@@ -111,7 +109,6 @@ def _print_layers(run: ModelRun, page: TextPage) -> None:
 
 
 def _list_layer(row: Mapping[str, Any]) -> dict[str, str]:
-    """Return the cells of a layer."""
     return {
         "layer": _name_layer(row),
         "time": format_duration(row["device_ns"]),

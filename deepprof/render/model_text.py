@@ -38,7 +38,6 @@ def print_model(report: ModelReport, by: Grouping, page: TextPage) -> None:
 
 
 def _describe_inputs(report: ModelReport) -> str:
-    """Return the inputs with their shapes and types."""
     graph = report.graph
     shown = [
         f"{name} {'x'.join(map(str, graph.tensors[name].shape)) or 'a number'} {graph.tensors[name].dtype}"

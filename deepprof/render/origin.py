@@ -61,7 +61,6 @@ def _print_evidence(analysis: AnalysisResult, page: TextPage) -> None:
 
 
 def _describe_source(loop: Loop, words: Wording) -> str:
-    """Return the source of the iterations' boundaries."""
     return SOURCES.get(loop.boundary_source, words.mined)
 
 

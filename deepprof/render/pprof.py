@@ -109,7 +109,6 @@ class PprofProfile(Struct):
         return _field(3, _number(1, self._text(key)) + _number(2, self._text(text)))
 
     def _text(self, text: str) -> int:
-        """Return the number of a text."""
         return self.texts.setdefault(text, len(self.texts))
 
     def _encode_type(self, name: str) -> bytes:
@@ -189,15 +188,12 @@ def _varint(value: int) -> bytes:
 
 
 def _number(field: int, value: int) -> bytes:
-    """Return a field that is a number."""
     return _varint(field << 3) + _varint(value)
 
 
 def _field(field: int, content: bytes) -> bytes:
-    """Return a field that is a text or a message."""
     return _varint(field << 3 | 2) + _varint(len(content)) + content
 
 
 def _packed(field: int, values: Iterable[int]) -> bytes:
-    """Return a field of several numbers."""
     return _field(field, b"".join(map(_varint, values)))

@@ -86,7 +86,6 @@ def print_ranks(analysis: AnalysisResult, page: TextPage) -> None:
 
 
 def _list_cells(row: Mapping[str, int | float | None]) -> dict[str, str]:
-    """Return the cells of one row by their heading."""
     score = row["score"]
     return {
         "rank": str(row["rank"]),

@@ -87,7 +87,6 @@ def write_roofline(report: RooflineReport, rows: pl.DataFrame, by: By, path: str
 
 
 def _draw_up(report: RooflineReport, rows: pl.DataFrame, by: By) -> tuple[RooflinePicture, pl.DataFrame]:
-    """Return the picture of the rows, and the table that it is of."""
     import polars as pl
 
     names = pl.Series("name", [_name_row(row, by) for row in rows.iter_rows(named=True)], dtype=pl.String)
@@ -118,7 +117,6 @@ def print_roofline(report: RooflineReport, rows: pl.DataFrame, by: By, console: 
 
 
 def _describe(report: RooflineReport) -> Iterator[str]:
-    """Yield sentences on what was compared with what."""
     found, mean = report.roofline, format_duration(report.mean_ns)
     several = f"{counted(report.iterations, 'iteration')}, mean {mean}"
     over = several if report.over == "iterations" else f"one {report.over} of {mean}"
@@ -162,7 +160,6 @@ def _name_row(row: dict[str, Any], by: By) -> str:
 
 
 def _list_values(row: dict[str, Any]) -> tuple[str, ...]:
-    """Return the cells of a row."""
     return (
         f"{row['calls']:,.0f}" if row["calls"] >= 1 else f"{row['calls']:.2f}",
         format_duration(row["device_ns"]),

@@ -62,7 +62,6 @@ def draw_rows(
 
 
 def _measure_columns(page: TextPage, header: Sequence[str], rows: Sequence[TextRow]) -> list[int]:
-    """Return how wide each column of values is."""
     cells = [tuple(map(page.show, row.values)) for row in rows]
     return [max(map(len, column)) for column in zip(header, *cells, strict=True)]
 
@@ -118,7 +117,6 @@ def _shorten_around(text: str, first: int, room: int) -> str:
 
 
 def _count_common(texts: Sequence[str]) -> int:
-    """Return the length of the prefix that all the texts share."""
     return next((at for at, letters in enumerate(zip(*texts, strict=False)) if len(set(letters)) > 1), 0)
 
 
@@ -133,5 +131,4 @@ def _label(page: TextPage, row: TextRow, room: int) -> str:
 
 
 def _align(values: Sequence[str], widths: Sequence[int]) -> str:
-    """Return the values in their columns."""
     return "".join(" " * GAP + value.rjust(width) for value, width in zip(values, widths, strict=True))

@@ -105,7 +105,6 @@ def describe_sharing(analysis: AnalysisResult) -> list[SharedDeviceBlock]:
 
 
 def _describe_process(share: ShareOfDevice) -> _ProcessBlock:
-    """Return the block of one process."""
     means = {name: share.mean_ns(name) for name in MEANS}
     return _ProcessBlock(
         rank=share.rank,
@@ -149,7 +148,6 @@ def title(shared: SharedDevice) -> str:
 
 
 def _list_cells(share: ShareOfDevice) -> dict[str, str]:
-    """Return the cells of one process by their heading."""
     name = f" {shorten(share.name, NAME)}" if share.name else ""
     copies = [share.mean_ns(each) for each in ("copies_ns", "copies_slowed_ns")]
     return {

@@ -109,7 +109,6 @@ def _lay_out(contexts: pl.DataFrame) -> _ContextStacks:
 
 
 def _number_frames(contexts: pl.DataFrame) -> tuple[Int64s, list[Frame]]:
-    """Return the number of each context's frame, and the frames."""
     numbers, distinct = number_distinct(contexts.select(list(FRAMES)))
     return numbers.to_numpy().copy(), [_spell(frame_of(row)) for row in distinct.iter_rows(named=True)]
 
@@ -155,7 +154,6 @@ def _choose(stacks: _ContextStacks, own: Int64s) -> tuple[Int64s, Int64s]:
 
 
 def _profile(measure: FlameMeasure, samples: list[list[int]], weights: list[int]) -> dict[str, Any]:
-    """Return the profile of one measure."""
     return {
         "type": "sampled",
         "name": f"calling contexts: {measure.title}",

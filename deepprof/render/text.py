@@ -121,7 +121,6 @@ def _print_stretch(analysis: AnalysisResult, page: TextPage, words: Wording) -> 
 
 
 def _print_run(analysis: AnalysisResult, page: TextPage) -> None:
-    """Print what was read and how busy the device was."""
     page.line(name_paths(analysis), "bold")
     page.line(" · ".join(describe_run(analysis)))
     summary = analysis.summary
@@ -246,7 +245,6 @@ def _print_loop(loop: Loop, page: TextPage, words: Wording) -> None:
 
 
 def _describe_loop(loop: Loop, words: Wording) -> Iterable[str]:
-    """Yield how many iterations there are, and their cycles."""
     spread = loop.metrics.iteration_ns
     median = f", median {format_duration(spread.median)}" if spread else ""
     partial = int((~loop.iterations["complete"]).sum())
@@ -325,7 +323,6 @@ def _describe_other_place(finding: Finding, cause: Finding, words: Wording) -> s
 
 
 def _print_finding(finding: Finding, page: TextPage, number: int, costs: str) -> None:
-    """Print one finding with what it costs and what to do."""
     style = STYLES[finding.severity]
     page.line(f"{number}. {ICONS[finding.severity]} {finding.severity} {finding.rule}: {finding.title}", style, hang=5)
     page.line(finding.summary, indent=5)
@@ -434,7 +431,6 @@ def _read_times(iterations: pl.DataFrame) -> list[int | None]:
 
 
 def _read_marks(iterations: pl.DataFrame) -> list[str]:
-    """Return the mark of each iteration, a blank for an ordinary one."""
     flags = zip(iterations["complete"].to_list(), iterations["warmup"].to_list(), strict=True)
     return [INCOMPLETE if not complete else WARMUP if warmup else " " for complete, warmup in flags]
 
@@ -445,7 +441,6 @@ def split(values: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 
 
 def _pick_block(time: int | None, longest: int, ascii_only: bool) -> str:
-    """Return the bar of one cell."""
     blocks = ASCII_BLOCKS if ascii_only else BLOCKS
     if time is None or not longest:
         return NO_TIME
@@ -453,7 +448,6 @@ def _pick_block(time: int | None, longest: int, ascii_only: bool) -> str:
 
 
 def _explain(per_cell: int, longest: int, marks: str) -> str:
-    """Return what the cells, their height and the marks mean."""
     cell = "1 iteration" if per_cell == 1 else f"the longest of {per_cell} iterations"
     words = [f"each bar is {cell}, the highest {format_duration(longest)}"]
     words += [f"{mark} = {word}" for mark, word in ((WARMUP, "warm-up"), (INCOMPLETE, "incomplete")) if mark in marks]

@@ -56,7 +56,6 @@ def encode_tool_report(report: ToolReport) -> str:
 
 
 def _list_rows(value: Any) -> Any:
-    """Return a table as rows, anything else as it is."""
     return value.to_dicts() if isinstance(value, pl.DataFrame) else _clean(value)
 
 
@@ -110,7 +109,6 @@ def _draw_table(page: TextPage, name: str, table: pl.DataFrame) -> None:
 
 
 def _say_rest(page: TextPage, rows: int, columns: list[str]) -> None:
-    """Say what of a table is not shown."""
     rest = [counted(rows, "more row")] if rows > 0 else []
     rest += [f"columns that do not fit: {', '.join(map(_label, columns))}"] if columns else []
     if rest:
@@ -124,12 +122,10 @@ def _label(name: str) -> str:
 
 
 def _cut(text: str) -> str:
-    """Return a text that fits into a cell."""
     return text if len(text) <= CELL_CHARS else f"{text[: CELL_CHARS - 3]}..."
 
 
 def _format(name: str, value: Any) -> str:
-    """Return a value in the unit that its name states."""
     if value is None:
         return ABSENT
     if isinstance(value, bool) or not isinstance(value, (int, float)):

@@ -99,7 +99,6 @@ def describe_top(analysis: AnalysisResult) -> list[TopWorkBlock]:
 
 
 def _describe_work(place: Mapping[str, Any], top: TopWork, roofline: LoopRoofline | None) -> TopWorkBlock:
-    """Return the block of one loop or device."""
     first, rest = top.kernels.head(ROWS), top.kernels.slice(ROWS)
     spelled = [name.encode("utf-8", "replace").decode() for name in first["name"]]
     return TopWorkBlock(
@@ -155,7 +154,6 @@ def _draw(header: Sequence[str], rows: Sequence[TextRow], page: TextPage) -> Non
 
 
 def _describe_row(row: Mapping[str, Any]) -> TextRow:
-    """Return the row of one kernel name."""
     calls = row["calls"]
     values = (
         f"{calls:,.0f}" if calls == round(calls) else f"{calls:,.1f}" if calls >= 0.05 else "<0.1",
@@ -167,7 +165,6 @@ def _describe_row(row: Mapping[str, Any]) -> TextRow:
 
 
 def _describe_copy(row: Mapping[str, Any]) -> TextRow:
-    """Return the row of the copies of one direction."""
     memory = f", {row['memory']}" if row["memory"] else ""
     values = (
         format_bytes(row["nbytes"]),

@@ -233,7 +233,6 @@ class AnalysisResult(DiagnosedJob, frozen=True, kw_only=True, eq=False, dict=Tru
         return found
 
     def _timelines_of(self, trace: Trace) -> list[Timeline]:
-        """Return the timelines of a trace's devices."""
         return [each for (rank, _), each in self.timelines.items() if rank == (trace.rank or 0)]
 
     @cached_property
@@ -340,7 +339,6 @@ def _numbered(trace: Trace) -> dict[str, int | None]:
 
 
 def _located(number: int, loop: Loop) -> dict[str, int | None]:
-    """Return the columns that identify the loop of a row."""
     return {"loop": number, "rank": loop.rank, "device": loop.device, "stream": loop.stream}
 
 

@@ -374,5 +374,4 @@ class Comparison(Struct, frozen=True, kw_only=True):
 
 
 def _make_table(rows: Sequence[_TimedChange], schema: pl.Schema) -> pl.DataFrame:
-    """Return rows as a table, an attribute a column."""
     return pl.DataFrame([[getattr(row, name) for name in schema] for row in rows], schema=schema, orient="row")

@@ -164,13 +164,11 @@ def _start_rank(scenario: str, seed: int, rank: int, plan: RankPlan, ranks: int)
 
 
 def _label(scenario: str, seed: int, strength: float) -> dict[str, Any]:
-    """Return the fields that repeat the request."""
     finding = SCENARIOS[scenario].finding
     return {"scenario": scenario, "seed": seed, "strength": strength, "finding": finding}
 
 
 def _tell(machine: Machine, plan: RankPlan, firsts: Sequence[int], place: FileOrigin) -> dict[str, Any]:
-    """Return the fields that describe what happened on one machine."""
     starts = [machine.kernels[i][0] for i in firsts]
     return {
         "document": make_document(machine, place),

@@ -92,7 +92,6 @@ def keep_head(steps: Sequence[Step]) -> list[Step]:
 
 
 def _count_steps(step: Step) -> int:
-    """Return how many steps a step counts as."""
     return len(step.launches) if isinstance(step, GraphReplay) else 1
 
 

@@ -38,7 +38,6 @@ def _hide_buckets(random: Random, model: SimulatedModel) -> tuple[tuple[int, Red
 
 
 def _make_training(random: Random, model: SimulatedModel, buckets: tuple[tuple[int, Reduce], ...]) -> Training:
-    """Return a training job that reduces its gradients."""
     ns = draw_loading(random)
     return Training(model=model, load=lambda _: load_prefetched(ns), buckets=buckets)
 

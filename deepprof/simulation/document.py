@@ -90,12 +90,10 @@ def _name_rows(machine: Machine) -> list[Event]:
 
 
 def _metadata(kind: str, pid: int, tid: int, args: Event) -> Event:
-    """Return one metadata event."""
     return {"name": kind, "ph": "M", "ts": START_NS / 1000, "pid": pid, "tid": tid, "args": args}
 
 
 def _mark_window(end_ns: int) -> list[Event]:
-    """Return the events with which the profiler marks its own start and end."""
     start, end = START_NS / 1000, end_ns / 1000
     profiler = {"pid": "Spans", "tid": "PyTorch Profiler", "name": "PyTorch Profiler (0)", "args": {"Op count": 0}}
     instant = {"ph": "i", "s": "g"}

@@ -108,7 +108,6 @@ def _grow_graph(job: _JobProgram, index: int) -> Iterator[Step]:
 
 
 def _compute_gradients(job: _JobProgram, index: int) -> Iterator[Step]:
-    """Yield the forward and the backward pass."""
     yield from EMBEDDING
     for layer in range(LAYERS):
         if index == 0 and layer == 0:

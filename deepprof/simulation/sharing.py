@@ -111,12 +111,10 @@ class _SharedMachine(Machine):
 
 
 def _stream_of(step: Step) -> int:
-    """Return the stream that a step works on."""
     return step.stream if isinstance(step, Copy) else MAIN_STREAM
 
 
 def _engine_of(step: Step) -> str:
-    """Return the engine that a step needs."""
     return step.direction if isinstance(step, Copy) else KERNELS
 
 

@@ -51,7 +51,6 @@ def cut_batches(trace: Trace, hook: ToolHook, batch_rows: int = BATCH_ROWS) -> I
 
 
 def _name_rows(rows: pl.DataFrame, trace: Trace) -> pl.DataFrame:
-    """Return the rows with the number of their rank and their name."""
     rank = pl.lit(trace.rank or 0, pl.Int64).alias("rank")
     if "name_id" not in rows.columns:
         return rows.with_columns(rank, pl.lit(None, pl.String).alias("name"))
@@ -60,7 +59,6 @@ def _name_rows(rows: pl.DataFrame, trace: Trace) -> pl.DataFrame:
 
 @cache
 def _row_type(columns: tuple[str, ...]) -> Any:
-    """Return the type of a row with these columns as attributes."""
     return namedtuple("EventRow", columns)
 
 

@@ -57,12 +57,10 @@ def _check_numbers(tool: Tool) -> Tool:
 
 
 def _fields_of(kind: type[Tool]) -> tuple[msgspec.structs.FieldInfo, ...]:
-    """Return the fields of a tool."""
     return guard(kind.name, "its options", lambda: msgspec.structs.fields(kind))
 
 
 def _spell(field: msgspec.structs.FieldInfo) -> str:
-    """Return how an option is typed."""
     return f"--{field.encode_name.replace('_', '-')}"
 
 
@@ -87,7 +85,6 @@ def _pair_words(words: Sequence[str], known: Mapping[str, msgspec.structs.FieldI
 
 
 def _takes_several(kind: Any) -> bool:
-    """Return whether a type is one of several values, or may be."""
     hint = get_args(kind)[0] if get_origin(kind) is Annotated else kind
     kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     return any((get_origin(each) or each) in SEVERAL for each in kinds)
@@ -109,7 +106,6 @@ def _explain(kind: type[Tool], problem: str) -> str:
 
 
 def _describe_field(field: msgspec.structs.FieldInfo) -> _ToolOption:
-    """Return the option that a field is."""
     hint, *notes = get_args(field.type) if get_origin(field.type) is Annotated else (field.type,)
     said = next((note.description for note in notes if isinstance(note, msgspec.Meta) and note.description), "")
     if _takes_several(field.type):
@@ -118,12 +114,10 @@ def _describe_field(field: msgspec.structs.FieldInfo) -> _ToolOption:
 
 
 def _find_default(field: msgspec.structs.FieldInfo) -> str:
-    """Return the default of a field as it is typed."""
     if field.default_factory is not msgspec.NODEFAULT:
         return str(field.default_factory())
     return REQUIRED if field.required else str(field.default)
 
 
 def _name_type(hint: Any) -> str:
-    """Return the name of a type for people."""
     return hint.__name__ if isinstance(hint, type) else str(hint).replace("typing.", "")

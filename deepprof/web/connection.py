@@ -140,7 +140,6 @@ class BoundedConnection(H11Protocol):
 
     @property
     def _is_asked(self) -> bool:
-        """Whether the head of the request is there."""
         return bool(self.cycle)
 
     def _note_request(self) -> None:

@@ -92,6 +92,5 @@ def _hash(text: bytes) -> str:
 
 
 def _escape(text: str) -> str:
-    """Return a text as HTML."""
     marks = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "\0": "\N{SYMBOL FOR NULL}"}
     return "".join(marks.get(char, char) for char in text)

@@ -129,7 +129,6 @@ def _is_new(edge: StateEdge) -> bool:
 
 
 def _count(node: StateNode) -> tuple[str, str]:
-    """Return the lines under the title of a state."""
     return (
         f"{format_duration(node.time_ns)}, {format_ratio(node.share_ratio)}",
         f"{_format_count(node.count)} {TIMES} per iteration",
@@ -137,7 +136,6 @@ def _count(node: StateNode) -> tuple[str, str]:
 
 
 def _explain(document: StatesDocument, shown: int) -> str:
-    """Return what curves are, and how many are not shown."""
     if not document.nodes:
         return "No complete iteration after warm-up is followed by another one, so that there are no states to show."
     hidden = len(document.edges) - shown
@@ -147,7 +145,6 @@ def _explain(document: StatesDocument, shown: int) -> str:
 
 
 def _describe(document: StatesDocument) -> str:
-    """Return the graph in words."""
     states = "; ".join(f"{node.title}: {', '.join(_count(node))}" for node in document.nodes)
     return f"States of the mean iteration: {states or 'none'}. {document.reading}"
 
@@ -169,7 +166,6 @@ def _bounds(values: Iterable[float]) -> tuple[float, float]:
 
 
 def _open(whole: tuple[float, float], title: str, said: str) -> Iterator[str]:
-    """Yield the begin of the file."""
     width, height = whole
     size = f'width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}"'
     yield f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-labelledby="title desc">'
@@ -183,7 +179,6 @@ def _open(whole: tuple[float, float], title: str, said: str) -> Iterator[str]:
 
 
 def _draw_curve(curve: GraphCurve, edge: StateEdge, document: StatesDocument) -> str:
-    """Return a transition with what it is in words."""
     start, first, second, end = (f"{x:.1f} {y:.1f}" for x, y in curve.points)
     most = max(each.count for each in document.edges)
     thick = THINNEST + (THICKEST - THINNEST) * edge.count / most
@@ -216,7 +211,6 @@ def _draw_node(node: StateNode, box: GraphBox) -> Iterator[str]:
 
 
 def _draw_figures(document: StatesDocument, left: float, top: float) -> Iterator[str]:
-    """Yield Table III, a row each."""
     yield write_text(left, top, "Table III", "name")
     for row, figure in enumerate(document.figures, 1):
         yield write_text(left, top + LINE * row, figure.title, "quiet")

@@ -105,7 +105,6 @@ def _find_hub(nodes: Sequence[StateNode]) -> int:
 
 
 def _on_ellipse(turn: float, radii: tuple[float, float]) -> GraphBox:
-    """Return the box at a part of the turn, clockwise from the top."""
     angle = 2 * pi * turn - pi / 2
     return GraphBox(radii[0] * cos(angle), radii[1] * sin(angle))
 
@@ -138,13 +137,11 @@ def _choose_curve(edge: int, source: int, target: int, boxes: Sequence[GraphBox]
 
 
 def _crosses(curve: GraphCurve, boxes: Iterable[GraphBox]) -> bool:
-    """Return whether a curve crosses one of the boxes."""
     dots = [GraphBox(*curve.at(part / 16), 0.0, 0.0) for part in range(17)]
     return any(box.overlaps(dot, CLEAR) for box in boxes for dot in dots)
 
 
 def _bend(source: GraphBox, target: GraphBox, bend: float) -> tuple[Point, Point, Point, Point]:
-    """Return the curve from one box to another, or beside a box from and to it."""
     dx, dy = target.x - source.x, target.y - source.y
     if not hypot(dx, dy):
         return _turn_back(source)

@@ -71,7 +71,6 @@ class ViewSource(Struct, frozen=True):
 
 
 def _list_findings(_: Analysis) -> list[DocumentEntry]:
-    """Return the one document of findings."""
     return [DocumentEntry(key="findings", title="all findings")]
 
 
@@ -88,7 +87,6 @@ def _list_iterations(analysis: Analysis) -> list[DocumentEntry]:
 
 
 def _list_rooflines(analysis: Analysis) -> list[DocumentEntry]:
-    """Return the documents of the loops that have a roofline."""
     with_roofline = {number for number, loop in enumerate(analysis.loops) if loop.roofline is not None}
     return [
         msgspec.structs.replace(entry, key=f"roofline/{entry.loop}")
@@ -124,7 +122,6 @@ def _list_flames(analysis: Analysis) -> list[DocumentEntry]:
 
 
 def _list_one(name: str, title: str) -> Callable[[Analysis], list[DocumentEntry]]:
-    """Return what lists a single document for all of the job."""
     return lambda _: [DocumentEntry(key=name, title=title)]
 
 
@@ -149,21 +146,18 @@ def _find_slowest(loop: Loop) -> int | None:
 
 
 def _without_loop(analysis: Analysis) -> str | None:
-    """Return why there are no iterations."""
     if analysis.loops:
         return None if analysis.traces else ELSEWHERE
     return f"No iteration was found: {analysis.no_loop_reason}. Record at least three iterations."
 
 
 def _without_typical(analysis: Analysis) -> str | None:
-    """Return why there is no iteration to draw."""
     if not choose_loops(analysis) or not analysis.traces:
         return _without_loop(analysis) or "No whole iteration was recorded: record at least three in a row."
     return None
 
 
 def _without_code(analysis: Analysis) -> str | None:
-    """Return why there are no calling contexts."""
     if any(has_code(trace) or (trace.rank or 0) in analysis.trees for trace in analysis.traces):
         return None
     if not analysis.traces:
@@ -173,21 +167,18 @@ def _without_code(analysis: Analysis) -> str | None:
 
 
 def _without_roofline(analysis: Analysis) -> str | None:
-    """Return why there is no roofline."""
     if any(loop.roofline is not None for loop in analysis.loops):
         return None
     return _without_loop(analysis) or NO_SHAPES
 
 
 def _without_ranks(analysis: Analysis) -> str | None:
-    """Return why no ranks can be compared."""
     if analysis.ranks is not None:
         return None
     return "One rank was given: name the traces of all ranks, as a directory or a pattern, to compare them."
 
 
 def _never(_: Analysis) -> str | None:
-    """Return that there is always something to show."""
     return None
 
 
@@ -205,7 +196,6 @@ def _write_timelines(analysis: Analysis, parts: Sequence[str]) -> Any:
 
 
 def _write_flames(analysis: Analysis, parts: Sequence[str]) -> Any:
-    """Return the calling contexts of a rank."""
     rank, way = _read_numbers(parts[:1], 1)[0], parts[1:]
     if rank not in analysis.context_trees:
         raise NoDocumentError
@@ -217,8 +207,6 @@ def _write_flames(analysis: Analysis, parts: Sequence[str]) -> Any:
 
 
 def _by_loop(write: Callable[[Analysis, int], Any]) -> Write:
-    """Return what writes the document of a loop by its number."""
-
     def write_loop(analysis: Analysis, parts: Sequence[str]) -> Any:
         (number,) = _read_numbers(parts, 1)
         if number >= len(analysis.loops):
@@ -229,7 +217,6 @@ def _by_loop(write: Callable[[Analysis, int], Any]) -> Write:
 
 
 def _write_rooflines(analysis: Analysis, parts: Sequence[str]) -> Any:
-    """Return the roofline of a loop."""
     found = _by_loop(write_roofline)(analysis, parts)
     if found is None:
         raise NoDocumentError

@@ -142,7 +142,6 @@ def _label_between(found: TraceStages, trace: Trace, loop: Loop) -> None:
 
 
 def _label_by_launch(trace: Trace, tree: ContextTree | None) -> TraceStages:
-    """Return the stages of the launches of events."""
     many = trace.device_events.height
     stage, evidence, slices = np.full(many, NONE, np.int8), np.full(many, NOTHING, np.int8), None
     if tree is not None:
@@ -253,7 +252,6 @@ def _label_inference(found: TraceStages, rows: Int64s, trace: Trace, tree: Conte
 
 
 def _are_operators(tree: ContextTree, events: Int64s) -> Bools:
-    """Return which events were launched by an operator, or by a call in one."""
     row = tree.sites.row[events]
     operator = np.append((tree.slices.rows["kind"] == "operator").to_numpy(), False)  # the last: not linked
     around = np.append(tree.slices.parent, -1)[row]

@@ -133,7 +133,6 @@ def _join_recomputed(stage: Int8s) -> Int8s:
 
 
 def _compress(kinds: Int64s) -> tuple[Int64s, Int64s]:
-    """Return the kinds of the runs of equal ones, and how long each is."""
     begins = np.flatnonzero(np.diff(kinds, prepend=kinds[0] - 1))
     return kinds[begins], np.diff(np.append(begins, len(kinds)))
 

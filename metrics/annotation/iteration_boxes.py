@@ -101,7 +101,6 @@ def _host_keys(tree: ContextTree, rows: Int64s) -> list[Int64s]:
 
 
 def _join(segments: DeviceSegments, wanted: npt.NDArray[np.bool_]) -> DeviceSegments:
-    """Return the segments that are wanted, neighbours of one event as one."""
     start, end, iteration, event = (
         each[wanted] for each in (segments.start, segments.end, segments.iteration, segments.event)
     )
@@ -203,7 +202,6 @@ def _find_ends(changed: npt.NDArray[np.bool_], piece: Int64s, level: Int64s) -> 
 
 
 def _name_boxes(keys: Int64s, known: TraceAnnotation, loop: Loop) -> pl.Series:
-    """Return the titles of boxes."""
     titles = pl.Series([""]).new_from_index(0, len(keys))
     kind, ids = keys // _SIZE, keys % _SIZE
     for number, name in enumerate(_KINDS):
@@ -242,7 +240,6 @@ def _name_sources(keys: Int64s, known: TraceAnnotation) -> pl.DataFrame:
 
 
 def _name_kind(kind: str, ids: Int64s, known: TraceAnnotation, loop: Loop) -> pl.Series:
-    """Return the titles of boxes of one kind."""
     trace, tree, names = known.trace, known.tree, pl.Series([NOT_RECORDED]).new_from_index(0, len(ids))
     if kind == "iteration":
         names = loop.table.select(pl.format("iteration {}", "index")).to_series().gather(ids)

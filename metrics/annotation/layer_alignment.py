@@ -54,7 +54,6 @@ def align_layers(slices: HostSlices, names: pl.Series, layers: pl.DataFrame) -> 
 
 
 def _split(rows: Int64s, stretch: Int64s) -> list[Int64s]:
-    """Return rows by stretch."""
     return np.split(rows, np.flatnonzero(np.diff(stretch[rows])) + 1) if len(rows) else []
 
 
@@ -190,7 +189,6 @@ def _find_forward_operators(slices: HostSlices, names: pl.Series) -> _ForwardOpe
 
 
 def _lie_in(found: Bools, parent: Int64s, depth: Int64s) -> Bools:
-    """Return which slices lie in one that was found."""
     return np.append(spread(found, np.maximum(parent, 0), depth), False)[parent]
 
 

@@ -138,7 +138,6 @@ def _name_layers(scopes: pl.Series) -> pl.Series:
 
 
 def _number_layers(tree: ContextTree, names: pl.Series, layer: Bools, source: str) -> TraceLayers:
-    """Return one layer for all contexts with the same layers around them, by name."""
     parent, depth = read_places(tree.contexts)
     nearest = find_nearest(layer, parent, depth)
     found = _LayerNodes()

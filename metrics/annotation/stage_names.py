@@ -184,13 +184,11 @@ def _read_functions(rows: pl.DataFrame) -> pl.Series:
 
 
 def _read_modules(rows: pl.DataFrame) -> pl.Series:
-    """Return the stages of modules."""
     loss = pl.col("name").str.contains(LOSS_CLASS)
     return rows.select(pl.when(loss).then(pl.lit("loss module")).otherwise(pl.lit("forward"))).to_series()
 
 
 def _read_scopes(rows: pl.DataFrame) -> pl.Series:
-    """Return the stages of name scopes."""
     words = _read_words(rows, pl.col("name") != "log")  # the innermost one is what is computed
     linear = pl.when(pl.col("name").str.contains(LINEARIZED)).then(pl.lit("forward"))
     return rows.select(pl.coalesce(words, linear)).to_series()

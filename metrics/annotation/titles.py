@@ -95,14 +95,12 @@ def _fit(title: pl.Expr) -> pl.Expr:
 
 
 def _apply(rules: Rules, text: pl.Expr) -> pl.Expr:
-    """Return a text after all rules, one after the other."""
     for pattern, replacement in rules:
         text = text.str.replace_all(pattern, replacement)
     return text
 
 
 def _title_host(names: pl.Series) -> pl.Series:
-    """Return the titles of names of the host, of any length."""
     name = pl.col("name")
     method, owner = _take_apart(name, _BUILT_IN, _DESCRIPTOR)
     function = pl.coalesce(name.str.extract(PYTHON, 3), name.str.extract(_TRACED, 3))

@@ -90,7 +90,6 @@ def _list_waits(trace: Trace) -> pl.DataFrame:
 
 
 def _leave_work(trace: Trace, ranges: pl.DataFrame) -> pl.DataFrame:
-    """Return the ranges in which their own thread does little."""
     work, left = _list_work(trace), [ranges.clear()]
     for own in ranges.partition_by("process", "thread"):
         rows = on_threads(work, own.select("process", "thread").unique())
@@ -101,5 +100,4 @@ def _leave_work(trace: Trace, ranges: pl.DataFrame) -> pl.DataFrame:
 
 
 def _list_work(trace: Trace) -> pl.DataFrame:
-    """Return the operators and calls of all threads."""
     return trace.host_events.filter(pl.col("category").is_in(["op", "runtime"]) & pl.col("end_ns").is_not_null())

@@ -36,7 +36,6 @@ def with_parts(loop: Loop, trace: Trace, timeline: Timeline) -> Loop:
 
 
 def _count_calls(host: HostStates | None, start: Int64s, until: Int64s) -> dict[str, Int64s]:
-    """Return how many calls of each kind begin in every [start, until)."""
     if host is None:
         return dict.fromkeys(COUNTS, np.zeros(len(start), np.int64))
     times = (host.launches_ns, host.waits_ns, host.allocations_ns, host.builds_ns)

@@ -276,7 +276,6 @@ def _blocked_while_idle(calls: Spans, idle: Spans) -> Spans:
 
 
 def _idle_in(bounds: tuple[int, int], busy: Spans) -> Spans:
-    """Return when nothing runs."""
     edges = np.array(bounds, np.int64)
     return union(np.append(edges[:1], busy.ends), np.append(busy.starts, edges[1:]))
 

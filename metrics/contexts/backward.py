@@ -75,7 +75,6 @@ def _find_adding(slices: HostSlices, names: pl.Series) -> tuple[Int64s, Int64s]:
 
 
 def _hold_collectives(slices: HostSlices, names: pl.Series) -> npt.NDArray[np.bool_]:
-    """Return which slices have a collective in them."""
     held = are_named(names, slices.rows["name_id"], HOST_COLLECTIVE)
     inner = np.flatnonzero(held)
     while (inner := np.unique(slices.parent[inner])).size and inner[-1] >= 0:
@@ -121,7 +120,6 @@ def _pair_brackets(rows: pl.DataFrame, count: int) -> Int64s:
 
 
 def _lie_within(slices: HostSlices, found: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Return which slices are found, or lie in one that is."""
     return spread(found, np.maximum(slices.parent, 0), measure_depths(slices.parent))
 
 

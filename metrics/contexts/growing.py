@@ -118,7 +118,6 @@ def _count_passes(sent: SentContexts, sums: pl.DataFrame) -> Floats:
 
 
 def _find(sent: SentContexts, sums: pl.DataFrame, passes: Floats, name: Amount) -> RisingContext | None:
-    """Return the context that carries the largest rise of one amount."""
     known = np.isfinite(passes)
     times = sent.measure_windows(name, sums, len(passes))[:, known] / passes[known]
     if times.shape[1] < MIN_WINDOWS:

@@ -37,7 +37,6 @@ def sum_lines(contexts: pl.DataFrame) -> pl.DataFrame:
 
 
 def _name_line(frame: dict[str, str | int | None]) -> str:
-    """Return what a line is called."""
     name, file, line = str(frame["name"]), frame["file"], frame["line"]
     if file is not None:
         return write_line(name, str(file), None if line is None else int(line))

@@ -81,7 +81,6 @@ def list_amounts(
 
 
 def _of_events(trace: Trace, tree: ContextTree, device: int | None) -> Iterator[Amounts]:
-    """Yield what ran on devices."""
     events = trace.device_events.with_columns(context=pl.Series(tree.of_events, dtype=pl.Int64))
     events = events if device is None else events.filter(pl.col("device") == device)
     length, one, nbytes = pl.col("end_ns") - pl.col("start_ns"), pl.lit(1, pl.Int64), _at_most("nbytes")

@@ -135,7 +135,6 @@ def _find_parents(known: pl.DataFrame) -> tuple[Int64s, Bools]:
 
 
 def _read_frames(known: pl.DataFrame, *, at_lines: bool) -> pl.DataFrame:
-    """Return the frames of nodes."""
     frames = read_frames(known.select(pl.col("kind").cast(pl.String).cast(KIND), "name"))
     if not at_lines:
         return frames
@@ -145,7 +144,6 @@ def _read_frames(known: pl.DataFrame, *, at_lines: bool) -> pl.DataFrame:
 
 
 def _begin_backward(known: pl.DataFrame) -> Bools:
-    """Return which nodes begin a backward pass."""
     named = pl.col("name").fill_null("").str.contains(f"^{ENGINE}|{NODES}")
     return known.select((pl.col("kind").cast(pl.String) == "operator") & named).to_series().to_numpy()
 

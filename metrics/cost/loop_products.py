@@ -106,5 +106,4 @@ def waste_of_tiles(sides: ProductSides, tile: tuple[int, int]) -> float:
 
 
 def _round_up(side: int, multiple: int) -> int:
-    """Return the next multiple."""
     return -(-side // multiple) * multiple

@@ -182,7 +182,6 @@ class _LayerMapper:
         return None
 
     def _find_inputs(self, layer: BackendLayer) -> list[str]:
-        """Return the tensors of the model that a layer reads."""
         found = [name for tensor in layer.inputs for name in self._resolve(tensor.name)]
         return list(dict.fromkeys(found))
 

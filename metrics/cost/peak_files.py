@@ -68,7 +68,6 @@ def _decode(content: bytes) -> PeaksFile:
 
 
 def _one_of(file: PeaksFile, path: Path) -> DevicePeaks:
-    """Return the device of a file."""
     if len(file.devices) > 1:
         raise UsageError(f"{path}: holds the peaks of {len(file.devices)} devices; leave one in it")
     return file.devices[0]

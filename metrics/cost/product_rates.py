@@ -95,7 +95,6 @@ def _rate_peaks(name: str, peaks: DevicePeaks, family: _DeviceFamily | None) -> 
 
 
 def _rate_family(family: _DeviceFamily, device: str, *, is_recorded: bool) -> ProductRates:
-    """Return the rates of a family."""
     return ProductRates(device, family.times, family.double_times, is_recorded, family.name.startswith("AMD"))
 
 
@@ -107,7 +106,6 @@ def list_families() -> tuple[_DeviceFamily, ...]:
 
 
 def _find_family(name: str) -> _DeviceFamily | None:
-    """Return the family of a device's name."""
     words = normalise_name(name)
     return next((each for each in list_families() if words and re.search(each.match, words)), None)
 

@@ -175,7 +175,6 @@ def _memory_ns(peaks: DevicePeaks) -> pl.Expr:
 
 
 def _types_of(table: pl.DataFrame) -> list[str]:
-    """Return the types of the operands of the table's products."""
     return table["product_dtype"].cast(pl.String).drop_nulls().unique().sort().to_list()
 
 

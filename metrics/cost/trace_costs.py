@@ -207,5 +207,4 @@ def _assemble(trace: Trace, slices: HostSlices, placed: pl.DataFrame, calls: pl.
 
 
 def _are_collectives(trace: Trace, kernels: pl.DataFrame) -> pl.Series:
-    """Return which kernels are those of collectives."""
     return pl.Series(are_named(trace.names, kernels["name_id"], COLLECTIVE), dtype=pl.Boolean)

@@ -154,7 +154,6 @@ def _fill_kinds() -> list[pl.Expr]:
 
 
 def _as(rows: pl.DataFrame, schema: TableSchema) -> pl.DataFrame:
-    """Return the columns of a schema, with its types."""
     return rows.with_columns(pl.col(F64).fill_nan(None)).select(schema.names()).cast(dict(schema))  # type: ignore[arg-type]
 
 

@@ -80,7 +80,6 @@ def _find_rules(names: pl.Series, kinds: pl.DataFrame, operators: pl.Series, ope
 
 
 def _fits(rule: OperatorRule, category: npt.NDArray[np.object_], sure: Bools, operands: Int64s) -> Bools:
-    """Return whether what names tell, and the types of operands, fit a rule."""
     fits = np.ones(len(category), np.bool_)
     if rule.kinds:
         fits &= np.isin(category, rule.kinds)

@@ -159,7 +159,6 @@ def classify_instructions(instructions: pl.DataFrame, device: InstructionDevice)
 
 
 def _classify(row: Mapping[str, str], device: InstructionDevice) -> dict[str, Any]:
-    """Return what one instruction computes."""
     library, algorithm = XLA, None
     if row["opcode"] == "custom-call":
         target = next((one for one in load_opcodes().targets if re.search(one.match, row["target"])), None)
@@ -216,7 +215,6 @@ def _choose_reduction(held: set[str], op_name: str, *, alone: bool) -> tuple[Cat
 
 
 def _choose_precision(row: Mapping[str, str], device: InstructionDevice) -> tuple[Precision | None, Unit | None, bool]:
-    """Return precision and unit of a product, and whether they are sure."""
     table = load_opcodes()
     algorithm = next((found for start, found in table.algorithms.items() if row["precision"].startswith(start)), None)
     types = row["factors"].split()

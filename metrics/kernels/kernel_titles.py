@@ -71,5 +71,4 @@ def _describe_difference(kind: tuple[Any, ...], others: set[tuple[Any, ...]]) ->
 
 
 def _pick(kind: tuple[Any, ...], columns: list[int]) -> tuple[Any, ...]:
-    """Return some columns of a kind."""
     return tuple(kind[at] for at in columns)

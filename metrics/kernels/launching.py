@@ -129,7 +129,6 @@ def _look_up(of_names: Bools, place: Int64s) -> Bools:
 
 
 def _are_meant(names: pl.Series, rules: tuple[OperatorRule, ...], place: Int64s, operands: Int64s) -> Bools:
-    """Return which slices are operators that any rule is about."""
     searched = names.head(MOST_OPERATORS)
     always = [rule.operator for rule in rules if rule.operands is None]
     meant = _look_up(search(searched, always), place)

@@ -64,7 +64,6 @@ def _classify_again(text: pl.Series) -> pl.DataFrame:
 
 
 def _classify(text: pl.Series, tables: tuple[PatternTable, ...]) -> pl.DataFrame:
-    """Return what tables tell of names."""
     return _describe(text, find_patterns(text, tables))
 
 
@@ -90,7 +89,6 @@ def find_patterns(text: pl.Series, tables: tuple[PatternTable, ...]) -> FoundPat
 
 
 def _describe(text: pl.Series, found: FoundPatterns) -> pl.DataFrame:
-    """Return the kinds of names, given the patterns found in them."""
     pairs = list(zip(found.table.tolist(), found.pattern.tolist(), strict=True))
     places = {pair: place for place, pair in enumerate(dict.fromkeys(pairs))}
     kinds = [_describe_pattern(found.tables[table], pattern) if table >= 0 else NOTHING for table, pattern in places]

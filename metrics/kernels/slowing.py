@@ -78,7 +78,6 @@ def _list_calls(kernels: pl.DataFrame, launch_shapes: pl.DataFrame, iterations: 
 
 
 def _measure_slowness(calls: pl.DataFrame, iterations: int) -> Float64s:
-    """Return for each iteration the weighted median of the ratios of its calls."""
     ordered = calls.sort("window", "ratio").with_columns(
         below=pl.col("usual_ns").cum_sum().over("window"), whole=pl.col("usual_ns").sum().over("window")
     )

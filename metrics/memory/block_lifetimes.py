@@ -92,7 +92,6 @@ def _shape(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _count_left_out(events: pl.DataFrame, paired: pl.DataFrame) -> dict[str, int]:
-    """Return how many events are of no block, by reason."""
     sized = events.filter(_is_sized())
     found = {
         "without-size": events.height - sized.height,

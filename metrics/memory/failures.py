@@ -49,7 +49,6 @@ class FailedAllocation(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def _longest_nbytes(self) -> int:
-        """The longest stretch that is known to be free."""
         held = 0 if self.holding is None else self.holding.largest_nbytes or 0
         return max(self.free_nbytes or 0, held)
 
@@ -68,7 +67,6 @@ def list_failures(memory: DeviceMemory) -> list[FailedAllocation]:
 
 
 def _examine(memory: DeviceMemory, row: dict[str, int], line: Line) -> FailedAllocation:
-    """Return what is known of one failed allocation."""
     time_ns = row["time_ns"]
     holding = measure_fragmentation(memory, time_ns)
     alive = memory.blocks.filter(holds_at(time_ns))

@@ -47,7 +47,6 @@ def find_owners(known: TraceAnnotation, blocks: pl.DataFrame, host: StageSegment
 
 
 def _find_open_owners(known: TraceAnnotation, blocks: pl.DataFrame, host: StageSegments | None) -> pl.DataFrame:
-    """Return the owners by what was open on the threads of allocations and releases."""
     tree = known.tree
     if tree is None:
         return pl.DataFrame(schema=OWNERS).clear(blocks.height)

@@ -203,7 +203,6 @@ def _compare_peaks(ranks: pl.DataFrame) -> float | None:
 
 
 def _say_memory(evenness: float | None, *, agrees: bool) -> str:
-    """Return how the ranks' memory compares."""
     if evenness is None:
         return "memory is not recorded on all ranks"
     how = "equal" if evenness >= EQUAL else "unequal"

@@ -94,7 +94,6 @@ def match_single(reference: Passes, other: Passes) -> Match | None:
 
 
 def _places(rows: pl.DataFrame, length: int) -> tuple[Int64s, Int64s]:
-    """Return the places of collectives, ascending, and their ends."""
     place = rows["iteration"].to_numpy() * length + rows["position"].to_numpy()
     order = np.argsort(place, kind="stable")
     return place[order], rows["end_ns"].to_numpy()[order]

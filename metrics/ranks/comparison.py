@@ -225,7 +225,6 @@ def _with_places(rows: pl.DataFrame, group: Sequence[tuple[int, int]]) -> pl.Dat
 
 
 def _numbered_skews(number: int, skews: pl.DataFrame) -> pl.DataFrame:
-    """Return the skews of a group with its number."""
     if skews.is_empty():
         return pl.DataFrame(schema=GROUP_SKEWS)
     named = skews.with_columns(group=pl.lit(number, pl.Int64)).rename(

@@ -40,7 +40,6 @@ def mark_time(trace: Trace, events: Bools, device: Spans, host: Spans) -> RowMar
 
 
 def _overlap_spans(rows: pl.DataFrame, spans: Spans) -> Bools:
-    """Return which rows overlap spans, on whatever thread or device they are."""
     table = pl.DataFrame({"start_ns": spans.starts, "end_ns": spans.ends}, {"start_ns": pl.Int64, "end_ns": pl.Int64})
     return overlap(rows.with_columns(part=pl.lit(0)), table.with_columns(part=pl.lit(0, pl.Int64)), ("part",))
 

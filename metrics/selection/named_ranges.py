@@ -60,7 +60,6 @@ def mark_ranges(trace: Trace, pattern: str) -> RowMarks | None:
 
 
 def _match(trace: Trace, pattern: str) -> pl.Series:
-    """Return the ids of the names of ranges that are a pattern or match it."""
     ids = trace.annotations["name_id"].unique()
     names = trace.names.gather(ids)
     found = [name == pattern or fnmatchcase(name, pattern) for name in names]
@@ -68,7 +67,6 @@ def _match(trace: Trace, pattern: str) -> pl.Series:
 
 
 def _keep(rows: pl.DataFrame, kept: Bools) -> pl.DataFrame:
-    """Return the rows that are marked."""
     return rows.filter(pl.Series(kept, dtype=pl.Boolean))
 
 

@@ -56,7 +56,6 @@ def _read_times(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
 
 
 def _mark(many: int, found: pl.DataFrame) -> Bools:
-    """Return marks of the rows that were found."""
     marks = np.zeros(many, np.bool_)
     marks[found["row"].to_numpy()] = True
     return marks

@@ -114,7 +114,6 @@ def _identify(trace: Trace) -> tuple[int | None, str | None]:
 
 
 def _describe(share: ShareOfDevice, loop: Loop, losses: pl.DataFrame, beside: Sequence[DeviceWork]) -> ShareOfDevice:
-    """Return the share with the figures of its iterations."""
     whole, together = losses["iteration_ns"].to_numpy(), losses["together_ns"].to_numpy()
     level, touched = find_level(whole, together), whole[together > UNTOUCHED * whole]
     return replace(

@@ -49,7 +49,6 @@ def repeats(symbols: npt.NDArray[np.uint32], at: Int64s, block: NestedBlock) -> 
 
 
 def _as_rows(index: Int64s, number: int, start: Int64s, end: Int64s, block: NestedBlock) -> pl.DataFrame:
-    """Return the rows of one block from the times of its kernels, one row of them per iteration."""
     shape = (len(index), block.repeats, block.events)
     begins, ends = start.reshape(shape)[:, :, 0], end.reshape(shape).max(axis=2)
     ends[:, :-1] = np.minimum(ends[:, :-1], begins[:, 1:])

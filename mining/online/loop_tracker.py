@@ -200,7 +200,6 @@ class LoopTracker:
 
     @property
     def _stretch(self) -> int:
-        """Where the stretch begins, or the part of it that is kept."""
         return max(self.schedule.start, self.ring.begin)
 
     def _decide(self) -> None:
@@ -213,7 +212,6 @@ class LoopTracker:
             self._attempt()
 
     def _check(self, tracker: TemplateTracker) -> None:
-        """Check whether the loop is still there, or back."""
         at, before = self.position, self.watch.at
         if self.state == "lost" and self._is_back:
             self._resume()

@@ -165,7 +165,6 @@ class IterationSegmenter:
 
 
 def _select_passes(passes: Matches, which: slice) -> Matches:
-    """Return some of the passes."""
     return Matches(passes.first[which], passes.end[which], passes.matched[which], passes.edits[which], passes.foreign)
 
 
@@ -233,5 +232,4 @@ class TemplateTracker:
 
 
 def _shift(passes: Matches, by: int) -> Matches:
-    """Return the passes moved along the stream."""
     return Matches(passes.first + by, passes.end + by, passes.matched, passes.edits, passes.foreign)

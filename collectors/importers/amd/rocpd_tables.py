@@ -163,7 +163,6 @@ def _placed() -> dict[str, pl.Expr]:
 
 
 def _read_copies(part: RocpdPart) -> pl.DataFrame:
-    """Return the copies as DEVICE rows."""
     rows = part.rows("rocpd_memory_copy", ("name_id", "dst_agent_id", "src_agent_id", "size", "graph_node_id"))
     rows = words.add_text(rows, part.strings, "name_id", "text")
     rows = words.labelled(rows, "text", kind=words.copy_kind_of, label=words.copy_name)

@@ -139,7 +139,6 @@ def _spans() -> dict[str, pl.Expr | int]:
 
 
 def _add_kernels(rows: pl.DataFrame, keys: dict[str, str], loose: Loose) -> None:
-    """Add dispatches."""
     columns = {
         **_spans(),
         "agent": _key_of("agent", keys),
@@ -200,7 +199,6 @@ def _add_copies(rows: pl.DataFrame, keys: dict[str, str], loose: Loose) -> None:
 
 
 def _add_calls(rows: pl.DataFrame, keys: dict[str, str], loose: Loose) -> None:
-    """Add calls and markers, which differ in their domain."""
     rows = words.labelled(rows, "domain", category=words.domain_category)
     columns = {
         **_spans(),
@@ -213,7 +211,6 @@ def _add_calls(rows: pl.DataFrame, keys: dict[str, str], loose: Loose) -> None:
 
 
 def _add_allocations(rows: pl.DataFrame, keys: dict[str, str], loose: Loose) -> None:
-    """Add allocations and frees."""
     address = pl.col("address").str.strip_chars().str.to_lowercase()
     hexadecimal = address.str.strip_prefix("0x").str.to_integer(base=16, strict=False).cast(pl.UInt64, strict=False)
     columns = {

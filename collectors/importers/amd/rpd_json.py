@@ -181,7 +181,6 @@ def _link(times: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def _device_rows(rows: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
-    """Return the spans of GPUs as DEVICE rows."""
     keys = ["pid", "tid", "start", "at"]
     rows = rows.with_columns(at=pl.int_range(pl.len()).over(*keys[:3]))
     rows = rows.join(launches.select(*keys, "call_id"), on=keys, how="left", maintain_order="left")

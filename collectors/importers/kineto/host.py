@@ -95,7 +95,6 @@ def _add_texts(
 
 
 def _find_operators(rows: dict[str, pl.DataFrame], order: pl.Series) -> Numbers:
-    """Return the row of HOST_EVENTS of each operator."""
     places = np.empty(len(order), np.uint32)
     places[order.to_numpy()] = np.arange(len(order), dtype=np.uint32)
     first = sum(found.height for kind, found in rows.items() if HOST_KINDS.index(kind) < HOST_KINDS.index("op"))

@@ -81,7 +81,6 @@ def _host_ranges(source: KinetoColumns) -> pl.DataFrame:
 
 
 def _device_ranges(source: KinetoColumns) -> pl.DataFrame:
-    """Return the ranges that Kineto projects onto streams."""
     if not source.columns.heights["device annotation"]:
         return pl.DataFrame()
     return source.columns.frame("device annotation").with_columns(

@@ -57,7 +57,6 @@ def _advise(report: Path) -> str:
 
 
 def _manual_command(report: Path) -> str:
-    """Return the command for the user to type."""
     database = report.with_suffix(".sqlite")
     return f"nsys export --type sqlite --output {shlex.quote(str(database))} {shlex.quote(str(report))}"
 

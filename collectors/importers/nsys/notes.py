@@ -87,7 +87,6 @@ def _describe_capture(device: pl.DataFrame, processes: list[int], found: int) ->
 
 
 def _describe_file(database: NsysDatabase) -> Iterator[str]:
-    """Yield notes on the file itself."""
     for view in sorted(database.views):
         if view.startswith(("CUPTI_ACTIVITY_KIND_", "NVTX_EVENTS")):
             yield f"{view} is a view, not a table of nsys, and was not read"

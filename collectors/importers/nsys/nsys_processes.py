@@ -65,7 +65,6 @@ def read_processes(database: NsysDatabase, device: pl.DataFrame) -> tuple[Proces
 
 
 def _read_names(database: NsysDatabase) -> dict[int, str]:
-    """Return the names of processes by their ids."""
     rows = database.integers("PROCESSES", {"globalPid": None})["globalPid"]
     texts = database.texts("PROCESSES", "name")
     pids = (rows // 2**PID_BITS) & (2**PID_BITS - 1)

@@ -124,7 +124,6 @@ def _read_kernels(source: NsysTables) -> pl.DataFrame:
 
 
 def _shape_of_kernels() -> dict[str, pl.Expr]:
-    """Return the columns of SHAPES from those of the table of kernels."""
     grid, block = ([pl.col(f"{what}{axis}") for axis in "XYZ"] for what in ("grid", "block"))
     return shape_columns(
         registers=pl.col("registersPerThread"),
@@ -354,6 +353,5 @@ def read_memory(source: NsysTables) -> pl.DataFrame:
 
 
 def _count_faults(source: NsysTables) -> None:
-    """Count the faults of managed memory, which are in no table."""
     if faults := sum(source.rows(table, {"start": None}).height for table in PAGE_FAULTS):
         source.tally.dropped[PAGE_FAULT] += faults

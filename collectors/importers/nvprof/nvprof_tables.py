@@ -124,7 +124,6 @@ def _read_kernels(source: NvprofTables, kind: str) -> pl.DataFrame:
 
 
 def _read_copies(source: NvprofTables, kind: str) -> pl.DataFrame:
-    """Return the copies of one table."""
     columns = {**PLACED, "bytes": None, "copyKind": 10 if kind == "MEMCPY2" else None, "srcKind": None, "dstKind": None}
     rows = source.rows(kind, columns)
     memories = pl.col("srcKind", "dstKind") - 1  # CUPTI counts "unknown" as 0, nsys starts with pageable memory

@@ -101,7 +101,6 @@ def _read_parts(path: Path, content: bytearray, *, details: bool) -> SnapshotTab
 
 
 def _remark(history: AllocatorHistory) -> Iterator[str]:
-    """Yield the notes about a snapshot."""
     yield NOTE
     if failed := history.failed.height:
         yield f"{counted(failed, 'allocation')} failed for want of memory; deepprof tool out-of-memory says why"

@@ -40,7 +40,6 @@ def pair_annotations(marks: pl.DataFrame, tally: Tally) -> tuple[pl.DataFrame, p
 
 
 def _shape(rows: pl.DataFrame, names: pl.Series) -> pl.DataFrame:
-    """Return the rows as ANNOTATIONS."""
     ids = pl.DataFrame({"name": names}).with_row_index("name_id")
     rows = rows.join(ids, on="name", how="left", maintain_order="left")
     given = {"start_ns": pl.col("time_ns"), "side": pl.lit("host"), "framework": pl.lit(False)}

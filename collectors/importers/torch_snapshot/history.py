@@ -151,7 +151,6 @@ def _memory_before(changes: pl.DataFrame, blocks: pl.DataFrame, tally: Tally) ->
 
 
 def _segment_changes(entries: pl.DataFrame) -> pl.DataFrame:
-    """Return the segments that were taken and given back."""
     rows = entries.filter(pl.col("action").is_in(list(SEGMENT_SIGNS)))
     sign = pl.col("action").replace_strict(SEGMENT_SIGNS, default=0, return_dtype=pl.Int64)
     return rows.with_columns(pl.col("stream").fill_null(0), nbytes=pl.col("size") * sign)
@@ -179,7 +178,6 @@ def _segments_before(pieces: pl.DataFrame, final: pl.DataFrame, tally: Tally) ->
 
 
 def _gone_before(found: pl.DataFrame) -> pl.DataFrame:
-    """Return what was there before of segments that are gone at the end."""
     in_pieces = pl.col("action").is_in(IN_PIECES)
     place = pl.when(in_pieces).then(None).otherwise("addr").alias("place")
     return found.group_by("device", place, maintain_order=True).agg(
@@ -188,7 +186,6 @@ def _gone_before(found: pl.DataFrame) -> pl.DataFrame:
 
 
 def _begun(rows: pl.DataFrame, begin_ns: int) -> pl.DataFrame:
-    """Return the rows as changes at the beginning of the history."""
     return rows.with_columns(time_ns=pl.lit(begin_ns, pl.Int64), order=pl.lit(-1, pl.Int64))
 
 

@@ -185,7 +185,6 @@ def _decode_one(decoder: msgspec.json.Decoder[Any], text: Raw) -> Any:
 
 
 def _take_segments(reader: _RowReader, document: _Document) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the segments and their blocks in use."""
     segments, fits = reader.tabulate(document.segments, _SegmentRow)
     segments = segments.rename({"total_size": "nbytes"}).with_columns(pl.col("device", "stream").fill_null(0))
     decoder = msgspec.json.Decoder(_SegmentRow)
@@ -222,6 +221,5 @@ def _decode_frames(text: bytes) -> list[_FrameRow]:
 
 
 def _sound_frame(name: Scalar, filename: Scalar, line: Scalar) -> tuple[str | None, str | None, int]:
-    """Return what a frame says, as far as it can be."""
     known, file = (value[:TEXT_NBYTES] if isinstance(value, str) else None for value in (name, filename))
     return known, file, line if isinstance(line, int) else 0

@@ -134,7 +134,6 @@ def _take_entries(items: SnapshotItems, histories: Int64s) -> tuple[pl.DataFrame
 def _frame(
     items: SnapshotItems, dicts: Int64s, *, integers: tuple[str, ...], texts: tuple[str, ...] = (), frames: bool = False
 ) -> pl.DataFrame:
-    """Return what the dictionaries have under the keys."""
     columns: dict[str, Any] = {key: items.integers(key, dicts) for key in integers}
     columns |= {key: items.texts(key, dicts) for key in texts}
     if frames:

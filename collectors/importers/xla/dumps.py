@@ -88,7 +88,6 @@ def attach_dump(trace: Trace, folder: Path) -> Trace:
 
 
 def _list_files(folder: Path) -> list[Path]:
-    """Return the programs in a folder."""
     files = sorted({file for pattern in PATTERNS for file in folder.glob(pattern)})
     if not files:
         advice = "give the folder that XLA_FLAGS=--xla_dump_to=DIR named, with *after_optimizations.txt in it"
@@ -107,7 +106,6 @@ def _join_programs(files: Iterable[Path]) -> dict[str, str]:
 
 
 def _read_program(file: Path) -> Iterator[tuple[str, str]]:
-    """Yield the operations of one program with their frames."""
     try:
         if file.stat().st_size > FILE_NBYTES:
             raise TraceError(file, f"is larger than {FILE_NBYTES >> 20} MiB", "leave it out of the folder")
@@ -135,5 +133,4 @@ def _write_origin(program: _DumpedProgram, metadata: str) -> str:
 
 
 def _clean(text: str) -> str:
-    """Return a text that can be part of a stack."""
     return text.replace(";", ",")

@@ -338,7 +338,6 @@ def _read_place(metadata: Any) -> _Place:
 
 @lru_cache(maxsize=1000)
 def _read_opcode(raw: bytes) -> str:
-    """Return an opcode as text."""
     return _shorten(raw, OPCODE_CHARS)
 
 

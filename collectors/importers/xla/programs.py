@@ -67,12 +67,10 @@ def list_programs(programs: HloPrograms, plane: Span, kinds: Iterable[int]) -> N
 
 
 def _signed(number: int) -> int:
-    """Return a number of 64 bits as events have it."""
     return (number + INT64) % UINT64 - INT64
 
 
 def _bodies(content: bytearray, message: Span, number: int) -> Iterator[Span]:
-    """Yield the values of a field that has a length."""
     wanted = number << 3 | 2
     return ((body, end) for key, _, body, end in fields(content, *message) if key == wanted)
 

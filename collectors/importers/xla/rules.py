@@ -152,7 +152,6 @@ def _device_rows(rows: pl.DataFrame, host: pl.DataFrame, tally: Tally) -> pl.Dat
 
 
 def _activity() -> pl.Expr:
-    """Return the activity of an event on a stream."""
     name = pl.col("name")
     return (
         pl.when(pl.col("copy_details").is_not_null() | name.str.contains(COPY))

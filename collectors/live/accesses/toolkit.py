@@ -75,7 +75,6 @@ def _list_homes(variables: Mapping[str, str], search: Iterable[str]) -> Iterator
 
 
 def _find(homes: Iterable[Path], patterns: Sequence[str]) -> Iterator[Path]:
-    """Yield the files of these patterns, by home."""
     for home in homes:
         for pattern in patterns:
             yield from (path for path in sorted(home.glob(pattern)) if path.is_file())

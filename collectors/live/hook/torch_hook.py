@@ -248,7 +248,6 @@ def _choose_in_use(stats: Any) -> Any:
 
 
 def _gibibytes(nbytes: int) -> str:
-    """Return a size for people."""
     return f"{nbytes / 2**30:,.2f} GiB"
 
 
@@ -311,7 +310,6 @@ def _read_words(address: int, count: int) -> tuple[int, ...]:
 
 
 def _call_thread(torch: ModuleType) -> int:
-    """Return the number that torch has given to this thread."""
     path = os.path.join(os.path.dirname(str(torch.__file__)), "lib", "libtorch_cpu.so")
     function = ctypes.CDLL(path)["_ZN2at14RecordFunction15currentThreadIdEv"]
     function.restype = ctypes.c_uint64

@@ -115,7 +115,6 @@ def _mean_lost_ns(found: Drift, loop: Loop) -> float:
 
 
 def _claim_parts(found: Drift, lost_ns: float) -> dict[str, int]:
-    """Return the loss per iteration by part."""
     grown = {part: ns for part, ns in found.parts.items() if ns > 0}
     whole = max(1.0, sum(grown.values()))
     return {part: round(lost_ns * ns / whole) for part, ns in grown.items()}
@@ -140,7 +139,6 @@ def _same_work(found: Drift) -> bool:
 
 
 def _summarize(found: Drift, carrier: _GrowingPart, share: float) -> str:
-    """Return the finding's text."""
     when = {
         "shift": f"from iteration {found.at} on",
         "trend": "little by little",
@@ -166,7 +164,6 @@ WORDS = {
 
 
 def _measure(found: Drift) -> dict[str, int | float | str | None]:
-    """Return the numbers that the finding rests on."""
     return {
         "kind": found.kind,
         "at_iteration": found.at,

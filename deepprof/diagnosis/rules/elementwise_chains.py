@@ -66,7 +66,6 @@ def _add_savings(chains: pl.DataFrame, many: int) -> float:
 
 
 def _write(claim: WorkClaim, chains: pl.DataFrame) -> FindingTexts:
-    """Return the texts of the finding."""
     seen, count = claim.seen, float(claim.kernels["kernels"].sum())
     mean = float(chains["kernels"].sum()) / chains.height
     return FindingTexts(
@@ -83,7 +82,6 @@ def _write(claim: WorkClaim, chains: pl.DataFrame) -> FindingTexts:
 
 
 def _describe(chains: pl.DataFrame, many: int) -> dict[str, float]:
-    """Return the numbers of the chains."""
     return {
         "chains_per_iteration": round(chains.height / many, 2),
         "longest_chain": int(np.max(chains["kernels"].to_numpy(), initial=0)),

@@ -49,7 +49,6 @@ def _write_part(fallback: LibraryFallback) -> str:
 
 
 def _conclude(seen: LoopWork, fallback: LibraryFallback, kernels: pl.DataFrame) -> Finding:
-    """Return the finding on the kernels of one fallback."""
     saved_ns = fallback.saved_ratio * float(kernels["time_ns"].sum())
     claim = WorkClaim(
         same_launches=True, rule="fallback-kernels", seen=seen, kernels=kernels, saved_ns=saved_ns, certainty=CERTAINTY

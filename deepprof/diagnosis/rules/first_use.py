@@ -58,7 +58,6 @@ def _find_kind(loop: Loop, spans: Spans) -> str:
 
 
 def _describe(claim: CostClaim, kind: str, place: Place) -> FindingTexts:
-    """Return the texts of the finding."""
     idle = f"{claim.amount} the device is idle while the host"
     if kind == "capture":
         captures = "captures a graph: what is launched meanwhile becomes part of it, and is not meant to run."

@@ -51,14 +51,12 @@ def graph_growth(loop: Loop, trace: Trace) -> Iterator[Finding]:
 
 
 def _graded(share: float) -> Severity:
-    """Return the severity of losing this share of an iteration."""
     if share >= CRITICAL:
         return "critical"
     return "warning" if share >= WARNING else "info"
 
 
 def _describe_interval(loop: Loop, trace: Trace, growth: IntervalGrowth) -> Finding:
-    """Return the finding for an interval that grows."""
     intervals, trend = growth.intervals, growth.trend
     first, last = (mean(part["interval_ns"]) for part in (intervals.iterations.head(3), intervals.iterations.tail(3)))
     kernels = find_trend(intervals.iterations["kernels"].to_numpy())

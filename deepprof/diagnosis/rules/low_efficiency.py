@@ -84,7 +84,6 @@ def _conclude(seen: LoopWork, known: LoopProducts, far: pl.DataFrame) -> Finding
 
 
 def _measure(worst: dict[str, Any], many: int, blocks: float | None) -> dict[str, int | float | str | None]:
-    """Return the numbers that the finding rests on."""
     return {
         "products": many,
         "operator": worst["operator"],

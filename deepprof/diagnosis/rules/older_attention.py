@@ -48,7 +48,6 @@ def older_attention(seen: LoopWork) -> Iterator[Finding]:
 
 
 def _conclude(claim: WorkClaim) -> Finding:
-    """Return the finding on kernels of FlashAttention 2."""
     seen, saved_ns = claim.seen, claim.saved_ns
     texts = FindingTexts(
         title=f"{write_share(claim.work_share)} is FlashAttention 2, which does not use all of {seen.device_name}",

@@ -51,12 +51,10 @@ def other_thread(loop: Loop, trace: Trace) -> Iterator[Finding]:
 
 
 def _name(place: Place | None) -> str | None:
-    """Return the name of a place."""
     return None if place is None else name_work(place)
 
 
 def _write_title(awaited: AwaitedThread) -> str:
-    """Return the title, with what the other thread runs."""
     runs = _name(awaited.runs)
     return "The launching thread waits for another thread" + ("" if runs is None else f", which runs {runs}")
 
@@ -69,7 +67,6 @@ def _describe(awaited: AwaitedThread) -> str:
 
 
 def _advise(awaited: AwaitedThread) -> str:
-    """Return what to do about it."""
     runs = _name(awaited.runs)
     if runs is None and "range" in (awaited.waits_in or {}):
         return ENGINE_ADVICE

@@ -51,7 +51,6 @@ def out_of_memory(memory: DeviceMemory) -> Iterator[Finding]:
 
 
 def _went_on(memory: DeviceMemory, last: FailedAllocation) -> bool:
-    """Return whether anything was allocated on the device after an allocation failed."""
     later = pl.col("device").eq(memory.device) & (pl.col("nbytes") > 0) & (pl.col("time_ns") > last.time_ns)
     return bool(trace_of(memory).memory_events.select(later.any()).item())
 
@@ -76,7 +75,6 @@ def _say_in_use(last: FailedAllocation) -> str:
 
 
 def _say_free(last: FailedAllocation) -> str:
-    """Return what was free when an allocation failed."""
     free_nbytes = last.free_in_all_nbytes
     if free_nbytes is None:
         return "; what was free is not recorded"

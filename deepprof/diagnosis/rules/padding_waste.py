@@ -65,7 +65,6 @@ def padding_waste(seen: LoopWork) -> Iterator[Finding]:
 
 
 def _find_by_shapes(seen: LoopWork) -> Iterator[Finding]:
-    """Yield the finding on recorded shapes."""
     known = find_products(seen)
     if known is None:
         return
@@ -156,7 +155,6 @@ def _estimate_lost(row: Mapping[str, Any], usual: float) -> float:
 
 
 def _explain(worst: Mapping[str, Any], lost: str) -> str:
-    """Return what is lost and why."""
     if worst["waste"]:
         return (
             f"its kernel computes whole tiles of {worst['multiple']}, {format_percent(worst['waste'])} of them for "

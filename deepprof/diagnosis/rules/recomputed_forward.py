@@ -81,7 +81,6 @@ def _measure_operators(seen: LoopWork, tree: ContextTree) -> tuple[pl.DataFrame,
 
 
 def _conclude(seen: LoopWork, kernels: pl.DataFrame, taken_ns: float) -> Finding:
-    """Return the finding."""
     claim = WorkClaim(
         rule="recomputed-forward", seen=seen, kernels=kernels, saved_ns=taken_ns, limits=LIMITS, certainty=CERTAINTY
     )

@@ -152,7 +152,6 @@ def _cost_of(share: ShareOfDevice, ways: Sequence[str]) -> Cost:
 
 
 def _summarize(share: ShareOfDevice, cost: Cost, worst: str) -> Iterator[str]:
-    """Yield the sentences of the summary."""
     rows = share.losses
     has = "they have" if len(share.neighbours) > 1 else "it has"
     touched = f"in {share.together_iterations} of {rows.height} iterations {has} work there"
@@ -173,6 +172,5 @@ def _nearest(share: ShareOfDevice) -> int | None:
 
 
 def _name_others(share: ShareOfDevice) -> str:
-    """Return the other processes in words."""
     others = [each for each in share.neighbours if each.together_ns]
     return f"rank {others[0].rank}" if len(others) == 1 else f"{len(others)} other processes"

@@ -227,7 +227,6 @@ def _list_indices(outliers: Outliers) -> str:
 
 
 def _say_common(cause: _SlowCause, share: float, outliers: Outliers) -> str:
-    """Return a sentence on what the slow iterations have in common."""
     if cause is UNKNOWN:
         return "What they have in common does not show in the trace."
     kernels = float(outliers.rows["kernels"].mean() or 0.0)  # type: ignore[arg-type]

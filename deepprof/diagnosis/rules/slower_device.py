@@ -114,7 +114,6 @@ def _summarize(
 
 
 def _name_others(group: RankGroup) -> str:
-    """Return the ranks that one is compared with, in words."""
     count = len(group.places) - 1
     return "the other rank" if count == 1 else f"{count} other ranks (median)"
 

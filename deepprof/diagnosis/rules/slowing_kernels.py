@@ -34,7 +34,6 @@ def slowing_kernels(seen: LoopWork) -> Iterator[Finding]:
 
 
 def _conclude(seen: LoopWork, found: SlowingKernels) -> Finding:
-    """Return the finding."""
     kernels = seen.work.kernels.filter(pl.col("kind").is_in(found.kinds.implode()))
     claim = WorkClaim(
         same_launches=True,

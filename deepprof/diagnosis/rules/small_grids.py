@@ -51,7 +51,6 @@ def _list_small(seen: LoopWork, cores: int) -> pl.DataFrame:
 
 
 def _conclude(seen: LoopWork, small: pl.DataFrame, cores: int) -> Finding:
-    """Return the finding on kernels with small grids."""
     idle = pl.col("part_ns") * (1 - pl.col("grid") / cores)
     own = small.group_by("kind").agg(
         kernels=pl.len() / seen.iterations,

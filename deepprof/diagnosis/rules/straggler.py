@@ -188,7 +188,6 @@ def _conclude(verdict: _StragglerVerdict, comparison: RankComparison) -> Finding
 
 
 def _summarize(verdict: _StragglerVerdict, comparison: RankComparison) -> Iterator[str]:
-    """Yield the sentences of the summary."""
     wait = (
         f"the other ranks wait {format_ms(verdict.worst.headroom_ns)} ({100 * verdict.share:.0f} % of it) for this one"
     )
@@ -225,7 +224,6 @@ def _list_ranks(late: Sequence[Lateness]) -> str:
 
 
 def _gather(verdict: _StragglerVerdict, comparison: RankComparison) -> dict[str, int | float | str | None]:
-    """Return the numbers that the finding rests on."""
     row = comparison.ranks.filter(rank=verdict.loop.rank, device=verdict.loop.device).row(0, named=True)
     return {
         "ranks_compared": len(verdict.group.places),

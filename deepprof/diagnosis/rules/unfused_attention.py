@@ -51,7 +51,6 @@ def unfused_attention(seen: LoopWork) -> Iterator[Finding]:
 
 
 def _conclude(seen: LoopWork, between: pl.DataFrame, saved_ns: float) -> Finding:
-    """Return the finding on the kernels between products."""
     kernels = _gather(seen, between)
     claim = WorkClaim(
         rule="unfused-attention",
@@ -87,7 +86,6 @@ def _conclude(seen: LoopWork, between: pl.DataFrame, saved_ns: float) -> Finding
 
 
 def _name(softmax_ns: float) -> str:
-    """Return what the kernels are, in words."""
     if not softmax_ns:
         return "a softmax of single operations (maximum, exponential, sum, division)"
     return f"{format_ms(softmax_ns)} of it softmax, the rest scaling, masks, dropout and copies"

@@ -61,7 +61,6 @@ def unfused_loss(seen: LoopWork) -> Iterator[Finding]:
 
 
 def _write(claim: WorkClaim, *, by_hand: bool) -> FindingTexts:
-    """Return the texts of the finding."""
     seen, saved_ns = claim.seen, claim.saved_ns
     count = float(claim.kernels["kernels"].sum())
     moved = f"{FUSED_PASSES} tensors of the size of the logits, where softmax and its gradient move {PASSES}"

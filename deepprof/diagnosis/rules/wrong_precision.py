@@ -197,7 +197,6 @@ def _measure_gains(products: pl.DataFrame, peaks: DevicePeaks, faster: RateType)
 
 
 def _conclude(seen: LoopWork, rates: ProductRates, slow: _SlowProducts) -> Finding:
-    """Return the finding."""
     certainty = CERTAINTY if rates.is_recorded else CERTAINTY * NOT_RECORDED
     claim = WorkClaim(
         same_launches=True,
@@ -247,7 +246,6 @@ def _summarize(seen: LoopWork, rates: ProductRates, slow: _SlowProducts) -> str:
 
 
 def _advise(seen: LoopWork, rates: ProductRates, slow: _SlowProducts) -> str:
-    """Return what to do."""
     if slow.what.startswith(slow.faster):
         return ALIGN
     if slow.faster == "tf32":

@@ -148,7 +148,6 @@ class ProcessAccount:
 
 
 def _add(books: Books, reason: str, kinds: Mapping[str, int]) -> None:
-    """Count records under a reason."""
     if any(kinds.values()):
         books.setdefault(reason, Counter()).update(kinds)
 

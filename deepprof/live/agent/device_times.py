@@ -79,7 +79,6 @@ class ContextDeviceTimes:
         return contexts
 
     def _count(self, contexts: npt.NDArray[np.uint32], times_ns: Int64s) -> None:
-        """Add events to their contexts."""
         if not len(contexts):
             return
         most = int(contexts.max()) + 1
@@ -107,7 +106,6 @@ class ContextDeviceTimes:
 
 
 def _stamped(rows: Rows, dtype: np.dtype[np.void], now_ns: int, fields: Iterable[str]) -> Rows:
-    """Return some fields of rows, with the time at which they came."""
     stamped = np.zeros(len(rows), dtype)
     stamped["came_ns"] = now_ns
     for name in fields:

@@ -65,5 +65,4 @@ def is_run_of(name: str, collector: str) -> bool:
 
 
 def _fit(text: str, chars: int) -> str:
-    """Return a text as a message may hold it."""
     return escaped(text.encode("utf-8", "replace").decode())[:chars]

@@ -182,7 +182,6 @@ class NodeAgent:
 
 
 def _raise_failures(tasks: list[asyncio.Task[None]]) -> None:
-    """Raise the error that ended a task early."""
     for task in tasks:
         if task.done() and not task.cancelled() and (error := task.exception()) is not None:
             raise error

@@ -51,7 +51,6 @@ def _sides_of(tables: Tables, at: Mapping[str, int], ends: Mapping[str, int], *,
 
 
 def _contexts_of(tables: Tables, piece: Tables) -> Tables:
-    """Return the contexts that the sums of a piece need."""
     if not {"context_nodes", "context_sums"} <= tables.keys():
         return {}
     return {"context_nodes": select_needed(tables["context_nodes"], piece["context_sums"]["context"])}

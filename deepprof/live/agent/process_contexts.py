@@ -60,7 +60,6 @@ class ProcessContexts:
             self._add(row, names[row[2]])
 
     def _make_room(self, more: int) -> None:
-        """Have room for more nodes."""
         if self.count + more > len(self._nodes):
             self._nodes = np.concatenate([self._nodes, np.zeros(max(more, len(self._nodes)), _NODE)])
 

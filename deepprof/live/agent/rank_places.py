@@ -101,7 +101,6 @@ def _find_local(variables: Mapping[str, str], ignored: list[str]) -> tuple[int |
 
 
 def _read_sizes(variables: Mapping[str, str], names: tuple[str, ...], ignored: list[str]) -> Iterator[int]:
-    """Yield the numbers of processes that are valid."""
     for name in names:
         size = _read_number(variables, name, 1, HIGHEST + 1, ignored)
         if size is not None:

@@ -129,5 +129,4 @@ class RankSpool:
 
 
 def _positive(counts: Mapping[str, int] | None) -> dict[str, int]:
-    """Return the counts that are not zero."""
     return {reason: count for reason, count in (counts or {}).items() if count}

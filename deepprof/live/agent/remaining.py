@@ -23,7 +23,6 @@ def find_remaining(job: str, socket: Path, run: str, proc: Path = PROC) -> list[
 
 
 def _list_group(group: int, proc: Path) -> Iterator[int]:
-    """Yield the living processes of a group."""
     for name in os.listdir(proc):
         if not name.isdecimal():
             continue

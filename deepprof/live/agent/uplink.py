@@ -228,14 +228,12 @@ class Uplink:
                 self._trim(sender)
 
     def _trim(self, sender: Sender) -> None:
-        """Remove what is durable from the spool."""
         self.spool.trim(sender.window.durable, self._cursor)
         if sender.window.durable > self._state.durable:
             self.patience.succeed()
             self._look()
 
     def _is_done(self, sender: Sender) -> bool:
-        """Return whether everything has arrived."""
         arrived = sender.window.durable >= self.spool.next and not sender.window.awaits_answer
         return sender.window.ended or (self.is_left and not self.spool.ended and arrived)
 
@@ -264,7 +262,6 @@ class Uplink:
             self._sender.wake()
 
     def _hear(self, problem: str) -> None:
-        """Note a failure, and report it."""
         if self._sender is not None:
             self._broken_at = self._sender.sent.connections
         self._set(connected=False, durable=self._state.durable, problem=problem)
@@ -289,7 +286,6 @@ class Uplink:
         self._state = _UplinkState(connected, durable, problem, old.since_s if same else self.clock.now_s(), ended)
 
     def _to_entry(self, message: SpoolMessage) -> WindowEntry:
-        """Return a message as the sender's window keeps it."""
         request = SendRequest(end=BARE) if message.is_end and self._ends_bare else message.parse()
         if message.count and request.gap.reason == DAMAGED:
             self._note_left_out(message.end, DAMAGED, Counter({UNKNOWN_KIND: message.count}))

@@ -358,7 +358,6 @@ class JobRecords:
         return None
 
     def _count(self) -> int:
-        """Return how many records are known."""
         return sum(part.taken for part in (*self.former, *self.ranks.values()))
 
     def _take(self, answer: query.ReadWindowResponse) -> None:

@@ -66,7 +66,6 @@ def explain(failure: _CallFailure, address: DaemonAddress) -> DaemonError:
 
 
 def _find_words(code: StatusCode, details: str, address: DaemonAddress) -> tuple[str, str]:
-    """Return the problem and the advice."""
     if code is StatusCode.UNAVAILABLE:
         return _find_reason(details, address)
     if code is StatusCode.RESOURCE_EXHAUSTED and "larger than max" in details:

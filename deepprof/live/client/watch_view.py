@@ -181,7 +181,6 @@ def _draw_blocks(scene: LiveScene, width: int, room: int | None = None) -> Itera
 
 
 def _draw_jobs(scene: LiveScene, jobs: Sequence[JobState], width: int) -> Iterator[Line]:
-    """Yield a table of jobs."""
     columns: tuple[LiveColumn[JobState], ...] = (
         LiveColumn("job", 0, lambda job: cut(job.job, NAME_COLUMNS), left=True),
         LiveColumn("state", 0, lambda job: _find_state(job, scene.now_unix_ns), left=True),
@@ -207,7 +206,6 @@ def _is_silent(last_record_unix_ns: int, now_unix_ns: int) -> bool:
 
 
 def _style_job(job: JobState, now_unix_ns: int) -> str:
-    """Return the style of a job's line."""
     return "yellow" if job.active_findings else STYLES.get(_find_state(job, now_unix_ns), "")
 
 
@@ -226,7 +224,6 @@ def _show_iterations(job: JobState, ranks: Sequence[RankState] | None) -> str:
 
 
 def _describe_iterations(job: JobState, ranks: Sequence[RankState]) -> str:
-    """Return how many iterations every rank has made."""
     fewest, most = _count_iterations(ranks)
     several = counted(most, "iteration") if fewest == most else f"{fewest:,} to {counted(most, 'iteration')}"
     return f"{several} each" if job.ranks > 1 else several
@@ -291,7 +288,6 @@ def _draw_contexts(ranks: Sequence[RankState], width: int) -> Iterator[Line]:
 
 
 def _show_stage(stage: StageFigures) -> str:
-    """Return a stage with its time on the device."""
     return f"{stage.stage} {format_duration(stage.device_ns)}{describe_doubt(stage.confidence_ratio)}"
 
 
@@ -314,7 +310,6 @@ def _choose_rows(rows: Sequence[_LiveRow], room: int | None) -> Sequence[_LiveRo
 
 
 def _draw_rows(rows: Sequence[_LiveRow], width: int) -> Iterator[Line]:
-    """Yield a heading and the rows under it."""
     several = any(len(row.rank.devices) > 1 for row in rows)
     throttled = any(row.level for row in rows)
     left_out = {title for title, shown in (("device", several), ("level", throttled)) if not shown}
@@ -327,7 +322,6 @@ def _draw_rows(rows: Sequence[_LiveRow], width: int) -> Iterator[Line]:
 def _list_columns(
     kind: type, find: Callable[[_LiveRow], RankState | DeviceState | None]
 ) -> Iterator[LiveColumn[_LiveRow]]:
-    """Yield the columns that the figures of a value declare."""
     for name, each in find_figures(kind).items():
         if each.column is not None:
             yield LiveColumn(*each.column, partial(_show_figure, find, name))
@@ -346,7 +340,6 @@ def _show_figure(find: Callable[[_LiveRow], RankState | DeviceState | None], nam
 
 
 def _show_share(row: _LiveRow) -> str:
-    """Return the interval as a share of the iteration that it ends."""
     device = row.device
     known = device is not None and device.last_iteration_ns > 0
     return format_ratio(device.last_interval_ns / device.last_iteration_ns) if device and known else ABSENT
@@ -358,7 +351,6 @@ def _show_since(unix_ns: int, now_unix_ns: int) -> str:
 
 
 def _count_losses(account: Account) -> int:
-    """Return how many records were not examined."""
     return sum(account.dropped.values()) + account.invalid + account.lost
 
 
@@ -408,7 +400,6 @@ def draw_senders(senders: Sequence[SenderState], width: int) -> Iterator[Line]:
 
 
 def _show_kept(sender: SenderState) -> str:
-    """Return how much is kept of a sender, and its limit."""
     most = sender.share.kept_nbytes
     return _of(format_bytes(sender.kept_nbytes or None), format_bytes(most) if most else "")
 
@@ -419,7 +410,6 @@ def _of(held: str, most: str | int) -> str:
 
 
 def _at_most(number: int) -> str:
-    """Return a limit."""
     return f"{number:,}" if number else ABSENT
 
 

@@ -117,7 +117,6 @@ def _limit_resources(nbytes: int) -> None:
 
 
 def _read_messages(stream: BinaryIO) -> Iterator[wire.ReadWindowResponse]:
-    """Yield the messages of a stream."""
     from deepprof.v1 import query_pb2 as wire
 
     while (head := stream.read(LENGTH)) and head != END_OF_MESSAGES:
@@ -125,7 +124,6 @@ def _read_messages(stream: BinaryIO) -> Iterator[wire.ReadWindowResponse]:
 
 
 def _read_histories(stream: BinaryIO) -> list[ContextsOfRank]:
-    """Return the histories that follow the messages."""
     import polars as pl
 
     from deepprof.metrics.contexts.history import ContextsOfRank
@@ -183,7 +181,6 @@ def _examine(traces: list[Trace], documents_nbytes: int, histories: Sequence[Con
 
 
 def _summarize(found: Finding) -> FindingSummary:
-    """Return a finding in short."""
     return FindingSummary(
         rule=found.rule,
         severity=found.severity,

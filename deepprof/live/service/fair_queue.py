@@ -10,7 +10,6 @@ T = TypeVar("T")
 
 
 def _always(*_: Any) -> bool:
-    """Return True for any arguments."""
     return True
 
 
@@ -57,13 +56,11 @@ class FairQueue(Generic[T]):
         return None
 
     def _pass_on(self, owner: str, job: str) -> None:
-        """Move the owner and the job to the end."""
         self._owners[owner].move_to_end(job)
         self._owners.move_to_end(owner)
         self._tidy(owner, job)
 
     def _tidy(self, owner: str, job: str) -> None:
-        """Forget a job and an owner that have no items."""
         if not self._owners[owner][job]:
             del self._owners[owner][job]
         if not self._owners[owner]:

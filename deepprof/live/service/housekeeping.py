@@ -79,7 +79,6 @@ async def seal(engine: Engine) -> None:
 
 
 async def _merge_contexts(engine: Engine) -> None:
-    """Merge minutes of calling contexts into hours."""
     until = engine.clock.unix_ns() - engine.config.history.merge_contexts_after_ns
     await asyncio.to_thread(engine.history.merge_contexts, until)
 

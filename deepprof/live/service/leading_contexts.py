@@ -96,7 +96,6 @@ def _add(before_ns: int, more_ns: int) -> int:
 
 
 def _figures(line: str, taken: _LeadingLine) -> ContextFigures:
-    """Return the figures of a line."""
     return ContextFigures(line, taken.host_ns, taken.device_ns, taken.latest_host_ns, taken.latest_device_ns)
 
 

@@ -55,7 +55,6 @@ def quiet_grpc() -> None:
 
 
 def _make_lines(config: LogSection, stream: TextIO) -> logging.Formatter:
-    """Return the formatter that the configuration asks for."""
     text = config.format == "text" or (config.format == "auto" and stream.isatty())
     return _TextLines() if text else _JsonLines()
 
@@ -176,7 +175,6 @@ def _key_of(record: logging.LogRecord) -> str:
 
 
 def _is_ours(record: logging.LogRecord) -> bool:
-    """Return whether one of DeepProf's own loggers logs it."""
     return record.name.partition(".")[0] == OURS
 
 
@@ -189,7 +187,6 @@ def _say(record: logging.LogRecord) -> str:
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
-    """Return the fields of a record beside its event, bounded."""
     own = {key: value for key, value in vars(record).items() if key not in STANDARD}
     found = {shorten(escaped(key)): _bound(value) for key, value in list(own.items())[:FIELDS]}
     if not _is_ours(record):

@@ -294,12 +294,10 @@ def rank_of(rank: RankView) -> wire.Rank:
 
 
 def _loop_of(rank: int, device: int, loop: LoopView) -> wire.Loop:
-    """Return a loop."""
     return wire.Loop(rank=rank, device=device, iterations=loop.iterations, **loop.shown())
 
 
 def _loops_of(ranks: Iterable[DaemonRank]) -> Iterator[wire.Loop]:
-    """Yield the loops that were followed on ranks."""
     for rank in ranks:
         for device in rank.view.devices:
             for loop in device.loops:

@@ -82,7 +82,6 @@ def _bring_back(engine: Engine, stored: StoredSession) -> DaemonRank | None:
 
 
 def _log_damage(stored: StoredSession, error: Exception) -> None:
-    """Log that a rank cannot be restored as it was."""
     log.error("state-damaged", extra={"job": stored.job, "rank": stored.rank, "problem": str(error)[:200]})
 
 
@@ -166,7 +165,6 @@ def _add(engine: Engine, rank: DaemonRank, place: JournalPlace, item: QueuedMess
 
 
 def _catch_up(engine: Engine, rank: DaemonRank) -> None:
-    """Mine all waiting messages of a rank."""
     while rank.queue:
         engine.worker.mine(rank)
     engine.admission.count(rank)

@@ -303,7 +303,6 @@ def _take_rows(rank: DaemonRank) -> pl.DataFrame:
 
 
 def _checkpoint_of(rank: DaemonRank, rows: pl.DataFrame, contexts: Sequence[ContextWindow]) -> Checkpoint:
-    """Return the checkpoint of a rank that was mined, for the history."""
     if rank.position is None:
         raise ValueError(f"rank {rank.key} has mined nothing")
     try:

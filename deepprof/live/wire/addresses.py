@@ -104,7 +104,6 @@ def _parse_ipv6(text: str, inner: str) -> str:
 
 
 def _wrong(text: str, problem: str, advice: str = FORMS) -> UsageError:
-    """Return the error for a wrong address."""
     shown = text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
     return UsageError(f"address {escaped(shown)!r} {problem}; {advice}")
 

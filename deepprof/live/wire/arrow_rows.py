@@ -74,7 +74,6 @@ def _check_nodes(rows: int, nodes: Sequence[int], columns: int) -> None:
 
 
 def _pair(numbers: Sequence[int]) -> list[Buffer]:
-    """Return alternating offsets and lengths as pairs."""
     return list(zip(numbers[::2], numbers[1::2], strict=True))
 
 

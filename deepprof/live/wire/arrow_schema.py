@@ -77,7 +77,6 @@ def _describe_dtype(dtype: pl.DataType, text: str) -> str:
 
 
 def _describe_column(column: FlatTable) -> str:
-    """Return in words the type of a column of a schema."""
     kind, details, dictionary = column.number(TYPE_KIND, "B"), column.table(TYPE), column.table(DICTIONARY)
     if column.vector(CHILDREN)[1] or details is None:
         return "a nested type"
@@ -89,17 +88,14 @@ def _describe_column(column: FlatTable) -> str:
 
 
 def _integer(details: FlatTable) -> str:
-    """Return the name of an integer type."""
     return f"{'' if details.number(SIGNED, 'B') else 'u'}int{details.number(BITS, 'i')}"
 
 
 def _width(kind: str) -> int:
-    """Return the bits of a value, 0 for a text."""
     return 8 if kind.startswith(CODE) else WIDTHS.get(kind, 0)
 
 
 def _map_codes(columns: Iterable[FlatTable], expected: pl.Schema) -> dict[int, str]:
-    """Return the column of every dictionary, by its id."""
     pairs = [(column.table(DICTIONARY), name) for column, name in zip(columns, expected, strict=True)]
     codes = {dictionary.number(DICTIONARY_ID, "q"): name for dictionary, name in pairs if dictionary is not None}
     if len(codes) < sum(dictionary is not None for dictionary, _ in pairs):

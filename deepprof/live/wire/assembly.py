@@ -179,7 +179,6 @@ def assemble_all(answers: Iterable[query_pb2.ReadWindowResponse], limits: WireLi
 
 
 def _concat(table: str, parts: Iterable[pl.DataFrame]) -> pl.DataFrame:
-    """Return the parts of a table as one table in one chunk."""
     return pl.concat([empty_table(TABLES[table]), *parts]).rechunk()
 
 

@@ -43,7 +43,6 @@ class KindAccount:
 
 
 def _merge_kinds(accounts: Iterable[tuple[KindAccount, ...]]) -> tuple[KindAccount, ...]:
-    """Return the accounts of several ranks by kind, those of one kind merged."""
     found = sorted((each for kinds in accounts for each in kinds), key=attrgetter("kind"))
     return tuple(KindAccount(kind, **merge(KindAccount, same)) for kind, same in groupby(found, attrgetter("kind")))
 
@@ -93,7 +92,6 @@ class Account:
 
 
 def _merge_accounts(accounts: Iterable[Account]) -> Account:
-    """Return the account of several ranks."""
     return Account(**merge(Account, accounts))
 
 

@@ -45,7 +45,6 @@ def read_request(data: bytes, limits: WireLimits = LIMITS) -> ingest_pb2.SendReq
 
 
 def _longest_lists(limits: WireLimits) -> Mapping[Place, int]:
-    """Return how long each list of a request may be."""
     request = ingest_pb2.SendRequest
     return {
         (request.HELLO_FIELD_NUMBER, pb.Hello.NOTES_FIELD_NUMBER): limits.notes,

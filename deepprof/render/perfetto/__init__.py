@@ -66,7 +66,6 @@ def _write_device(document: PerfettoDocument, analysis: AnalysisResult, trace: T
 
 
 def _annotation_of(analysis: AnalysisResult, trace: Trace) -> TraceAnnotation:
-    """Return what is known of the stages and layers of a trace."""
     return analysis.annotated.get(trace.rank or 0) or annotate(trace, (), None)
 
 

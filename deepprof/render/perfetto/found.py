@@ -98,7 +98,6 @@ def _box_layers(loops: Sequence[Loop], timeline: Timeline, known: TraceAnnotatio
 
 
 def _name_block(loop: Loop, block: int, repeat: int) -> str:
-    """Return the name of a repetition of a block, or of all together."""
     found = loop.blocks[block]
     return f"{repeat} of {found.repeats}" if repeat else f"{found.repeats} times {counted(found.events, 'kernel')}"
 
@@ -111,7 +110,6 @@ def _idle_layer(timeline: Timeline | None) -> SliceLayer:
 
 
 def _idle_runs(timeline: Timeline) -> pl.DataFrame:
-    """Return the runs of segments with one idle part."""
     starts, ends, parts = timeline.find_waits()
     columns = {"track": np.zeros(len(starts)), "start_ns": starts, "end_ns": ends, "name_id": parts}
     return pl.DataFrame(columns).cast(SLICES)
@@ -133,7 +131,6 @@ def finding_layer(findings: Sequence[Finding], loops: Sequence[Loop], extent: tu
 
 
 def _span_of(finding: Finding, loops: Sequence[Loop], extent: tuple[int, int]) -> tuple[int, int]:
-    """Return from when to when a finding holds."""
     if finding.iterations is None:
         return extent
     first, last = finding.iterations
@@ -146,7 +143,6 @@ def _span_of(finding: Finding, loops: Sequence[Loop], extent: tuple[int, int]) -
 
 
 def _describe(finding: Finding) -> dict[str, Any]:
-    """Return what a viewer shows of a finding."""
     shown = ("severity", "summary", "advice", "confidence", "headroom_ns_per_iteration", "caused_by")
     facts = {key: getattr(finding, key) for key in shown} | {"evidence": dict(finding.evidence)}
     return {key: value for key, value in facts.items() if value is not None}

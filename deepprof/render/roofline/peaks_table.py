@@ -48,6 +48,5 @@ def draw_peaks(page: TextPage, measured: DevicePeaks, vendor: DevicePeaks | None
 
 
 def _compare(title: str, rate: float, given: float | None, write: Callable[[float | None], str]) -> dict[str, str]:
-    """Return a row of a peak."""
     part = ABSENT if given is None else format_ratio(rate / given)
     return {"peak": title, "measured": write(rate), "vendor": write(given), "part": part}

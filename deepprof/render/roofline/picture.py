@@ -121,7 +121,6 @@ def _basis(table: pl.DataFrame) -> pl.Expr:
 
 
 def _read_point(row: dict[str, object], whole_ns: float) -> RooflinePoint:
-    """Return the point of a row."""
     time_ns = _number(row["time_ns"])
     return RooflinePoint(
         name=str(row["name"]),
@@ -140,7 +139,6 @@ def _number(value: object) -> float:
 
 
 def _say_hidden(rows: int, points: int, shown_ns: float, whole_ns: float) -> list[str]:
-    """Return a sentence on the rows that have no point."""
     if rows == points:
         return []
     rest = format_ratio(max(1 - shown_ns / whole_ns, 0.0)) if whole_ns else "0 %"
@@ -210,7 +208,6 @@ def _choose_range(known: Sequence[tuple[float, float]], width: float) -> tuple[i
 
 
 def _of_kind(roofs: Iterable[RooflineRoof], kind: str) -> list[RooflineRoof]:
-    """Return the roofs of a kind."""
     return [roof for roof in roofs if roof.kind == kind]
 
 

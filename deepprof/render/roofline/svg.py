@@ -121,7 +121,6 @@ def draw_roofline_svg(picture: RooflinePicture) -> str:
 
 
 def _list_notes(picture: RooflinePicture, across: RooflineAxis, upward: RooflineAxis) -> list[str]:
-    """Return the sentences below the picture."""
     beyond = count_beyond(picture, across, upward)
     more = [
         f"{counted(beyond, 'point')} beyond the range of the axes {'is' if beyond == 1 else 'are'} drawn on its border."
@@ -131,7 +130,6 @@ def _list_notes(picture: RooflinePicture, across: RooflineAxis, upward: Roofline
 
 
 def _open(height: float, picture: RooflinePicture) -> Iterator[str]:
-    """Yield the begin of the file."""
     size = f'width="{WIDTH:.0f}" height="{height:.0f}" viewBox="0 0 {WIDTH:.0f} {height:.0f}"'
     yield f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-labelledby="roofline-title roofline-desc">'
     yield f'<title id="roofline-title">{escape_text(picture.title)}</title>'
@@ -142,14 +140,12 @@ def _open(height: float, picture: RooflinePicture) -> Iterator[str]:
 
 
 def _describe_picture(picture: RooflinePicture) -> str:
-    """Return what the picture shows, in words."""
     roofs = "; ".join(roof.label for roof in picture.roofs) or "none known"
     first = "; ".join(_explain(point) for point in picture.points[:3])
     return f"Roofline of {counted(len(picture.points), 'point')}. Roofs: {roofs}. The largest: {first or 'none'}."
 
 
 def _explain(point: RooflinePoint) -> str:
-    """Return a point in words."""
     words = [
         f"{point.name}: {format_ratio(point.share_ratio)} of the time, {format_duration(point.time_ns)}",
         f"{format_flops_rate(point.flops_per_s)} at {format_intensity(point.intensity)} FLOP/byte",
@@ -214,7 +210,6 @@ def _list_bars(bars: MarginalBars) -> Iterator[tuple[int, float, str]]:
 
 
 def _bar(x: float, y: float, width: float, height: float, said: str) -> str:
-    """Return a bar."""
     place = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"'
     return f'<rect class="bar" {place}><title>{escape_text(said)}</title></rect>'
 
@@ -328,13 +323,11 @@ def _radius(point: RooflinePoint) -> float:
 
 
 def _overlaps(box: Box, others: Sequence[Box]) -> bool:
-    """Return whether a box lies over one of others."""
     left, top, right, bottom = box
     return any(left < other[2] and other[0] < right and top < other[3] and other[1] < bottom for other in others)
 
 
 def _draw_legend(points: Sequence[RooflinePoint]) -> Iterator[str]:
-    """Yield what forms mean, of those that are drawn."""
     x, y = LEFT, HEIGHT - 22
     known = {point.bound if point.bound in BOUNDS else "unknown" for point in points}
     for kind in (*BOUNDS, "unknown"):

@@ -79,7 +79,6 @@ def _draw_cells(
 
 
 def _show_dots(cell: int, is_ascii: bool) -> str:
-    """Return the dots of a cell."""
     if not cell:
         return " "
     return "." if is_ascii else chr(BRAILLE + cell)
@@ -133,7 +132,6 @@ def _name_columns(axis: RooflineAxis, columns: int) -> str:
 
 
 def _list_points(page: TextPage, picture: RooflinePicture) -> None:
-    """Print the points that have a letter."""
     if not picture.points:
         page.line("There is no row whose FLOP, bytes and time are known.")
         return

@@ -79,7 +79,6 @@ class Hotness(Tool):
                 self._add(rank, memory)
 
     def _add(self, rank: int, memory: DeviceMemory) -> None:
-        """Add the memory of one device, of which there may be no event."""
         times = memory.known.trace.memory_events["time_ns"]
         if times.is_empty():
             return
@@ -92,7 +91,6 @@ class Hotness(Tool):
         self.over_time = pl.concat([self.over_time, _sum_windows(found, rank)])
 
     def _add_accesses(self, rank: int, found: AccessBands) -> None:
-        """Add what the kernels of a rank access."""
         bands = found.bands.with_columns(rank=pl.lit(rank, I64)).select(list(HOT_BANDS))
         self.hot_bands = pl.concat([self.hot_bands, bands])
         self.hot_windows = pl.concat([self.hot_windows, _sum_hot_windows(found, rank)])
@@ -103,7 +101,6 @@ class Hotness(Tool):
         return self._report_accesses() if self.counted_kernels else self._report_lifetimes()
 
     def _report_accesses(self) -> Report:
-        """Return the report by counted accesses."""
         moved = pl.col("read_nbytes") + pl.col("write_nbytes")
         order = self.hot_bands.sort(moved, descending=True, maintain_order=True)
         rows = order.head(self.rows) if self.rows else order
@@ -116,7 +113,6 @@ class Hotness(Tool):
         }
 
     def _report_lifetimes(self) -> Report:
-        """Return the report by lifetime of allocations."""
         order = self.bands.sort("held_ratio", descending=True, maintain_order=True)
         return {
             "summary": _summarise(self.classes),
@@ -142,7 +138,6 @@ def _count_classes(bands: pl.DataFrame) -> pl.DataFrame:
 
 
 def _sum_windows(found: AddressBands, rank: int) -> pl.DataFrame:
-    """Return what the stretches of each class hold in each window."""
     rows = found.windows.join(found.bands.select("device", "address", "lifetime"), on=["device", "address"])
     held = [pl.col("held_nbytes").filter(lifetime=kind).sum().alias(f"{kind}_nbytes") for kind in LIFETIMES]
     sums = rows.group_by("device", "window").agg(held).sort("device", "window")
@@ -173,7 +168,6 @@ def _sum_hot_windows(found: AccessBands, rank: int) -> pl.DataFrame:
 
 
 def _summarise_accesses(bands: pl.DataFrame, kernels: int, unplaced_nbytes: int) -> str:
-    """Return the result by counted accesses in a sentence."""
     many = dict(bands.group_by(pl.col("heat").cast(pl.String)).len().rows())
     parts = [f"{format_bytes(many[kind] * BAND_NBYTES)} {kind}" for kind in HEATS if kind in many]
     stretches = f"{counted(bands.height, 'stretch', 'stretches')} of 2 MiB"
@@ -182,7 +176,6 @@ def _summarise_accesses(bands: pl.DataFrame, kernels: int, unplaced_nbytes: int)
 
 
 def _summarise(classes: pl.DataFrame) -> str:
-    """Return the result in a sentence."""
     if classes.is_empty():
         return "no memory events are recorded (torch.profiler: profile_memory=True)"
     sums = dict(classes.group_by("lifetime").agg(pl.col("span_nbytes").sum()).rows())

@@ -56,7 +56,6 @@ class KernelFrequency(Tool):
 
 
 def _summarise(frequent: int, names: int, share: float, calls: int) -> str:
-    """Return the result in a sentence."""
     if not calls:
         return "no kernel was recorded"
     made = "makes" if frequent == 1 else "make"
@@ -64,5 +63,4 @@ def _summarise(frequent: int, names: int, share: float, calls: int) -> str:
 
 
 def _time_ns() -> pl.Expr:
-    """Return the sum of the events' times."""
     return (pl.col("end_ns") - pl.col("start_ns")).sum()

@@ -73,14 +73,12 @@ class Memory(Tool):
                 self.said.append(f"{counted(alone, 'event')} of it without an address, of which no block is known")
 
     def _peaks(self, memory: DeviceMemory) -> pl.DataFrame:
-        """Return the peaks of iterations."""
         assert memory.use is not None  # noqa: S101  `on_analysis` leaves others out
         assert memory.loop is not None  # noqa: S101
         peaks = measure_peaks(memory.use, memory.loop, memory.known.trace).select(OF_ITERATIONS)
         return peaks.head(self.rows) if self.rows else peaks
 
     def _cut(self, memory: DeviceMemory) -> pl.DataFrame:
-        """Return the timeline of a device."""
         use = memory.use
         assert use is not None  # noqa: S101
         begins, low, high = sum_up(use.time_ns, use.allocated_nbytes, self.points)
@@ -89,7 +87,6 @@ class Memory(Tool):
         return pl.DataFrame(rows, schema=TIMELINE)
 
     def _add_up(self, memory: DeviceMemory) -> pl.DataFrame:
-        """Return the peak of a device."""
         keys = ("function", "file", "line") if self.by == "line" else (self.by,)
         sums = add_up_by(memory.peak.cast({"category": pl.String, "stage": pl.String}), *keys)
         shared = sums.with_columns(share_ratio=pl.col("nbytes") / max(1, int(sums["nbytes"].sum())))

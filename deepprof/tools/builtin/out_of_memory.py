@@ -94,7 +94,6 @@ def _write_place(failed: FailedAllocation) -> str | None:
 
 
 def _say(failed: FailedAllocation) -> str:
-    """Return why an allocation failed."""
     asked = format_bytes(failed.asked_nbytes)
     if failed.free_in_all_nbytes is None:
         return f"{asked} were asked for, and what was free is not recorded"

@@ -56,7 +56,6 @@ class Transfers(Tool):
         }
 
     def _summarise(self) -> str:
-        """Return the result in a sentence."""
         if not self.loops:
             return "no iteration was found, so that nothing is known to come again"
         candidates = self.repeated.filter("candidate")
@@ -73,6 +72,5 @@ def _empty(schema: TableSchema) -> pl.DataFrame:
 
 
 def _append(rows: pl.DataFrame, more: pl.DataFrame, number: int, loop: Loop) -> pl.DataFrame:
-    """Return the rows with those of one more loop."""
     place = {"rank": pl.lit(loop.rank, I64), "loop": pl.lit(number, I64)}
     return pl.concat([rows, more.with_columns(pl.selectors.enum().cast(pl.String), **place).select(rows.columns)])

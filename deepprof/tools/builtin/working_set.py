@@ -89,7 +89,6 @@ def _place(rows: pl.DataFrame, rank: int) -> pl.DataFrame:
 
 
 def _rank(rows: pl.DataFrame, rank: int) -> pl.DataFrame:
-    """Return the rows of a rank."""
     return rows.select(pl.lit(rank, pl.Int64()).alias("rank"), pl.all())
 
 

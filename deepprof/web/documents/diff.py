@@ -115,7 +115,6 @@ def write_diff(comparison: Comparison) -> DiffDocument:
 
 
 def _list_problems(pair: LoopPair) -> Iterator[str]:
-    """Yield what of a pair could not be compared, and why."""
     if pair.stages.problem is not None:
         yield f"not compared by stage: {pair.stages.problem}"
     if pair.layers is not None and pair.layers.problem is not None:
@@ -161,7 +160,6 @@ def _list_behind(part: str, pair: LoopPair) -> Iterable[DiffRow]:
 
 
 def _part_of(direction: str) -> str:
-    """Return the part of the time that copies of a direction, or memsets, are in."""
     return "exposed_memset_ns" if direction == "memset" else COPY_PARTS.get(direction, COPY_PARTS[None])
 
 
@@ -171,24 +169,20 @@ def _judge(in_a: object, in_b: object) -> Status:
 
 
 def _describe_kernel(row: KernelChange) -> DiffRow:
-    """Return the kernels of one short name."""
     return DiffRow(title=tidy(row.name), a_ns=row.a_ns, b_ns=row.b_ns, status=_judge(row.a_count, row.b_count))
 
 
 def _describe_copies(row: CopyChange) -> DiffRow:
-    """Return the copies of one direction, or memsets."""
     title = row.direction if row.direction == "memset" else f"copies {DIRECTIONS.get(row.direction, DIRECTIONS[None])}"
     return DiffRow(title=title, a_ns=row.a_ns, b_ns=row.b_ns, status=_judge(row.a_count, row.b_count))
 
 
 def _describe_stage(row: StageChange) -> DiffRow:
-    """Return a stage."""
     status: Status = "changed" if row.presence == "both" else row.presence
     return DiffRow(title=row.stage, a_ns=row.a_ns, b_ns=row.b_ns, status=status)
 
 
 def _describe_layer(row: LayerChange) -> DiffRow:
-    """Return the own time of a layer that is in both runs."""
     return DiffRow(title=tidy(row.path), a_ns=row.a_ns, b_ns=row.b_ns, status="changed")
 
 

@@ -132,7 +132,6 @@ def _write(
     rows: _FlameRows,
     about: Sequence[tuple[int, Finding]],
 ) -> FlameDocument:
-    """Return the largest frames as a document."""
     kept, texts = _keep_largest(rows), TextTable()
     frames = kept.frames
     return FlameDocument(

@@ -107,6 +107,5 @@ def _columns(table: pl.DataFrame, **texts: list[int]) -> dict[str, Any]:
 
 
 def _name_directions(copies: pl.DataFrame) -> pl.Series:
-    """Return what the directions of copies are called."""
     known = {way: name for way, name in DIRECTIONS.items() if way is not None}
     return copies["direction"].replace_strict(known, default=DIRECTIONS[None], return_dtype=pl.String())

@@ -21,7 +21,6 @@ def mark_iterations(loop: Loop) -> list[Mark]:
 
 
 def _mark(*, complete: bool, warmup: bool, slow: bool) -> Mark:
-    """Return the mark of one iteration."""
     if not complete:
         return "incomplete"
     return "warm-up" if warmup else "outlier" if slow else ""

@@ -80,7 +80,6 @@ def write_memory(analysis: Analysis) -> MemoryDocument:
 
 
 def _list_copies(copies: pl.DataFrame) -> Iterator[CopyEntry]:
-    """Yield the rows of a table of copies."""
     for row in copies.to_dicts():
         yield CopyEntry(
             loop=row["loop"],

@@ -120,12 +120,10 @@ def _draw(found: LoopRoofline, groups: pl.DataFrame, whole_ns: float) -> Rooflin
 
 
 def _write_axis(axis: RooflineAxis, shares: list[tuple[float, float]]) -> DecadeAxis:
-    """Return an axis with the time along it."""
     return DecadeAxis(low=axis.low, high=axis.high, shares=list(sum_along(axis, shares, PARTS).shares))
 
 
 def _list_notes(found: LoopRoofline) -> list[str]:
-    """Return sentences on what the roofline rests on."""
     peaks = NO_PEAKS if found.peaks is None else f"Roofs of {found.peaks.name}: {found.peaks.source}."
     return [describe_utilization(found), peaks, *explain_roofs(found)]
 

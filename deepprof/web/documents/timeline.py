@@ -142,12 +142,10 @@ def _describe_track(number: int, loop: Loop, index: int, side: Any, boxes: pl.Da
 
 
 def _find_start(loop: Loop, index: int) -> int:
-    """Return when an iteration of a loop begins."""
     return int(loop.iterations.filter(index=index)["start_ns"][0])
 
 
 def _place(track: TimelineTrack, first: int, count: int) -> TimelineTrack:
-    """Return a track with the place of its boxes."""
     return msgspec.structs.replace(track, first=first, count=count)
 
 

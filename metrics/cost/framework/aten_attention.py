@@ -40,7 +40,6 @@ class _AttentionForm(Struct, frozen=True):
 
 
 def _attend(call: OperatorCall, form: _AttentionForm) -> OperationCost:
-    """Return the cost of attention, forward or backward."""
     operands = [call.tensor(form.query + number) for number in range(3)]
     shapes = [call.shape(form.query + number) for number in range(3)]
     if len(shapes[0]) < 4 or _is_limited(call, form):
@@ -103,7 +102,6 @@ def _masked_rule(form: _AttentionForm) -> Rule:
 
 
 def _rule(form: _AttentionForm) -> Rule:
-    """Return the rule of an operator of this form."""
     return lambda call: _attend(call, form)
 
 

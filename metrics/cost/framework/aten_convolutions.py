@@ -27,7 +27,6 @@ class _ConvolutionForm(Struct, frozen=True):
 
 
 def _convolve(call: OperatorCall, form: _ConvolutionForm) -> OperationCost:
-    """Return the cost of a forward convolution."""
     given, weight = call.shape(0), call.shape(1)
     sides = len(weight) - 2
     if sides < 1 or len(given) not in {sides + 1, sides + 2}:
@@ -41,12 +40,10 @@ def _convolve(call: OperatorCall, form: _ConvolutionForm) -> OperationCost:
 
 
 def _is_transposed(call: OperatorCall, form: _ConvolutionForm) -> bool:
-    """Return whether a convolution is a transposed one."""
     return form.transposed if isinstance(form.transposed, bool) else call.flag(form.transposed)
 
 
 def _output_sides(call: OperatorCall, form: _ConvolutionForm, transposed: bool) -> Shape:
-    """Return the channels and spatial sides of the result."""
     given, weight = call.shape(0), call.shape(1)
     sides = len(weight) - 2
     stride, dilation = _spread(call, form.stride, sides, 1), _spread(call, form.dilation, sides, 1)
@@ -98,7 +95,6 @@ def _backward(call: OperatorCall) -> OperationCost:
 
 
 def _rule(form: _ConvolutionForm) -> Rule:
-    """Return the rule of an operator of this form."""
     return lambda call: _convolve(call, form)
 
 

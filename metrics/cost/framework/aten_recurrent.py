@@ -18,7 +18,6 @@ def _count_products(call: OperatorCall, weights: Operand) -> int:
 
 
 def _onednn_weights(call: OperatorCall) -> Operand:
-    """Return the two matrices of a layer of oneDNN as one operand."""
     pair = (call.tensor(1), call.tensor(2))
     return Operand((call.shape(1), call.shape(2)), pair[0].dtype, sum(weight.held for weight in pair))
 

@@ -217,7 +217,6 @@ def _read_operand(shape: Any, kind: Any, value: Any, steps: Any, listed: str | N
 
 
 def _is_shape(shape: Any) -> bool:
-    """Return whether a decoded value is a shape."""
     is_short = isinstance(shape, list) and len(shape) <= MAX_SIDES
     return is_short and all(type(side) is int and 0 <= side <= MAX_SIDE for side in shape)
 

@@ -18,7 +18,6 @@ WRITTEN_ONLY = frozenset({"zero_", "copy_"})
 
 
 def _list(call: OperatorCall, place: int) -> Operand:
-    """Return the list of tensors at a place."""
     found = call.operand(place)
     if not found.elements:
         raise UnfitOperandsError(f"{call.name}: the shapes of operand {place} are not recorded")

@@ -67,7 +67,6 @@ def read_branch(version: str) -> tuple[int, int] | None:
 
 
 def _in_library_path(tree: FileTree, variables: Mapping[str, str], name: str) -> bool:
-    """Whether a folder of LD_LIBRARY_PATH has a library."""
     folders = [part for part in variables.get("LD_LIBRARY_PATH", "").split(os.pathsep) if part.startswith("/")]
     return any(tree.exists(f"{folder}/{name}") for folder in folders)
 
@@ -105,7 +104,6 @@ def judge_cupti(found: Mapping[str, int | None], branch: int | None) -> DoctorFi
 
 
 def _examine_amd(tree: FileTree) -> Iterator[DoctorFinding]:
-    """Yield the findings on AMD's driver."""
     if not tree.exists("/dev/kfd"):
         return
     if not tree.may_use("/dev/kfd"):

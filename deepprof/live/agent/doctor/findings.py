@@ -81,7 +81,6 @@ class DoctorReport:
 
 
 def _describe(finding: DoctorFinding) -> str:
-    """Return a finding as one line."""
     return _clean(" · ".join(part[:CHARS] for part in (finding.what, finding.why, finding.advice) if part))
 
 

@@ -118,7 +118,6 @@ def judge_silence(socket: Path, error: NotAnsweredError) -> DoctorFinding:
 
 
 def _judge_daemon(around: DoctorMachine) -> DoctorFinding:
-    """Return the finding on the daemon that an agent would send to."""
     try:
         problem = around.daemon(None)
     except PermissionError as error:

@@ -39,7 +39,6 @@ def examine_process(tree: FileTree, around: DoctorMachine, pid: int) -> DoctorRe
 
 
 def _unknown(pid: int) -> DoctorFinding:
-    """Return the finding on a process that does not exist."""
     return wrong(
         "process", f"there is no process {pid} here", "look with: ps; a container's processes have other numbers"
     )
@@ -125,7 +124,6 @@ def _same_file(tree: FileTree, one: str, other: str) -> bool:
 def _examine_words(
     around: DoctorMachine, answer: AgentStatus, known: Sequence[ProcessStatus], suspect: InspectedProcess
 ) -> Iterator[DoctorFinding]:
-    """Yield what the agent reports on the process."""
     refused = [each.why for each in answer.refused if each.pid == suspect.pid]
     if refused:
         yield wrong("agent", f"it refused the process: {refused[-1]}", REFUSED_ADVICE)
@@ -138,7 +136,6 @@ def _examine_words(
 
 
 def _describe_known(process: ProcessStatus) -> Iterator[DoctorFinding]:
-    """Yield the findings on a process that the agent knows."""
     place = f"job {process.job}, rank {'not yet known' if process.rank is None else process.rank}"
     if process.records:
         yield from _describe_records(process, place)
@@ -170,14 +167,12 @@ def _describe_records(process: ProcessStatus, place: str) -> Iterator[DoctorFind
 
 
 def _describe_kind(books: RecordAccount, kind: str) -> str:
-    """Return what became of the records of one kind."""
     kept = [] if books.kept is None else [f"{books.kept.get(kind, 0):,} kept"]
     missing = list_missing({reason: kinds.get(kind, 0) for reason, kinds in books.missing.items()})
     return ", ".join([f"{kind} {books.made.get(kind, 0):,} made", *kept, *missing])
 
 
 def _judge_unknown(answer: AgentStatus, suspect: InspectedProcess) -> DoctorFinding:
-    """Return the finding on a process that the agent does not know."""
     if suspect.has_ours:
         why = f"process {answer.pid} knows nothing of it, though the library is loaded"
         return wrong("agent", why, "see whether its user may use the socket; look again in some seconds")

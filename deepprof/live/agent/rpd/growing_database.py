@@ -252,7 +252,6 @@ def _without_missing(name: str, values: Keys) -> pl.Series:
 
 
 def _column_of(name: str, cells: Sequence[object], table: str) -> pl.Series:
-    """Return a column of a table that has texts."""
     if name == TEXTS[table]:
         decoded = [cell.decode("utf-8", "replace") if isinstance(cell, bytes) else None for cell in cells]
         return pl.Series(name, decoded, dtype=pl.String)

@@ -71,7 +71,6 @@ class SpoolIntake:
         return self._flush() and self.spool.append(SendRequest(end=end), 0, forced=True)
 
     def _let_go(self, batch: Batch, count: int) -> bool:
-        """Count a batch that is dropped, and keep its names."""
         if batch.names and not self._names:
             self._first_name = batch.first_name
         self._names.extend(batch.names)

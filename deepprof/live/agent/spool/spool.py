@@ -242,7 +242,6 @@ class Spool:
         self._names.add(names[self._names.count - self._last.names :])
 
     def _rotate(self) -> None:
-        """Go on in a new segment."""
         made = self._make(self._last.number + 1)
         writer = self._open_writer(made)
         self._writer.close()
@@ -335,7 +334,6 @@ def _set_first(request: SendRequest, first: int) -> str:
 
 
 def _name_again(hello: Hello, collector: str) -> Hello:
-    """Return a copy of a Hello for another collector."""
     other = Hello()
     other.CopyFrom(hello)
     other.collector = collector

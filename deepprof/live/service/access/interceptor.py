@@ -88,7 +88,6 @@ def _guarded(handler: Any, check: Callable[[Context], Awaitable[None]]) -> Any:
 
 
 def _find_behaviour(handler: Any) -> tuple[Behaviour, bool]:
-    """Return a handler's function, and whether it yields its responses."""
     kinds = (handler.unary_unary, handler.unary_stream, handler.stream_unary, handler.stream_stream)
     behaviour = next(kind for kind in kinds if kind is not None)
     return behaviour, inspect.isasyncgenfunction(behaviour)

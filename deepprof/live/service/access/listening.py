@@ -86,7 +86,6 @@ def _bind_socket(server: aio.Server, address: DaemonAddress, config: Config) -> 
 def _bind_host(
     server: aio.Server, address: DaemonAddress, ips: Iterable[str], credentials: grpc.ServerCredentials | None
 ) -> str:
-    """Bind every IP address of a host, all to one port, and return the address with it."""
     port, bound = address.port, 0
     for ip in ips:
         one = DaemonAddress(host=ip, port=port)
@@ -116,7 +115,6 @@ def _why_not(address: DaemonAddress) -> int:
 
 
 def _say_why(address: DaemonAddress, problem: int) -> str:
-    """Return why an address cannot be bound."""
     if problem in {0, errno.EADDRINUSE}:
         return f"{address}: another program listens there; stop it or choose another address (--listen)"
     return f"{address}: {os.strerror(problem)}; choose another address (--listen)"

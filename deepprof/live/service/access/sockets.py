@@ -114,10 +114,8 @@ def private_files() -> Iterator[None]:
 
 
 def _taken(path: Path) -> UsageError:
-    """Return the error for a path at which another daemon listens."""
     return _refused(path, "another daemon listens there", "stop it or choose another address (--listen)")
 
 
 def _refused(path: Path, problem: str, advice: str) -> UsageError:
-    """Return the error for a path, as one printable line."""
     return UsageError(escaped(f"{path}: {problem}; {advice}"))

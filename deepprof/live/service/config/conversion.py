@@ -66,7 +66,6 @@ READERS: Mapping[str, Callable[[str], int]] = {
 
 
 def _to_truth(key: ConfigKey, raw: object) -> bool:
-    """Return true or false."""
     if isinstance(raw, bool):
         return raw
     if not isinstance(raw, str) or raw.lower() not in TRUTH:
@@ -75,14 +74,12 @@ def _to_truth(key: ConfigKey, raw: object) -> bool:
 
 
 def _to_text(key: ConfigKey, raw: object) -> str:
-    """Return a text of one printable line."""
     if not isinstance(raw, str) or not raw.isprintable() or len(raw) > MAX_TEXT_CHARS:
         raise ValueError(f"{_quote(raw)} is not {allowed(key)}")
     return raw
 
 
 def _to_choice(key: ConfigKey, raw: object) -> str:
-    """Return one of the key's choices."""
     if not isinstance(raw, str) or raw not in key.choices:
         raise ValueError(f"{_quote(raw)} is not {allowed(key)}")
     return raw
@@ -98,7 +95,6 @@ def _to_texts(key: ConfigKey, raw: object) -> tuple[str, ...]:
 
 
 def _to_table(key: ConfigKey, raw: object) -> dict[str, tuple[str, ...]]:
-    """Return several choices by name."""
     if not isinstance(raw, dict) or len(raw) > MAX_TEXT_CHARS:
         raise ValueError(f"{_quote(raw)} is not {allowed(key)}")
     return {_to_text(key, name): _to_texts(key, value) for name, value in raw.items()}
@@ -130,12 +126,10 @@ def allowed(key: ConfigKey) -> str:
 
 
 def _say_sizes(key: ConfigKey) -> str:
-    """Return the range of a size, in words."""
     return f"a size from {format_nbytes(key.low)} to {format_nbytes(key.high)}"
 
 
 def _say_times(key: ConfigKey) -> str:
-    """Return the range of a time, in words."""
     return f"a time with its unit, in quotes, from {format_duration(key.low)} to {format_duration(key.high)}"
 
 

@@ -27,7 +27,6 @@ def describe_config(config: Config | None = None) -> str:
 
 
 def _describe_section(section: str, own: list[ConfigKey], config: Config) -> Iterator[str]:
-    """Yield the lines of one section."""
     if section:
         yield f"[{section}]"
     for key in own:

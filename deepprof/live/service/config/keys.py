@@ -67,7 +67,6 @@ def _members(struct: type[Struct], prefix: str) -> list[tuple[str, ConfigKey | t
 
 
 def _member(hint: Any, path: str, spec: Any) -> ConfigKey | type[Struct]:
-    """Return the key of one field, or the section's type."""
     if isinstance(hint, type) and issubclass(hint, Struct):
         return hint
     kind, meta = get_args(hint)

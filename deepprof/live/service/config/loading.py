@@ -45,12 +45,10 @@ def load_config(
 
 
 def _read_file(path: Path) -> Values:
-    """Return the values of a TOML file."""
     return dict(_put(f"{path}: {key}", key, raw) for key, raw in _flatten(_parse_file(path), path))
 
 
 def _parse_file(path: Path) -> Mapping[str, Any]:
-    """Return the content of a TOML file, unconverted."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_CONFIG_NBYTES + 1)
@@ -84,7 +82,6 @@ def _read_variables(environ: Mapping[str, str]) -> Values:
 
 
 def _put_variable(name: str, text: str, known: Mapping[str, ConfigKey]) -> tuple[str, Any]:
-    """Return path and value of one variable."""
     if name not in known:
         near = nearest(name, known)
         raise _refused(name, f"no such variable; did you mean {near}?" if near else "no such variable")
@@ -92,7 +89,6 @@ def _put_variable(name: str, text: str, known: Mapping[str, ConfigKey]) -> tuple
 
 
 def _read_flags(flags: Mapping[str, str]) -> Values:
-    """Return the values of flags."""
     named = {path: flag for path, (flag, *_) in SHORT.items()}
     return dict(_put(named.get(path, f"--set {path}"), path, text) for path, text in flags.items())
 
@@ -132,7 +128,6 @@ def _journal_is_short(config: Config) -> bool:
 
 
 def _say_journal(config: Config) -> str:
-    """Return the problem of a short journal."""
     least = format_nbytes(SEGMENTS * config.journal.segment_nbytes)
     return f"journal.total_nbytes: must be at least {least}, {SEGMENTS} segments; raise it or lower segment_nbytes"
 

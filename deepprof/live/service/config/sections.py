@@ -22,7 +22,6 @@ SECOND, MINUTE, HOUR, DAY = 10**9, 60 * 10**9, 3600 * 10**9, 86_400 * 10**9
 
 
 def _says(text: str) -> Meta:
-    """Return the description of a key."""
     return Meta(description=text)
 
 

@@ -385,7 +385,6 @@ REASONS = {"slow": "slow-iteration", "lost": "miner-lost", "gap": "gap"}
 
 
 async def _collect(process: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
-    """Return all that a process writes to stdout and stderr."""
     if process.stdout is None or process.stderr is None:
         raise RuntimeError("the process has no pipes")
     output, problem = await asyncio.gather(process.stdout.read(), process.stderr.read())
@@ -394,14 +393,12 @@ async def _collect(process: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
 
 
 def _show(rank: DaemonRank, known: LatestExamination) -> None:
-    """Show the findings and the stages of a rank."""
     rank.findings = known.active(rank.hello.rank)
     rank.stages = known.stages.get(rank.hello.rank, ())
     rank.show()
 
 
 def _accepted(ranks: Iterable[DaemonRank]) -> int:
-    """Return how many records of the ranks were accepted."""
     return sum(rank.view.account.accepted for rank in ranks)
 
 

@@ -129,7 +129,6 @@ def _missing(rank: DaemonRank, expected: int, first: int) -> Iterator[wire.ReadW
 
 
 def _parse(number: int, frame: JournalFrame) -> wire.ReadWindowResponse:
-    """Return the message in a frame."""
     message = wire.ReadWindowResponse(rank=number)
     if frame.kind in ("batch", "gap", "end"):
         getattr(message, frame.kind).MergeFromString(frame.payload)

@@ -148,7 +148,6 @@ class Exporter:
         return PiecewiseResponse(body, media_type="application/octet-stream")
 
     async def _draw(self, key: FlameKey, snapshot: DaemonSnapshot) -> bytes | None:
-        """Return the document of a flame graph."""
         return await self._call(self._pager, lambda: draw_live_flame(key, snapshot, self._settings.contexts))
 
     async def _tell_life(self, _: Request) -> Response:
@@ -165,7 +164,6 @@ class Exporter:
 
     @staticmethod
     async def _call(pool: Executor, work: Callable[[], T]) -> T:
-        """Return the result of some work in a thread."""
         return await asyncio.get_running_loop().run_in_executor(pool, work)
 
 

@@ -142,7 +142,6 @@ def _group_jobs(ranks: Iterable[RankView], shown: Iterable[str]) -> list[tuple[s
 
 
 def _write_rank(view: RankView) -> RankText:
-    """Return the lines of a rank and its devices."""
     own = _label(RANK_LABELS, (view.job, str(view.rank)))
     devices = [(f"{own},{_label(DEVICE_LABELS[-1:], (str(each.device),))}", each) for each in view.devices]
     return [
@@ -152,7 +151,6 @@ def _write_rank(view: RankView) -> RankText:
 
 
 def _write_whole(families: Iterable[MetricFamily[V]], views: Sequence[tuple[str, V]]) -> Iterator[str]:
-    """Yield families with their heads."""
     for family in families:
         yield head(family)
         for labels, view in views:
@@ -178,7 +176,6 @@ def head(family: MetricFamily[Any]) -> str:
 
 @lru_cache(KEPT_LABELS)
 def _label(names: Labels, values: Labels) -> str:
-    """Return labels with their values as text."""
     return ",".join(f'{name}="{_escape(value)}"' for name, value in zip(names, values, strict=True))
 
 

@@ -71,7 +71,6 @@ def _list_metrics(kind: Any) -> Iterator[tuple[str, Metric, object]]:
 
 
 def _own(kind: type[V]) -> tuple[MetricFamily[V], ...]:
-    """Return the metrics of a view's own figures."""
     return tuple(_make(metric, default, metric.make_reader(name)) for name, metric, default in _list_metrics(kind))
 
 
@@ -101,7 +100,6 @@ def _several(
 
 
 def _merged(kind: type, find: Callable[[RankView], object]) -> Iterator[MetricFamily[JobRanks]]:
-    """Yield the metrics of a job that are merged from a value of its ranks."""
     for name, each in find_figures(kind).items():
         if each.of_job is not None and each.merge is not None:
             yield _make(each.of_job, None, _merging(name, each.merge, find))

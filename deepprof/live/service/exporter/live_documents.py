@@ -97,7 +97,6 @@ def _name_state(view: RankView, device: DeviceView) -> str:
 
 
 def _list_findings(examinations: Mapping[str, JobExamination]) -> Iterable[LiveFinding]:
-    """Yield the findings on all jobs."""
     for job, examined in examinations.items():
         for found in examined.findings:
             yield LiveFinding(

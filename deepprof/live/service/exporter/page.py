@@ -82,7 +82,6 @@ class DaemonPage:
         return show_page(unquote(request.path_params["job"]))
 
     async def _find(self, request: Request) -> JobExamination:
-        """Return the latest examination of the job that a request names."""
         snapshot = await self._look()
         return snapshot.examinations.get(unquote(request.path_params["job"]), NEVER_EXAMINED)
 
@@ -97,7 +96,6 @@ async def _add_slash(request: Request) -> Response:
 
 
 def _name_edition(documents: Mapping[str, bytes]) -> str:
-    """Return an entity tag of all documents of one examination."""
     return f'"{zlib.crc32(documents.get("session", b"")):08x}-{sum(map(len, documents.values())):x}"'
 
 

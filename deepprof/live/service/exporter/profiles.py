@@ -69,7 +69,6 @@ class ProfileRequest:
 
 
 def _read_number(query: Mapping[str, str], name: str) -> int | None:
-    """Return a number of the address."""
     text = query.get(name)
     if text is None:
         return None
@@ -108,6 +107,5 @@ def write_profile(request: ProfileRequest, snapshot: DaemonSnapshot, read: Conte
 
 
 def _list_comments(ranks: int, merged: int) -> list[str]:
-    """Return what is not in a profile."""
     left_out = [f"{counted(ranks, 'more rank')} left out"] if ranks else []
     return left_out + ([f"{counted(merged, 'small context')} put together"] if merged else [])

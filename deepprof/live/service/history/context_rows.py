@@ -64,7 +64,6 @@ def put_windows(db: sqlite3.Connection, session: int, windows: Sequence[ContextW
 
 
 def _put(db: sqlite3.Connection, session: int, window: ContextWindow, unix_ns: int) -> None:
-    """Write a window in place of the one of its time."""
     tree = _pack_tree(window.tree)
     known = "DELETE FROM contexts WHERE session = ? AND start_ns = ? AND length_ns = ?"
     db.execute(known, (session, window.start_ns, window.length_ns))
@@ -73,7 +72,6 @@ def _put(db: sqlite3.Connection, session: int, window: ContextWindow, unix_ns: i
 
 
 def _to_window(row: tuple[int, int, int, object]) -> ContextWindow:
-    """Return a row of the database as a window."""
     start_ns, length_ns, folded, tree = row
     return ContextWindow(start_ns, length_ns, _unpack_tree(tree), folded)
 

@@ -398,7 +398,6 @@ class History:
 
 
 def _read_counter(db: sqlite3.Connection, name: str) -> int:
-    """Return one of the counters."""
     return int(db.execute("SELECT value FROM counters WHERE name = ?", (name,)).fetchone()[0])
 
 

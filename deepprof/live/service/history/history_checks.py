@@ -200,7 +200,6 @@ def _inspect_ledger(bench: FsckContext, path: Path, folder: Path) -> None:
 
 
 def _list_ledger(path: Path) -> list[SealedFile]:
-    """Return the ledger's entry of each file."""
     with closing(connect(path, writing=False)) as db, guarding(path):
         if is_empty(db):
             return []
@@ -245,7 +244,6 @@ def _find_fault(where: Path, file: SealedFile, path: Path) -> str:
 
 
 def _sum_up(path: Path) -> tuple[int, int]:
-    """Return the size and the CRC-32 of a file."""
     nbytes, crc = 0, 0
     with os.fdopen(open_plain(path, os.O_RDONLY), "rb") as file:
         while piece := file.read(PIECE_NBYTES):

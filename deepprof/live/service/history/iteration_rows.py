@@ -65,7 +65,6 @@ def _to_frame(rows: list[tuple[int | float | None, ...]]) -> pl.DataFrame:
 
 
 def _to_series(name: str, kind: pl.DataType, values: tuple[int | float | None, ...]) -> pl.Series:
-    """Return a column of the database as one of the table."""
     if kind == pl.Boolean():
         return pl.Series(name, values, dtype=pl.Int64()).cast(kind)
     return pl.Series(name, values, dtype=kind)

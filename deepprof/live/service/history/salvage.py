@@ -110,7 +110,6 @@ def _read_rows(db: sqlite3.Connection, table: str, types: str) -> Iterator[tuple
 
 
 def _fits(row: tuple[Any, ...], types: str) -> bool:
-    """Return whether each value has the type of its column."""
     return len(row) == len(types) and all(
         isinstance(value, TYPES[kind]) for value, kind in zip(row, types, strict=True)
     )

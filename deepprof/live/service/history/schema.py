@@ -139,7 +139,6 @@ def _bring_up(db: sqlite3.Connection) -> None:
 
 
 def _version_of(db: sqlite3.Connection) -> int:
-    """Return the version of a history's database."""
     return int(db.execute("PRAGMA user_version").fetchone()[0])
 
 

@@ -65,7 +65,6 @@ def _is_kind(bench: FsckContext, path: Path, *, folder: bool = False) -> bool:
 
 
 def _inspect_segment(bench: FsckContext, path: Path, number: int, facts: _JournalFacts, *, last: bool) -> None:
-    """Check one segment."""
     file = open_plain(path, os.O_RDWR if bench.repair else os.O_RDONLY)
     try:
         segment = read_head(file, path, number)
@@ -122,7 +121,6 @@ def _keep_bytes(bench: FsckContext, path: Path, file: int, offset: int, nbytes: 
 
 
 def _said(one: ScannedFrame) -> str:
-    """Return a description of a damaged frame."""
     if one.header is None or one.header.kind == BLANK:
         return "the messages in them"
     session, first, count = one.header.numbers

@@ -94,7 +94,6 @@ def as_measured(rows: pl.DataFrame) -> IterationColumns:
 
 
 def _as_rows(batch: IterationBatch) -> Int64s:
-    """Return the miner's iterations as rows."""
     columns = (batch.first, batch.end, batch.matched, batch.edits, batch.complete.astype(np.int64), batch.loop)
     rows: Int64s = np.stack(columns, axis=1)
     return rows

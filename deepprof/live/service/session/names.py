@@ -81,7 +81,6 @@ class SessionNames:
 
 
 def _mark(texts: Sequence[str]) -> Array:
-    """Return the marks of each text."""
     column = pl.Series(texts, dtype=pl.String)
     marks = np.zeros(len(texts), np.uint8)
     for bit, pattern in MARKS.items():
